@@ -1,0 +1,138 @@
+// Four fp32 lanes in plain C++, for machines without AVX2.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace baton::kernels::cpu {
+
+// The interface of VecAvx512 (vec_avx512.h) as loops that a compiler turns into whatever vectors
+// the baseline has. Fma rounds twice: a fused one would be a library call on such machines.
+struct VecPortable {
+  static constexpr int kLanes = 4;
+  static constexpr int kTileRows = 4;
+  struct F {
+    float lane[kLanes];
+  };
+
+  static F Zero() { return Set(0.0f); }
+  static F Set(float value) { return {{value, value, value, value}}; }
+  static F Load(const float* p) { return {{p[0], p[1], p[2], p[3]}}; }
+  static F LoadN(const float* p, int64_t n) {
+    F v = Zero();
+    for (int64_t i = 0; i < n; ++i) {
+      v.lane[i] = p[i];
+    }
+    return v;
+  }
+  static void Store(float* p, F v) { std::memcpy(p, v.lane, sizeof(v.lane)); }
+  static void StoreN(float* p, F v, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+      p[i] = v.lane[i];
+    }
+  }
+
+  static F Add(F a, F b) {
+    return Map(a, b, [](float x, float y) { return x + y; });
+  }
+  static F Sub(F a, F b) {
+    return Map(a, b, [](float x, float y) { return x - y; });
+  }
+  static F Mul(F a, F b) {
+    return Map(a, b, [](float x, float y) { return x * y; });
+  }
+  static F Div(F a, F b) {
+    return Map(a, b, [](float x, float y) { return x / y; });
+  }
+  static F Max(F a, F b) {
+    return Map(a, b, [](float x, float y) { return x > y ? x : y; });
+  }
+  static F Fma(F a, F b, F c) { return Add(Mul(a, b), c); }
+  static F Round(F a) {
+    return Map(a, a, [](float x, float) { return std::nearbyint(x); });
+  }
+  static F ScaleOrZero(F value, F exponent, F x, F limit) {
+    F v;
+    for (int i = 0; i < kLanes; ++i) {
+      v.lane[i] = 0.0f;
+      if (x.lane[i] >= limit.lane[i]) {
+        const auto biased = static_cast<uint32_t>(static_cast<int32_t>(exponent.lane[i]) + 127);
+        v.lane[i] = value.lane[i] * std::bit_cast<float>(biased << 23);
+      }
+    }
+    return v;
+  }
+  static F KeepRange(F v, int64_t begin, int64_t end) { return SelectRange(v, Zero(), begin, end); }
+  static F SelectRange(F v, F other, int64_t begin, int64_t end) {
+    for (int64_t i = 0; i < kLanes; ++i) {
+      if (i >= begin && i < end) {
+        other.lane[i] = v.lane[i];
+      }
+    }
+    return other;
+  }
+  static float ReduceAdd(F v) { return (v.lane[0] + v.lane[2]) + (v.lane[1] + v.lane[3]); }
+  static float ReduceMax(F v) {
+    float max = v.lane[0];
+    for (int i = 1; i < kLanes; ++i) {
+      max = v.lane[i] > max ? v.lane[i] : max;
+    }
+    return max;
+  }
+
+  static F LoadBF16(const uint16_t* p) { return LoadBF16N(p, kLanes); }
+  static F LoadBF16N(const uint16_t* p, int64_t n) {
+    F v = Zero();
+    for (int64_t i = 0; i < n; ++i) {
+      v.lane[i] = std::bit_cast<float>(uint32_t{p[i]} << 16);
+    }
+    return v;
+  }
+  static void LoadPairs(const uint16_t* p, F& even, F& odd) {
+    F pairs;
+    std::memcpy(pairs.lane, p, sizeof(pairs.lane));
+    SplitPairs(pairs, even, odd);
+  }
+  static void SplitPairs(F pairs, F& even, F& odd) {
+    for (int i = 0; i < kLanes; ++i) {
+      const auto bits = std::bit_cast<uint32_t>(pairs.lane[i]);
+      even.lane[i] = std::bit_cast<float>(bits << 16);
+      odd.lane[i] = std::bit_cast<float>(bits & 0xffff0000u);
+    }
+  }
+  static void StoreBF16(uint16_t* p, F v) { StoreBF16N(p, v, kLanes); }
+  static void StoreBF16N(uint16_t* p, F v, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+      const auto bits = std::bit_cast<uint32_t>(v.lane[i]);
+      const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+      const uint32_t rounded = nan ? bits | 0x400000u : bits + 0x7fffu + ((bits >> 16) & 1u);
+      p[i] = static_cast<uint16_t>(rounded >> 16);
+    }
+  }
+
+  static void Transpose(F (&r)[kLanes]) {
+    F t[kLanes];
+    for (int i = 0; i < kLanes; ++i) {
+      for (int j = 0; j < kLanes; ++j) {
+        t[j].lane[i] = r[i].lane[j];
+      }
+    }
+    for (int i = 0; i < kLanes; ++i) {
+      r[i] = t[i];
+    }
+  }
+
+ private:
+  template <typename Function>
+  static F Map(F a, F b, Function function) {
+    F v;
+    for (int i = 0; i < kLanes; ++i) {
+      v.lane[i] = function(a.lane[i], b.lane[i]);
+    }
+    return v;
+  }
+};
+
+}  // namespace baton::kernels::cpu

@@ -1,0 +1,163 @@
+// Parameters of every op. Activations are fp32 on the CPU back ends; weights and pages carry their
+// own dtype. Shapes stand after each pointer; strides are in elements between rows.
+// All pointers are borrowed for the call.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/core/dtype.h"
+#include "kernels/kv_format/dense.h"
+
+namespace baton::kernels {
+
+// A linear layer's weight in the back end's own packed layout, made once by OpTable::pack_matrix.
+// y = x W^T with W as HuggingFace stores it: [out_features, in_features].
+struct PackedMatrix {
+  const std::byte* data = nullptr;
+  int64_t out_features = 0;
+  int64_t in_features = 0;
+  DType dtype = DType::kBF16;  // bf16 or f32; arithmetic is fp32 either way
+};
+
+struct PackMatrixParams {
+  const std::byte* source = nullptr;  // [out_features, in_features] row-major, of `dtype`
+  int64_t out_features = 0;
+  int64_t in_features = 0;
+  DType dtype = DType::kBF16;
+  std::byte* target = nullptr;  // packed_matrix_bytes(out_features, in_features, dtype), 64-aligned
+};
+
+// out[r] = table[token_ids[r]].
+struct EmbedParams {
+  const std::byte* table = nullptr;  // [vocab, dim], of `dtype` (bf16 or f32)
+  DType dtype = DType::kBF16;
+  int64_t vocab = 0;
+  int64_t dim = 0;
+  const int32_t* token_ids = nullptr;  // [rows], each in [0, vocab)
+  int64_t rows = 0;
+  float* out = nullptr;  // [rows, dim]
+};
+
+// out = x / rms(x) * weight over the last `dim` elements of each (row, group). Groups let one call
+// normalise every head of a projection (Qwen3 q_norm and k_norm); in place when out == x.
+struct RmsNormParams {
+  const float* x = nullptr;  // [rows, groups, dim]
+  int64_t x_stride = 0;
+  const float* weight = nullptr;  // [dim]
+  float epsilon = 1e-5f;
+  int64_t rows = 0;
+  int64_t groups = 1;
+  int64_t dim = 0;
+  float* out = nullptr;  // [rows, groups, dim]
+  int64_t out_stride = 0;
+};
+
+// out = x W^T (+ bias) (+ out when accumulate). The result of a row does not depend on `rows`.
+struct MatmulParams {
+  const float* x = nullptr;  // [rows, in_features]
+  int64_t x_stride = 0;
+  PackedMatrix weight;
+  const float* bias = nullptr;  // [out_features] or null
+  bool accumulate = false;
+  int64_t rows = 0;
+  float* out = nullptr;  // [rows, out_features]
+  int64_t out_stride = 0;
+};
+
+// cos/sin of positions[r] * inverse_frequencies[i], once per step for all layers.
+struct RopeAnglesParams {
+  const int32_t* positions = nullptr;          // [rows]
+  const float* inverse_frequencies = nullptr;  // [half_dim]
+  int64_t rows = 0;
+  int64_t half_dim = 0;
+  float* cosines = nullptr;  // [rows, half_dim]
+  float* sines = nullptr;    // [rows, half_dim]
+};
+
+// Rotates pairs (i, i + half_dim) of every head in place (HuggingFace "rotate half").
+struct RopeParams {
+  float* x = nullptr;  // [rows, heads, 2 * half_dim]
+  int64_t x_stride = 0;
+  const float* cosines = nullptr;  // [rows, half_dim]
+  const float* sines = nullptr;    // [rows, half_dim]
+  int64_t rows = 0;
+  int64_t heads = 0;
+  int64_t half_dim = 0;
+};
+
+// The rows of a packed step that belong to one sequence, and where its KV pages are.
+struct SequenceRows {
+  int32_t row_begin = 0;
+  int32_t row_count = 0;
+  // Page ids of one KV layer in token order; token p is slot p % page_tokens of page p /
+  // page_tokens.
+  const int32_t* page_table = nullptr;
+};
+
+// The page pool as ops see it: page `id` starts at base + id * layout.stride_bytes().
+struct DensePages {
+  std::byte* base = nullptr;
+  DensePageLayout layout;
+};
+
+// Writes the keys (after RoPE) and values of every row into its page slot.
+struct KvWriteParams {
+  const float* k = nullptr;  // [rows, kv_heads, head_dim]
+  int64_t k_stride = 0;
+  const float* v = nullptr;  // [rows, kv_heads, head_dim]
+  int64_t v_stride = 0;
+  const int32_t* positions = nullptr;       // [rows], absolute
+  const SequenceRows* sequences = nullptr;  // [num_sequences], page tables of this layer
+  int64_t num_sequences = 0;
+  DensePages pages;
+};
+
+// Causal attention of packed query rows over paged KV: the row at position p attends to keys
+// max(0, p - sliding_window + 1) .. p of its sequence (sliding_window 0: from key 0). Keys of this
+// step are already in the pages. Serves prefill chunks and decode rows alike; the result of a row
+// does not depend on the other rows of the call.
+struct PagedAttentionParams {
+  const float* q = nullptr;  // [rows, heads, head_dim]
+  int64_t q_stride = 0;
+  const int32_t* positions = nullptr;       // [rows]
+  const SequenceRows* sequences = nullptr;  // [num_sequences], page tables of this layer
+  int64_t num_sequences = 0;
+  DensePages pages;
+  int64_t heads = 0;  // query heads; a multiple of pages.layout.kv_heads
+  float scale = 0.0f;
+  int32_t sliding_window = 0;
+  float* out = nullptr;  // [rows, heads, head_dim]
+  int64_t out_stride = 0;
+};
+
+// out = silu(gate) * up with gate = gate_up[:, :dim], up = gate_up[:, dim:].
+struct SiluMulParams {
+  const float* gate_up = nullptr;  // [rows, 2 * dim]
+  int64_t gate_up_stride = 0;
+  int64_t rows = 0;
+  int64_t dim = 0;
+  float* out = nullptr;  // [rows, dim]
+  int64_t out_stride = 0;
+};
+
+// out[i] = x[row_index[i]]: survivors past the last full layer, and rows that need logits.
+struct GatherRowsParams {
+  const float* x = nullptr;  // [*, dim]
+  int64_t x_stride = 0;
+  const int32_t* row_index = nullptr;  // [rows]
+  int64_t rows = 0;
+  int64_t dim = 0;
+  float* out = nullptr;  // [rows, dim]
+  int64_t out_stride = 0;
+};
+
+// Copies whole pages inside the pool (copy-on-write of a shared prompt's last page).
+struct CopyPagesParams {
+  const int32_t* source = nullptr;  // [count]
+  const int32_t* target = nullptr;  // [count]
+  int64_t count = 0;
+  DensePages pages;
+};
+
+}  // namespace baton::kernels

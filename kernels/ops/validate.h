@@ -1,0 +1,26 @@
+// Parameter checks shared by every back end.
+#pragma once
+
+#include "absl/status/status.h"
+
+#include "kernels/ops/params.h"
+
+namespace baton::kernels {
+
+// kInvalidArgument naming the op, the field and its value when a size is negative, a pointer that
+// would be read is null, a stride is shorter than its row, a dtype has no code, or an id is outside
+// its range; else OK. Zero rows are fine and need no pointers. Reads only the parameters and the
+// arrays of ids and positions. Thread-safe.
+absl::Status Validate(const PackMatrixParams& params);
+absl::Status Validate(const EmbedParams& params);
+absl::Status Validate(const RmsNormParams& params);
+absl::Status Validate(const MatmulParams& params);
+absl::Status Validate(const RopeAnglesParams& params);
+absl::Status Validate(const RopeParams& params);
+absl::Status Validate(const KvWriteParams& params);
+absl::Status Validate(const PagedAttentionParams& params);
+absl::Status Validate(const SiluMulParams& params);
+absl::Status Validate(const GatherRowsParams& params);
+absl::Status Validate(const CopyPagesParams& params);
+
+}  // namespace baton::kernels

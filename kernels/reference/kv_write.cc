@@ -1,0 +1,45 @@
+#include "kernels/ops/validate.h"
+#include "kernels/reference/reference_kernels.h"
+
+namespace baton::kernels::reference {
+namespace {
+
+void StoreHead(const float* source, const DensePageLayout& layout, std::byte* target) {
+  for (int32_t i = 0; i < layout.head_dim; ++i) {
+    if (layout.dtype == DType::kF32) {
+      reinterpret_cast<float*>(target)[i] = source[i];
+    } else {
+      reinterpret_cast<uint16_t*>(target)[i] = F32ToBF16(source[i]);
+    }
+  }
+}
+
+}  // namespace
+
+absl::Status KvWrite(const ExecContext&, const KvWriteParams& params) {
+  if (absl::Status status = Validate(params); !status.ok()) {
+    return status;
+  }
+  const DensePageLayout& layout = params.pages.layout;
+  for (int64_t s = 0; s < params.num_sequences; ++s) {
+    const SequenceRows& sequence = params.sequences[s];
+    for (int64_t row = sequence.row_begin; row < sequence.row_begin + sequence.row_count; ++row) {
+      const int32_t position = params.positions[row];
+      const int32_t slot = position % layout.page_tokens;
+      const int32_t page_id = sequence.page_table[position / layout.page_tokens];
+      std::byte* page = params.pages.base + static_cast<size_t>(page_id) * layout.stride_bytes();
+      for (int32_t head = 0; head < layout.kv_heads; ++head) {
+        const int64_t offset = int64_t{head} * layout.head_dim;
+        StoreHead(params.k + row * params.k_stride + offset,
+                  layout,
+                  page + layout.key_offset(head, slot));
+        StoreHead(params.v + row * params.v_stride + offset,
+                  layout,
+                  page + layout.value_offset(head, slot));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton::kernels::reference

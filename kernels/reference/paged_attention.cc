@@ -1,0 +1,104 @@
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/ops/validate.h"
+#include "kernels/reference/reference_kernels.h"
+
+namespace baton::kernels::reference {
+namespace {
+
+// One sequence's keys or values of one KV head, element by element.
+class PagedHead {
+ public:
+  PagedHead(const DensePages& pages, const int32_t* page_table, int32_t head)
+      : pages_(pages), page_table_(page_table), head_(head) {}
+
+  float Key(int32_t token, int32_t i) const {
+    return LoadElement(Page(token) + pages_.layout.key_offset(head_, Slot(token)),
+                       pages_.layout.dtype,
+                       static_cast<size_t>(i));
+  }
+  float Value(int32_t token, int32_t i) const {
+    return LoadElement(Page(token) + pages_.layout.value_offset(head_, Slot(token)),
+                       pages_.layout.dtype,
+                       static_cast<size_t>(i));
+  }
+
+ private:
+  int32_t Slot(int32_t token) const { return token % pages_.layout.page_tokens; }
+  const std::byte* Page(int32_t token) const {
+    const int32_t id = page_table_[token / pages_.layout.page_tokens];
+    return pages_.base + static_cast<size_t>(id) * pages_.layout.stride_bytes();
+  }
+
+  const DensePages& pages_;
+  const int32_t* page_table_;
+  int32_t head_;
+};
+
+double Score(const PagedHead& head, const float* q, int32_t token, int32_t head_dim, float scale) {
+  double dot = 0.0;
+  for (int32_t i = 0; i < head_dim; ++i) {
+    dot += double{q[i]} * double{head.Key(token, i)};
+  }
+  return dot * double{scale};
+}
+
+// Softmax attention of one query over tokens [first, last] in two passes: the maximum score, then
+// weights, their sum and the weighted values. Scores are computed twice so that nothing is
+// allocated.
+void AttendOneQuery(const PagedHead& head,
+                    const float* q,
+                    int32_t first,
+                    int32_t last,
+                    int32_t head_dim,
+                    float scale,
+                    float* out) {
+  double max_score = -INFINITY;
+  for (int32_t token = first; token <= last; ++token) {
+    max_score = std::max(max_score, Score(head, q, token, head_dim, scale));
+  }
+  std::fill(out, out + head_dim, 0.0f);
+  double sum = 0.0;
+  for (int32_t token = first; token <= last; ++token) {
+    const double weight = std::exp(Score(head, q, token, head_dim, scale) - max_score);
+    sum += weight;
+    for (int32_t i = 0; i < head_dim; ++i) {
+      out[i] += static_cast<float>(weight * double{head.Value(token, i)});
+    }
+  }
+  for (int32_t i = 0; i < head_dim; ++i) {
+    out[i] = static_cast<float>(double{out[i]} / sum);
+  }
+}
+
+}  // namespace
+
+absl::Status PagedAttention(const ExecContext&, const PagedAttentionParams& params) {
+  if (absl::Status status = Validate(params); !status.ok()) {
+    return status;
+  }
+  const DensePageLayout& layout = params.pages.layout;
+  const int64_t group = params.heads / std::max(layout.kv_heads, 1);
+  for (int64_t s = 0; s < params.num_sequences; ++s) {
+    const SequenceRows& sequence = params.sequences[s];
+    for (int64_t row = sequence.row_begin; row < sequence.row_begin + sequence.row_count; ++row) {
+      const int32_t last = params.positions[row];
+      const int32_t first =
+          params.sliding_window > 0 ? std::max(0, last - params.sliding_window + 1) : 0;
+      for (int64_t head = 0; head < params.heads; ++head) {
+        const PagedHead kv(params.pages, sequence.page_table, static_cast<int32_t>(head / group));
+        AttendOneQuery(kv,
+                       params.q + row * params.q_stride + head * layout.head_dim,
+                       first,
+                       last,
+                       layout.head_dim,
+                       params.scale,
+                       params.out + row * params.out_stride + head * layout.head_dim);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton::kernels::reference

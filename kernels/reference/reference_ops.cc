@@ -1,0 +1,27 @@
+#include "kernels/reference/reference_ops.h"
+
+#include "kernels/reference/reference_kernels.h"
+
+namespace baton::kernels {
+
+const OpTable& ReferenceOps() {
+  static constexpr OpTable kTable = {
+      .name = "reference",
+      .packed_matrix_bytes = reference::PackedMatrixBytes,
+      .pack_matrix = reference::PackMatrix,
+      .workspace_bytes = [](int, int64_t, int64_t) -> size_t { return 0; },
+      .embed = reference::Embed,
+      .rms_norm = reference::RmsNorm,
+      .matmul = reference::Matmul,
+      .rope_angles = reference::RopeAngles,
+      .rope = reference::Rope,
+      .kv_write = reference::KvWrite,
+      .paged_attention = reference::PagedAttention,
+      .silu_mul = reference::SiluMul,
+      .gather_rows = reference::GatherRows,
+      .copy_pages = reference::CopyPages,
+  };
+  return kTable;
+}
+
+}  // namespace baton::kernels

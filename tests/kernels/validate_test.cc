@@ -1,0 +1,162 @@
+#include "kernels/ops/validate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "kernels/select.h"
+
+namespace baton::kernels {
+namespace {
+
+using testing::HasSubstr;
+
+template <typename Params>
+void ExpectRefused(const Params& params, const std::string& text) {
+  const absl::Status status = Validate(params);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(text));
+}
+
+// Memory that a check may point at; checks read only ids and positions.
+struct Memory {
+  float floats[64] = {};
+  std::byte bytes[256] = {};
+  int32_t ids[4] = {0, 1, 2, 3};
+  SequenceRows sequence = {.row_begin = 0, .row_count = 2, .page_table = ids};
+};
+
+MatmulParams GoodMatmul(Memory& memory) {
+  return {.x = memory.floats,
+          .x_stride = 4,
+          .weight = {.data = memory.bytes, .out_features = 3, .in_features = 4},
+          .rows = 2,
+          .out = memory.floats,
+          .out_stride = 3};
+}
+
+PagedAttentionParams GoodAttention(Memory& memory) {
+  return {
+      .q = memory.floats,
+      .q_stride = 16,
+      .positions = memory.ids,
+      .sequences = &memory.sequence,
+      .num_sequences = 1,
+      .pages = {.base = memory.bytes, .layout = {.page_tokens = 2, .kv_heads = 2, .head_dim = 4}},
+      .heads = 4,
+      .scale = 1.0f,
+      .out = memory.floats,
+      .out_stride = 16};
+}
+
+TEST(ValidateTest, MatmulNamesTheBrokenField) {
+  Memory memory;
+  MatmulParams params = GoodMatmul(memory);
+  EXPECT_TRUE(Validate(params).ok());
+  params.rows = -1;
+  ExpectRefused(params, "rows is -1");
+  params = GoodMatmul(memory);
+  params.x = nullptr;
+  ExpectRefused(params, "x is null");
+  params = GoodMatmul(memory);
+  params.out_stride = 2;
+  ExpectRefused(params, "out_stride is 2 but must be at least 3");
+  params = GoodMatmul(memory);
+  params.weight.dtype = DType::kI32;
+  ExpectRefused(params, "weight.dtype is i32");
+}
+
+TEST(ValidateTest, AttentionHeadsMustShareKvHeadsEvenly) {
+  Memory memory;
+  PagedAttentionParams params = GoodAttention(memory);
+  EXPECT_TRUE(Validate(params).ok());
+  params.heads = 3;
+  ExpectRefused(params, "heads is 3 but must be a multiple");
+  params = GoodAttention(memory);
+  params.sliding_window = -1;
+  ExpectRefused(params, "sliding_window is -1");
+  params = GoodAttention(memory);
+  params.pages.layout.page_tokens = 0;
+  ExpectRefused(params, "page_tokens is 0");
+  params = GoodAttention(memory);
+  memory.ids[1] = -5;
+  ExpectRefused(params, "position is -5");
+  memory.ids[1] = 1;
+  memory.sequence.page_table = nullptr;
+  ExpectRefused(params, "page_table is null");
+}
+
+TEST(ValidateTest, KvWriteAndCopyPages) {
+  Memory memory;
+  KvWriteParams write = {.k = memory.floats,
+                         .k_stride = 8,
+                         .v = memory.floats,
+                         .v_stride = 8,
+                         .positions = memory.ids,
+                         .sequences = &memory.sequence,
+                         .num_sequences = 1,
+                         .pages = GoodAttention(memory).pages};
+  EXPECT_TRUE(Validate(write).ok());
+  write.v_stride = 7;
+  ExpectRefused(write, "v_stride is 7 but must be at least 8");
+  CopyPagesParams copy = {
+      .source = memory.ids, .target = memory.ids, .count = 4, .pages = write.pages};
+  EXPECT_TRUE(Validate(copy).ok());
+  memory.ids[3] = -1;
+  ExpectRefused(copy, "source element is -1");
+}
+
+TEST(ValidateTest, EmbedRefusesIdsOutsideTheVocabulary) {
+  Memory memory;
+  const EmbedParams params = {.table = memory.bytes,
+                              .dtype = DType::kBF16,
+                              .vocab = 3,
+                              .dim = 4,
+                              .token_ids = memory.ids,
+                              .rows = 4,
+                              .out = memory.floats};
+  ExpectRefused(params, "token_ids[3] is 3 but must be in [0, 3)");
+}
+
+TEST(ValidateTest, RowWiseOps) {
+  Memory memory;
+  ExpectRefused(RmsNormParams{.x = memory.floats, .rows = 1, .dim = 0}, "dim is 0");
+  ExpectRefused(SiluMulParams{.gate_up = memory.floats,
+                              .gate_up_stride = 5,
+                              .rows = 1,
+                              .dim = 3,
+                              .out = memory.floats,
+                              .out_stride = 3},
+                "gate_up_stride is 5");
+  ExpectRefused(RopeParams{.x = memory.floats, .x_stride = 8, .rows = 1, .heads = 1, .half_dim = 4},
+                "cosines is null");
+  ExpectRefused(RopeAnglesParams{.rows = 1, .half_dim = 4}, "positions is null");
+  ExpectRefused(GatherRowsParams{.rows = 1, .dim = 4}, "x is null");
+  ExpectRefused(PackMatrixParams{.out_features = 1, .in_features = 1}, "source is null");
+}
+
+TEST(ValidateTest, ZeroRowsNeedNoPointers) {
+  EXPECT_TRUE(Validate(EmbedParams{}).ok());
+  EXPECT_TRUE(Validate(MatmulParams{}).ok());
+  EXPECT_TRUE(Validate(RopeAnglesParams{}).ok());
+  EXPECT_TRUE(Validate(RopeParams{}).ok());
+  EXPECT_TRUE(Validate(SiluMulParams{}).ok());
+  EXPECT_TRUE(Validate(GatherRowsParams{}).ok());
+  EXPECT_TRUE(Validate(CopyPagesParams{}).ok());
+  EXPECT_TRUE(Validate(KvWriteParams{}).ok());
+  EXPECT_TRUE(Validate(PagedAttentionParams{}).ok());
+}
+
+TEST(WorkspaceTest, TooSmallAWorkspaceIsRefusedWithTheSizeNeeded) {
+  Memory memory;
+  ThreadPool pool(1);
+  Buffer workspace(64);
+  const ExecContext context = {.pool = &pool, .workspace = &workspace};
+  const absl::Status status = CpuOps().paged_attention(context, GoodAttention(memory));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("workspace_bytes"));
+}
+
+}  // namespace
+}  // namespace baton::kernels
