@@ -1,0 +1,199 @@
+#include "common/eval/read_cases.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+#include <unordered_set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/base/status_context.h"
+#include "common/base/status_macros.h"
+#include "common/text/bounded_json.h"
+
+namespace baton::eval {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+constexpr size_t kMaxLineBytes = 16 << 20;
+constexpr size_t kMaxCases = 1'000'000;
+constexpr int32_t kMaxTokens = 1 << 30;
+constexpr text::JsonLimits kLimits = {
+    .max_bytes = kMaxLineBytes, .max_depth = 32, .max_members = 1 << 16};
+
+absl::Status FieldError(const char* name, const char* expected) {
+  return absl::InvalidArgumentError(absl::StrCat("field `", name, "` must be ", expected));
+}
+
+absl::StatusOr<std::string> StringField(const ordered_json& object, const char* name) {
+  const auto it = object.find(name);
+  if (it == object.end() || !it->is_string()) {
+    return FieldError(name, "a string");
+  }
+  return it->get<std::string>();
+}
+
+absl::StatusOr<int32_t> CountField(const ordered_json& object, const char* name) {
+  const auto it = object.find(name);
+  if (it == object.end() || !it->is_number_unsigned() || it->get<uint64_t>() > kMaxTokens) {
+    return FieldError(name, "an integer >= 0");
+  }
+  return static_cast<int32_t>(it->get<uint64_t>());
+}
+
+absl::Status CheckMessages(const ordered_json& messages) {
+  bool valid = messages.is_array() && !messages.empty();
+  for (size_t i = 0; valid && i < messages.size(); ++i) {
+    const ordered_json& message = messages[i];
+    valid = message.is_object() && message.contains("role") && message["role"].is_string() &&
+            message.contains("content") && message["content"].is_string();
+  }
+  return valid ? absl::OkStatus() : FieldError("messages", "a list of {role, content}");
+}
+
+// Reads lines of a plain or gzip file (zlib tells them apart).
+class LineReader {
+ public:
+  static absl::StatusOr<LineReader> Open(const std::string& path) {
+    LineReader reader;
+    reader.file_.reset(gzopen(path.c_str(), "rb"));
+    if (reader.file_ == nullptr) {
+      return absl::NotFoundError(absl::StrCat("cannot open ", path));
+    }
+    return reader;
+  }
+
+  // False at the end of the file.
+  absl::StatusOr<bool> Next(std::string& line) {
+    line.clear();
+    std::array<char, 1 << 16> buffer;
+    while (gzgets(file_.get(), buffer.data(), static_cast<int>(buffer.size())) != nullptr) {
+      line += buffer.data();
+      if (!line.empty() && line.back() == '\n') {
+        line.pop_back();
+        return true;
+      }
+      if (line.size() > kMaxLineBytes) {
+        return absl::InvalidArgumentError(absl::StrCat("exceeds ", kMaxLineBytes, " bytes"));
+      }
+    }
+    int code = Z_OK;
+    const char* message = gzerror(file_.get(), &code);
+    if (code != Z_OK && code != Z_STREAM_END) {
+      return absl::DataLossError(message);
+    }
+    return !line.empty();
+  }
+
+ private:
+  struct Close {
+    void operator()(gzFile file) const { gzclose(file); }
+  };
+  std::unique_ptr<gzFile_s, Close> file_;
+};
+
+absl::Status ReadFileCases(const std::string& path, std::vector<EvalCase>& cases) {
+  BATON_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(path));
+  std::string line;
+  for (int64_t number = 1;; ++number) {
+    const std::string where = absl::StrCat(path, " line ", number);
+    absl::StatusOr<bool> more = reader.Next(line);
+    if (!more.ok()) {
+      return WithContext(more.status(), where);
+    }
+    if (!*more) {
+      return absl::OkStatus();
+    }
+    if (line.find_first_not_of(" \t\r") == std::string::npos) {
+      continue;
+    }
+    absl::StatusOr<EvalCase> parsed = ParseCase(line);
+    if (!parsed.ok()) {
+      return WithContext(parsed.status(), where);
+    }
+    cases.push_back(*std::move(parsed));
+    if (cases.size() > kMaxCases) {
+      return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxCases, " cases"));
+    }
+  }
+}
+
+bool IsCaseFile(const std::string& name) {
+  return name.ends_with(".jsonl") || name.ends_with(".jsonl.gz");
+}
+
+absl::StatusOr<std::vector<std::string>> FilesOf(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) {
+    return std::vector<std::string>{path};
+  }
+  std::vector<std::string> files;
+  fs::directory_iterator it(path, error);
+  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
+    if (IsCaseFile(it->path().filename().string())) {
+      files.push_back(it->path().string());
+    }
+  }
+  if (error || files.empty()) {
+    return absl::NotFoundError(absl::StrCat(path, " holds no *.jsonl or *.jsonl.gz file"));
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+absl::Status CheckUnique(const std::vector<EvalCase>& cases) {
+  std::unordered_set<std::string_view> ids;
+  for (const EvalCase& eval_case : cases) {
+    if (!ids.insert(eval_case.id).second) {
+      return absl::InvalidArgumentError(absl::StrCat("case id ", eval_case.id, " occurs twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<EvalCase> ParseCase(std::string_view line) {
+  BATON_ASSIGN_OR_RETURN(ordered_json object, text::ParseBoundedOrderedJson(line, kLimits));
+  if (!object.is_object()) {
+    return absl::InvalidArgumentError("is not a JSON object");
+  }
+  EvalCase result;
+  BATON_ASSIGN_OR_RETURN(result.id, StringField(object, "id"));
+  BATON_ASSIGN_OR_RETURN(result.task, StringField(object, "task"));
+  BATON_ASSIGN_OR_RETURN(result.answer, StringField(object, "answer"));
+  BATON_ASSIGN_OR_RETURN(result.length_bucket, CountField(object, "length_bucket"));
+  BATON_ASSIGN_OR_RETURN(result.max_new_tokens, CountField(object, "max_new_tokens"));
+  BATON_ASSIGN_OR_RETURN(result.prompt_tokens, CountField(object, "prompt_tokens"));
+  const auto messages = object.find("messages");
+  if (messages == object.end()) {
+    return FieldError("messages", "a list of {role, content}");
+  }
+  BATON_RETURN_IF_ERROR(CheckMessages(*messages));
+  result.messages = std::move(*messages);
+  return result;
+}
+
+absl::StatusOr<std::vector<EvalCase>> ReadCases(std::string_view paths) {
+  std::vector<EvalCase> cases;
+  while (!paths.empty()) {
+    const size_t comma = std::min(paths.find(','), paths.size());
+    const std::string path(paths.substr(0, comma));
+    BATON_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesOf(path));
+    for (const std::string& file : files) {
+      BATON_RETURN_IF_ERROR(ReadFileCases(file, cases));
+    }
+    paths.remove_prefix(std::min(comma + 1, paths.size()));
+  }
+  BATON_RETURN_IF_ERROR(CheckUnique(cases));
+  return cases;
+}
+
+}  // namespace baton::eval

@@ -1,0 +1,36 @@
+// What an evaluation run reports of one case.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace baton::eval {
+
+// One line of a result file.
+struct ResultRow {
+  std::string id;
+  std::string task;
+  int32_t length_bucket = 0;
+  std::string output;  // text before the stop token
+  bool correct = false;
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;
+  int64_t kv_logical_bytes = 0;   // prompt_tokens x KV layers x 2 x kv_heads x head_dim x 2
+  int64_t kv_wire_bytes = 0;      // payload, segment headers and manifest; 0 without a hand-off
+  int64_t kv_resident_bytes = 0;  // whole pages held after commit
+  double ttft_ms = 0.0;
+  double total_ms = 0.0;
+
+  bool operator==(const ResultRow&) const = default;
+};
+
+// The row as one JSON object without a line break. Bytes that are not UTF-8 become U+FFFD.
+std::string ToJsonLine(const ResultRow& row);
+
+// Reads back what ToJsonLine wrote; kInvalidArgument names the field that is wrong.
+absl::StatusOr<ResultRow> ParseResultRow(std::string_view line);
+
+}  // namespace baton::eval

@@ -1,0 +1,53 @@
+// A decoder-only transformer of the Llama family (Llama 3.x, Qwen2.5, Qwen3, Mistral) with or
+// without SwiftKV.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "common/checkpoint/checkpoint.h"
+#include "common/model/forward.h"
+#include "kernels/ops/op_table.h"
+
+namespace baton::model {
+
+struct ModelOptions {
+  // Rows of the largest step; fixes the activation memory.
+  int32_t max_step_rows = 4096;
+  // Logit rows of the largest step. Survivors may be all rows.
+  int32_t max_logit_rows = 256;
+  // dtype of the weights in memory: bf16, or f32 for --compute fp32 (weights as published,
+  // widened).
+  kernels::DType weight_dtype = kernels::DType::kBF16;
+};
+
+// Weights and activation memory of one worker. Owned by the executor thread: Forward is not
+// thread-safe; the accessors are const and safe from any thread.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  // Loads, checks and packs every weight the architecture needs. Errors name the tensor or field:
+  // kNotFound for a missing tensor, kInvalidArgument for a wrong shape, kUnimplemented for an
+  // unknown architecture. `ops` and what `exec` points to must outlive the model; the workspace of
+  // `exec` is grown here to what the model's ops need.
+  static absl::StatusOr<std::unique_ptr<Model>> Load(const checkpoint::Checkpoint& checkpoint,
+                                                     const kernels::OpTable& ops,
+                                                     const kernels::ExecContext& exec,
+                                                     const ModelOptions& options);
+
+  virtual const checkpoint::ModelConfig& config() const = 0;
+  virtual KvShape kv_shape() const = 0;
+  // FNV-style identity of configuration and weights; both sides of a hand-off must agree on it.
+  virtual uint64_t fingerprint() const = 0;
+
+  // Runs one step. `logits` receives [batch.logit_rows.size(), vocab] fp32. On return the KV of
+  // every row is in its pages. Results of a row do not depend on the other rows of the step.
+  virtual absl::Status Forward(const ForwardBatch& batch, std::span<float> logits) = 0;
+};
+
+}  // namespace baton::model

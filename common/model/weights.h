@@ -1,0 +1,48 @@
+// The weights of a model in memory, packed for the ops.
+#pragma once
+
+#include <vector>
+
+#include "kernels/core/buffer.h"
+#include "kernels/ops/params.h"
+
+namespace baton::model {
+
+// One matmul: perhaps several published linears whose rows stand one after another.
+struct Linear {
+  kernels::Buffer packed;
+  kernels::PackedMatrix matrix;  // borrows `packed`
+  kernels::Buffer bias;          // f32 [out_features], or empty
+
+  const float* bias_data() const { return bias.size() == 0 ? nullptr : bias.as<float>(); }
+};
+
+struct LayerWeights {
+  kernels::Buffer input_norm;           // f32 [hidden]
+  kernels::Buffer post_attention_norm;  // f32 [hidden]
+  kernels::Buffer q_norm;               // f32 [head_dim] with qk_norm, else empty
+  kernels::Buffer k_norm;               // f32 [head_dim]; empty above the full layers
+  // Rows Q, K, V in a full layer; above them only Q (q_proj_swiftkv).
+  Linear projection;
+  Linear output;
+  Linear gate_up;  // rows gate, up
+  Linear down;
+};
+
+// What fans the residual stream out to the keys and values of all upper layers (SwiftKV).
+struct FanOutWeights {
+  kernels::Buffer norm;                  // f32 [hidden], norm_swiftkv
+  Linear kv;                             // rows K_0 .. K_{G-1}, V_0 .. V_{G-1}
+  std::vector<kernels::Buffer> k_norms;  // f32 [head_dim] per group with qk_norm, else empty
+};
+
+struct ModelWeights {
+  kernels::Buffer embedding;  // [vocab, hidden] of embedding_dtype
+  kernels::DType embedding_dtype = kernels::DType::kBF16;
+  std::vector<LayerWeights> layers;
+  FanOutWeights fan_out;  // empty for a plain model
+  kernels::Buffer final_norm;
+  Linear lm_head;
+};
+
+}  // namespace baton::model
