@@ -1,0 +1,68 @@
+// A request while the engine knows it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+#include "common/engine/kv_sink.h"
+#include "common/engine/request.h"
+#include "common/engine/sampling/penalty_state.h"
+#include "common/engine/sequence.h"
+#include "common/kv/pool/reservation_table.h"
+
+namespace baton::engine {
+
+// Where a request is. Which phases occur depends on the role:
+//   both     queued -> prefilling -> decoding -> ended
+//   prefill  queued -> prefilling -> handing off -> ended
+//   decode   reserved -> decoding -> ended
+// Any phase may go to ended at once (cancel, deadline, lease, failure).
+enum class Phase { kQueued, kPrefilling, kHandingOff, kReserved, kDecoding, kEnded };
+
+// The word in deadline messages: queue, prefill, transfer or decode.
+std::string_view PhaseName(Phase phase);
+
+// Engine thread only, except what Sequence says. "Ended" (the listener has its OnDone) and
+// "releasable" (nobody refers to the pages) are different facts: an ended request keeps its pages
+// until releasable() holds.
+struct ActiveRequest {
+  uint64_t serial = 0;  // unique in the life of the engine, unlike the id
+  std::string id;
+  std::shared_ptr<RequestListener> listener;
+  std::unique_ptr<KvSink> sink;
+  SamplingParams sampling;
+  std::vector<int32_t> prompt;  // empty in role decode
+  int64_t prompt_tokens = 0;
+  std::shared_ptr<const TokenBitmap> prompt_bitmap;  // only with a repetition penalty
+  absl::Time deadline;
+
+  Phase phase = Phase::kQueued;
+  std::vector<Sequence> sequences;  // sequences[0] owns the prompt's pages
+  kv::ReservationKey reservation;   // phase kReserved
+  int64_t pages_held = 0;           // references of this request's page tables
+  int32_t running_slots = 0;        // of max_running_sequences
+
+  // Who still refers to pages or sequences.
+  int32_t steps_in_flight = 0;
+  bool sink_reading = false;   // Commit or Abort was called and has not called back
+  bool sink_finished = false;  // it has
+  absl::Status end_status;     // of an ended request; the sink's Abort reason
+
+  RequestStats stats;
+  absl::Time submitted;
+  absl::Time prefill_started = absl::InfiniteFuture();
+  absl::Time first_token_time = absl::InfiniteFuture();
+  absl::Time decode_started = absl::InfiniteFuture();
+
+  bool ended() const { return phase == Phase::kEnded; }
+  bool releasable() const { return ended() && steps_in_flight == 0 && !sink_reading; }
+  bool AllSequencesFinished() const;
+};
+
+}  // namespace baton::engine

@@ -1,0 +1,257 @@
+#include "common/engine/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/base/status_macros.h"
+#include "common/engine/admission_gate.h"
+#include "common/engine/command_queue.h"
+#include "common/engine/engine_state.h"
+#include "common/engine/engine_thread.h"
+#include "common/engine/executor.h"
+#include "common/engine/load_snapshot.h"
+#include "common/engine/operations/operations.h"
+#include "common/engine/request_checks.h"
+#include "common/kv/codec/dense_format.h"
+
+namespace baton::engine {
+namespace {
+
+absl::Status CommandQueueFull() {
+  return absl::ResourceExhaustedError(
+      "QUEUE_FULL: the engine's command queue is full; retry later");
+}
+
+absl::Status CheckOptions(const EngineOptions& options, int64_t max_position_embeddings) {
+  if (options.step_token_budget < 1 || options.prefill_chunk_tokens < 1 ||
+      options.max_running_sequences < 1 || options.max_waiting_requests < 1 ||
+      options.max_waiting_tokens < 1 || options.max_queued_commands < 1) {
+    return absl::InvalidArgumentError(
+        "step_token_budget, prefill_chunk_tokens, max_running_sequences, max_waiting_requests, "
+        "max_waiting_tokens and max_queued_commands must be at least 1");
+  }
+  if (options.lease <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("lease must be positive");
+  }
+  if (options.max_sequence_tokens < 0 || options.max_sequence_tokens > max_position_embeddings) {
+    return absl::InvalidArgumentError(absl::StrCat("max_sequence_tokens is ",
+                                                   options.max_sequence_tokens,
+                                                   "; the model's limit is ",
+                                                   max_position_embeddings));
+  }
+  return absl::OkStatus();
+}
+
+// Owns the parts; members are destroyed in reverse order, the engine thread first.
+class EngineImpl final : public Engine {
+ public:
+  EngineImpl(std::unique_ptr<model::Model> model,
+             std::unique_ptr<kv::DenseFormat> format,
+             std::unique_ptr<kv::PagePool> pool,
+             const kernels::ExecContext& exec,
+             const kernels::OpTable& ops,
+             EngineParts parts)
+      : model_(std::move(model)),
+        format_(std::move(format)),
+        exec_(exec),
+        options_(parts.options),
+        commands_(
+            std::make_shared<CommandQueue>(static_cast<size_t>(parts.options.max_queued_commands))),
+        gate_({.max_waiting_requests = parts.options.max_waiting_requests,
+               .max_waiting_tokens = parts.options.max_waiting_tokens}),
+        executor_({.model = model_.get(),
+                   .exec = &exec_,
+                   .ops = &ops,
+                   .pool = pool.get(),
+                   .layout = format_->layout(),
+                   .clock = parts.clock},
+                  [commands = commands_](std::unique_ptr<Step> step) {
+                    commands->PushAlways([step = std::move(step)](EngineState& state) mutable {
+                      RetireStep(state, std::move(step));
+                    });
+                  }),
+        state_(Complete(std::move(parts), std::move(pool))),
+        thread_(state_) {}
+
+  ~EngineImpl() override { gate_.Drain(); }
+
+  absl::Status Submit(GenerateRequest request, std::shared_ptr<RequestListener> listener) override;
+  absl::Status Reserve(ReserveRequest request,
+                       std::shared_ptr<RequestListener> listener,
+                       ReserveCallback granted) override;
+  void BeginAttempt(uint64_t reservation_id,
+                    uint64_t epoch,
+                    uint32_t attempt,
+                    StatusCallback done) override;
+  void RenewLease(uint64_t reservation_id, uint64_t epoch, StatusCallback done) override;
+  void Commit(uint64_t reservation_id,
+              uint64_t epoch,
+              uint32_t attempt,
+              CommitInfo info,
+              StatusCallback done) override;
+  void Cancel(std::string_view request_id, absl::Status reason) override;
+  void Drain() override { gate_.Drain(); }
+  EngineLoad load() const override;
+  const model::Model& model() const override { return *model_; }
+  const EngineOptions& options() const override { return options_; }
+  kernels::DensePageLayout page_layout() const override { return format_->layout(); }
+
+ private:
+  EngineParts Complete(EngineParts parts, std::unique_ptr<kv::PagePool> pool);
+  // Runs `operation` on the engine thread and answers `done` with its status.
+  template <typename Operation>
+  void Ask(Operation operation, StatusCallback done);
+
+  const std::unique_ptr<model::Model> model_;
+  const std::unique_ptr<kv::DenseFormat> format_;
+  const kernels::ExecContext exec_;
+  const EngineOptions options_;
+  const std::shared_ptr<CommandQueue> commands_;
+  AdmissionGate gate_;
+  LoadSnapshot load_;
+  Executor executor_;
+  EngineState state_;
+  EngineThread thread_;
+};
+
+EngineParts EngineImpl::Complete(EngineParts parts, std::unique_ptr<kv::PagePool> pool) {
+  parts.limits.pages_total = pool->pages_total();
+  parts.limits.format = format_.get();
+  parts.format = format_.get();
+  parts.pool = std::move(pool);
+  parts.commands = commands_;
+  parts.gate = &gate_;
+  parts.load = &load_;
+  parts.executor = &executor_;
+  return parts;
+}
+
+absl::Status EngineImpl::Submit(GenerateRequest request,
+                                std::shared_ptr<RequestListener> listener) {
+  BATON_RETURN_IF_ERROR(CheckGenerateRequest(state_.parts.limits, request));
+  const std::string id = request.request_id;
+  const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  BATON_ASSIGN_OR_RETURN(const uint64_t serial, gate_.EnterQueue(id, prompt_tokens));
+  const bool queued = commands_->TryPush(
+      [serial, request = std::move(request), listener = std::move(listener), now = state_.Now()](
+          EngineState& state) mutable {
+        QueueRequest(state, serial, std::move(request), std::move(listener), now);
+      });
+  if (!queued) {
+    gate_.LeaveQueue(prompt_tokens);
+    gate_.Leave(id);
+    return CommandQueueFull();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EngineImpl::Reserve(ReserveRequest request,
+                                 std::shared_ptr<RequestListener> listener,
+                                 ReserveCallback granted) {
+  BATON_RETURN_IF_ERROR(CheckReserveRequest(state_.parts.limits, request));
+  const std::string id = request.request_id;
+  BATON_ASSIGN_OR_RETURN(const uint64_t serial, gate_.Enter(id));
+  const bool queued =
+      commands_->TryPush([serial,
+                          request = std::move(request),
+                          listener = std::move(listener),
+                          granted = std::move(granted)](EngineState& state) mutable {
+        ReservePages(state, serial, std::move(request), std::move(listener), granted);
+      });
+  if (!queued) {
+    gate_.Leave(id);
+    return CommandQueueFull();
+  }
+  return absl::OkStatus();
+}
+
+template <typename Operation>
+void EngineImpl::Ask(Operation operation, StatusCallback done) {
+  const bool queued =
+      commands_->TryPush([operation = std::move(operation), done](EngineState& state) mutable {
+        done(operation(state));
+      });
+  if (!queued) {
+    done(CommandQueueFull());
+  }
+}
+
+void EngineImpl::BeginAttempt(uint64_t reservation_id,
+                              uint64_t epoch,
+                              uint32_t attempt,
+                              StatusCallback done) {
+  Ask([key = kv::ReservationKey{reservation_id, epoch},
+       attempt](EngineState& state) { return engine::BeginAttempt(state, key, attempt); },
+      std::move(done));
+}
+
+void EngineImpl::RenewLease(uint64_t reservation_id, uint64_t epoch, StatusCallback done) {
+  Ask([key = kv::ReservationKey{reservation_id, epoch}](
+          EngineState& state) { return engine::RenewLease(state, key); },
+      std::move(done));
+}
+
+void EngineImpl::Commit(uint64_t reservation_id,
+                        uint64_t epoch,
+                        uint32_t attempt,
+                        CommitInfo info,
+                        StatusCallback done) {
+  Ask(
+      [key = kv::ReservationKey{reservation_id, epoch}, attempt, info = std::move(info)](
+          EngineState& state) mutable {
+        return CommitReservation(state, key, attempt, std::move(info));
+      },
+      std::move(done));
+}
+
+void EngineImpl::Cancel(std::string_view request_id, absl::Status reason) {
+  if (const auto serial = gate_.MarkCancelled(request_id, reason)) {
+    commands_->PushAlways(
+        [id = std::string(request_id), serial = *serial, reason = std::move(reason)](
+            EngineState& state) { CancelRequest(state, id, serial, reason); });
+  }
+}
+
+EngineLoad EngineImpl::load() const {
+  EngineLoad load = load_.Get();
+  load.draining = gate_.draining();
+  return load;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<model::Model> model,
+                                                       const kernels::ExecContext& exec,
+                                                       const kernels::OpTable& ops,
+                                                       const EngineOptions& options,
+                                                       ReservationObserver* reservations,
+                                                       EngineObserver* observer) {
+  const int64_t max_positions = model->config().max_position_embeddings;
+  BATON_RETURN_IF_ERROR(CheckOptions(options, max_positions));
+  const model::KvShape shape = model->kv_shape();
+  EngineParts parts;
+  parts.options = options;
+  parts.dimensions = {
+      .layers = shape.layers, .kv_heads = shape.kv_heads, .head_dim = shape.head_dim};
+  BATON_ASSIGN_OR_RETURN(
+      std::unique_ptr<kv::DenseFormat> format,
+      kv::DenseFormat::Create(parts.dimensions,
+                              {.page_tokens = options.page_tokens, .dtype = options.page_dtype}));
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<kv::PagePool> pool,
+                         kv::PagePool::Create(options.kv_pool_bytes, format->stride_bytes()));
+  parts.limits = {.role = options.role,
+                  .vocab_size = model->config().vocab_size,
+                  .max_sequence_tokens =
+                      options.max_sequence_tokens > 0 ? options.max_sequence_tokens : max_positions,
+                  .max_running_sequences = options.max_running_sequences,
+                  .max_waiting_tokens = options.max_waiting_tokens};
+  parts.clock = options.clock != nullptr ? options.clock : &Clock::Real();
+  parts.reservation_observer = reservations;
+  parts.observer = observer;
+  return std::make_unique<EngineImpl>(
+      std::move(model), std::move(format), std::move(pool), exec, ops, std::move(parts));
+}
+
+}  // namespace baton::engine

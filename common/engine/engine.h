@@ -1,0 +1,156 @@
+// The engine: schedules sequences into steps and owns the KV pool. One class runs all three roles.
+//
+// Threads: the engine thread owns scheduling state, page tables and reservations; the executor
+// thread owns the device and the model. Public methods only enqueue a command (bounded queue; a
+// full one is kResourceExhausted) or read an atomic snapshot, so they may be called from any
+// thread, reactors included. Listener and hook calls come from the engine thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "common/base/clock.h"
+#include "common/engine/request.h"
+#include "common/model/model.h"
+#include "kernels/core/dtype.h"
+
+namespace baton::engine {
+
+enum class Role { kBoth, kPrefill, kDecode };
+
+struct EngineOptions {
+  Role role = Role::kBoth;
+  // Bytes of the KV page pool.
+  int64_t kv_pool_bytes = int64_t{1} << 30;
+  int32_t page_tokens = 32;
+  kernels::DType page_dtype = kernels::DType::kBF16;
+  // Tokens in one step, and prompt tokens of one sequence in one step. The model must have been
+  // loaded for as many rows (max_step_rows) and for max_running_sequences logit rows.
+  int32_t step_token_budget = 4096;
+  int32_t prefill_chunk_tokens = 2048;
+  // Sequences that may be running (role prefill: requests in prefill or hand-off).
+  int32_t max_running_sequences = 256;
+  // Bounds of the waiting queue (roles both and prefill).
+  int32_t max_waiting_requests = 1024;
+  int64_t max_waiting_tokens = int64_t{1} << 22;
+  // A reservation without a sign of life expires after this.
+  absl::Duration lease = absl::Seconds(10);
+  // Longest prompt + max_tokens of a sequence; 0 = the model's max_position_embeddings.
+  int64_t max_sequence_tokens = 0;
+  // Commands from other threads that may wait for the engine thread.
+  int32_t max_queued_commands = 8192;
+  // Clock of deadlines and leases; borrowed; null = the machine's.
+  const Clock* clock = nullptr;
+};
+
+// A snapshot for load reports and gauges.
+struct EngineLoad {
+  int64_t waiting_requests = 0;
+  int64_t waiting_tokens = 0;  // prompt tokens not yet prefilled, running prompts included
+  int64_t running_sequences = 0;
+  int64_t reservations = 0;  // granted, not yet committed
+  int64_t pages_total = 0;
+  int64_t pages_free = 0;
+  int64_t pages_reserved = 0;  // owned by reservations not yet committed
+  int64_t steps = 0;
+  // End of the newest step, or when work came up after a pause, whichever is later. With has_work,
+  // its age is how long the engine has made no progress; health looks at it.
+  absl::Time last_step_time;
+  bool has_work = false;  // something waits for a step or runs in one
+  bool draining = false;
+};
+
+// Told about reservations by the engine thread; implemented by the landing side. May be null.
+class ReservationObserver {
+ public:
+  virtual ~ReservationObserver() = default;
+  // The reservation has ended: committed, cancelled, expired or past its deadline. Called once,
+  // before its pages can be reused and, at commit, before its sequences can decode; when it
+  // returns, no write from outside can reach the pages any more.
+  virtual void OnReservationReleased(uint64_t reservation_id) = 0;
+};
+
+// Observes steps and requests for metrics; every method is called on the engine thread.
+class EngineObserver {
+ public:
+  virtual ~EngineObserver() = default;
+  virtual void OnStep(int32_t /*prefill_tokens*/,
+                      int32_t /*decode_tokens*/,
+                      absl::Duration /*duration*/) {}
+  virtual void OnLeaseExpired() {}
+};
+
+class Engine {
+ public:
+  // `reservation` OK: the grant; else why not: kResourceExhausted when the pool is full now,
+  // kInvalidArgument when it can never fit.
+  using ReserveCallback = std::function<void(absl::StatusOr<ReservationGrant> reservation)>;
+  using StatusCallback = std::function<void(absl::Status)>;
+
+  virtual ~Engine() = default;
+
+  // Starts both threads. The model is owned; `observer`s are borrowed and may be null.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(std::unique_ptr<model::Model> model,
+                                                        const kernels::ExecContext& exec,
+                                                        const kernels::OpTable& ops,
+                                                        const EngineOptions& options,
+                                                        ReservationObserver* reservations,
+                                                        EngineObserver* observer);
+
+  // Roles both and prefill. A rejected request (bad argument, queue full, draining) is answered by
+  // the returned status and its listener is never called.
+  virtual absl::Status Submit(GenerateRequest request,
+                              std::shared_ptr<RequestListener> listener) = 0;
+
+  // Role decode. A returned error (bad argument, wrong role, draining, duplicate id, full command
+  // queue) or a refusal through `granted` ends the matter: the listener is never called, and
+  // `granted` is not called after a returned error. Otherwise the listener gets events once the
+  // reservation is committed; OnDone also when it is cancelled, when its lease expires
+  // (kUnavailable; later use of the reservation is kFailedPrecondition, STALE_EPOCH) or when it
+  // passes its deadline.
+  virtual absl::Status Reserve(ReserveRequest request,
+                               std::shared_ptr<RequestListener> listener,
+                               ReserveCallback granted) = 0;
+  // In the following three `done` is called once: on the engine thread, or at once on the caller's
+  // with kResourceExhausted when the command queue is full.
+  //
+  // A new prefill attempt starts to land (attempt >= the newest seen, else kFailedPrecondition);
+  // renews the lease.
+  virtual void BeginAttempt(uint64_t reservation_id,
+                            uint64_t epoch,
+                            uint32_t attempt,
+                            StatusCallback done) = 0;
+  // Any sign of life of the reservation's owner.
+  virtual void RenewLease(uint64_t reservation_id, uint64_t epoch, StatusCallback done) = 0;
+  // Publishes the page tables: the sequences join the next step. Once per reservation, by its
+  // newest attempt; kInvalidArgument when `info` does not fit the reservation, which then stays
+  // open.
+  virtual void Commit(uint64_t reservation_id,
+                      uint64_t epoch,
+                      uint32_t attempt,
+                      CommitInfo info,
+                      StatusCallback done) = 0;
+
+  // Ends the request wherever it is; its listener gets OnDone(reason) and every page returns.
+  // An unknown id is ignored: it has ended already. Never lost, whatever the queue holds. A request
+  // that has been committed to its sink gets OnDone at once; its pages follow when the sink
+  // answers.
+  virtual void Cancel(std::string_view request_id, absl::Status reason) = 0;
+
+  // Refuses new requests and reservations from now on; running ones finish.
+  virtual void Drain() = 0;
+  virtual EngineLoad load() const = 0;
+  virtual const model::Model& model() const = 0;
+  virtual const EngineOptions& options() const = 0;
+  // The layout in which this engine keeps KV pages.
+  virtual kernels::DensePageLayout page_layout() const = 0;
+};
+
+}  // namespace baton::engine

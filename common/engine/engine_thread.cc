@@ -1,0 +1,75 @@
+#include "common/engine/engine_thread.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "common/engine/operations/operations.h"
+#include "common/engine/page_plan.h"
+
+namespace baton::engine {
+namespace {
+
+// Wakes at least this often, so that last_step_time and gauges are fresh even without commands.
+constexpr absl::Duration kMaxSleep = absl::Seconds(1);
+
+}  // namespace
+
+EngineThread::EngineThread(EngineState& state) : state_(state), thread_([this] { ThreadMain(); }) {}
+
+EngineThread::~EngineThread() {
+  state_.parts.commands->PushAlways([](EngineState& state) { state.stopping = true; });
+  thread_.join();
+}
+
+void EngineThread::ThreadMain() {
+  const Clock& clock = *state_.parts.clock;
+  state_.last_step_time = clock.Now();
+  PublishLoad(state_);
+  while (!state_.stopping) {
+    const absl::Time wake = std::min(NextExpiry(state_), clock.Now() + kMaxSleep);
+    Round(state_.parts.commands->WaitAndTake(clock, wake));
+  }
+  ShutDown();
+}
+
+void EngineThread::Round(std::vector<Command> commands) {
+  for (Command& command : commands) {
+    command(state_);
+  }
+  ExpireRequests(state_);
+  ReleaseEnded(state_);
+  AdmitWaiting(state_);
+  ScheduleStep(state_);
+  PublishLoad(state_);
+}
+
+void EngineThread::ShutDown() {
+  const absl::Status reason = absl::UnavailableError("the engine shuts down; use another worker");
+  const Clock& clock = Clock::Real();
+  const absl::Time give_up = clock.Now() + kShutdownGrace;
+  for (;;) {
+    EndAllRequests(state_, reason);
+    ReleaseEnded(state_);
+    const bool open = state_.step_in_flight || !state_.closing.empty();
+    if (!open || (!state_.step_in_flight && clock.Now() >= give_up)) {
+      break;
+    }
+    for (Command& command : state_.parts.commands->WaitAndTake(clock, clock.Now() + kMaxSleep)) {
+      command(state_);
+    }
+  }
+  for (Command& command : state_.parts.commands->CloseAndTake()) {
+    command(state_);
+  }
+  EndAllRequests(state_, reason);
+  for (const auto& request : state_.closing) {
+    ReleaseSequences(*state_.parts.pool, *request);
+  }
+  state_.closing.clear();
+  PublishLoad(state_);
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,73 @@
+// The executor thread: owns the device and the model, runs one step after another.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+
+#include "common/base/clock.h"
+#include "common/engine/sampling/sampler.h"
+#include "common/engine/step.h"
+#include "common/kv/pool/page_pool.h"
+#include "common/model/model.h"
+#include "kernels/core/buffer.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/ops/op_table.h"
+
+namespace baton::engine {
+
+// Everything that the executor borrows; must outlive it.
+struct ExecutorContext {
+  model::Model* model = nullptr;
+  const kernels::ExecContext* exec = nullptr;
+  const kernels::OpTable* ops = nullptr;
+  kv::PagePool* pool = nullptr;
+  kernels::DensePageLayout layout;
+  const Clock* clock = nullptr;
+};
+
+// Queue of depth 1: the next step needs the tokens of this one, so a deeper queue would stay empty.
+class Executor {
+ public:
+  // Called on the executor thread with every submitted step, exactly once.
+  using StepDone = std::function<void(std::unique_ptr<Step>)>;
+
+  Executor(const ExecutorContext& context, StepDone done);
+  // Runs a submitted step to its end, then joins the thread.
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  // Engine thread. The step before must have come back.
+  void Submit(std::unique_ptr<Step> step);
+
+ private:
+  void ThreadMain();
+  // Null when the executor stops.
+  std::unique_ptr<Step> TakeStep();
+  void Run(Step& step);
+  absl::Status PreparePages(const Step& step);
+  absl::Status Forward(const Step& step);
+  void ShipLayers(const Step& step, int32_t layer_begin, int32_t layer_end);
+  void Sample(Step& step);
+  std::span<float> Logits(const Step& step);
+
+  const ExecutorContext context_;
+  const StepDone done_;
+  // Executor thread only.
+  kernels::Buffer logits_;
+  std::vector<SamplerScratch> scratch_;  // one per compute thread
+
+  absl::Mutex mutex_;
+  absl::CondVar wake_;
+  std::unique_ptr<Step> submitted_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace baton::engine

@@ -1,0 +1,49 @@
+// Where a prefilled sequence's KV goes when it leaves this worker.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace baton::engine {
+
+struct CommitInfo;
+
+// KV that will not change any more: whole pages [page_begin, page_begin + page_count) of each of
+// the layers. `pages` is [layer_end - layer_begin][page_count]; the memory stays valid and
+// unchanged until the engine has seen Commit's or Abort's `released` callback.
+struct ReadyKv {
+  int32_t layer_begin = 0;
+  int32_t layer_end = 0;
+  int32_t page_begin = 0;
+  int32_t page_count = 0;
+  int64_t token_begin = 0;
+  int64_t token_count = 0;  // valid tokens in these pages
+  std::vector<std::span<const std::byte>> pages;
+};
+
+// Implemented by handoff/send (another worker). A sequence without a sink stays in the local pool.
+// Exactly one of Commit and Abort is called, last, and both return at once; the engine destroys the
+// sink some time after the callback, on the engine thread. Only the sink of a request that Submit
+// rejected is destroyed without either. Calls never overlap: Commit and Abort come when no step
+// that ships to the sink is in flight.
+class KvSink {
+ public:
+  virtual ~KvSink() = default;
+  // Executor thread, while later layers still compute. Must not block and can't fail: an error is
+  // remembered and reported by Commit.
+  virtual void LayersReady(ReadyKv ready) = 0;
+  // Engine thread, after every page was given to LayersReady. `done` is called once, from any
+  // thread, with OK when decode has published the sequence, else why not; the engine keeps the
+  // pages until then.
+  virtual void Commit(CommitInfo info,
+                      std::function<void(absl::Status status, int64_t wire_bytes)> done) = 0;
+  // Engine thread: the request ended before Commit. `released` is called once, from any thread,
+  // when the pages are no longer read.
+  virtual void Abort(absl::Status reason, std::function<void()> released) = 0;
+};
+
+}  // namespace baton::engine

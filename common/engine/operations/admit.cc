@@ -1,0 +1,38 @@
+#include "common/engine/operations/operations.h"
+#include "common/engine/page_plan.h"
+
+namespace baton::engine {
+namespace {
+
+bool Admit(EngineState& state, ActiveRequest& request) {
+  const bool generates = state.parts.options.role != Role::kPrefill;
+  const int32_t slots = generates ? request.sampling.n : 1;
+  if (state.running_slots + slots > state.parts.options.max_running_sequences) {
+    return false;
+  }
+  const PagePlan plan = PlanPages(*state.parts.format,
+                                  request.prompt_tokens,
+                                  request.sampling.n,
+                                  request.sampling.max_tokens,
+                                  generates);
+  if (!AllocateSequences(plan, *state.parts.pool, request)) {
+    return false;
+  }
+  request.running_slots = slots;
+  state.running_slots += slots;
+  request.phase = Phase::kPrefilling;
+  return true;
+}
+
+}  // namespace
+
+void AdmitWaiting(EngineState& state) {
+  while (!state.waiting.empty() && Admit(state, *state.waiting.front())) {
+    ActiveRequest* request = state.waiting.front();
+    state.waiting.pop_front();
+    state.prefilling.push_back(request);
+    state.parts.gate->LeaveQueue(request->prompt_tokens);
+  }
+}
+
+}  // namespace baton::engine

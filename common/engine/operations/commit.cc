@@ -1,0 +1,84 @@
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/base/check.h"
+#include "common/base/status_macros.h"
+#include "common/engine/operations/operations.h"
+
+namespace baton::engine {
+namespace {
+
+// `info` comes from another worker.
+absl::Status CheckInfo(const EngineState& state,
+                       const ActiveRequest& request,
+                       const CommitInfo& info) {
+  const auto n = static_cast<size_t>(request.sampling.n);
+  const int32_t vocab = state.parts.limits.vocab_size;
+  if (info.first_tokens.size() != n || (!info.finished.empty() && info.finished.size() != n)) {
+    return absl::InvalidArgumentError(absl::StrCat("commit carries ",
+                                                   info.first_tokens.size(),
+                                                   " first tokens and ",
+                                                   info.finished.size(),
+                                                   " finish flags; the reservation has n = ",
+                                                   n));
+  }
+  const bool in_vocabulary = std::all_of(
+      info.first_tokens.begin(), info.first_tokens.end(), [&](const TokenOutput& token) {
+        return token.token_id >= 0 && token.token_id < vocab;
+      });
+  if (!in_vocabulary) {
+    return absl::InvalidArgumentError("commit carries a first token outside the vocabulary");
+  }
+  if (request.sampling.repetition_penalty != 1.0f &&
+      info.prompt_token_bitmap.size() != TokenBitmapBytes(vocab)) {
+    return absl::InvalidArgumentError(absl::StrCat("commit carries a prompt token bitmap of ",
+                                                   info.prompt_token_bitmap.size(),
+                                                   " bytes; repetition_penalty needs ",
+                                                   TokenBitmapBytes(vocab)));
+  }
+  return absl::OkStatus();
+}
+
+// From here on no write from outside may land: the pages are about to be read and written by steps.
+void CloseReservation(EngineState& state, ActiveRequest& request) {
+  const uint64_t id = request.reservation.reservation_id;
+  state.reservations.Remove(id);
+  state.reserved.erase(id);
+  state.pages_reserved -= request.pages_held;
+  if (state.parts.reservation_observer != nullptr) {
+    state.parts.reservation_observer->OnReservationReleased(id);
+  }
+  request.phase = Phase::kPrefilling;  // prefilled elsewhere; StartDecoding follows at once
+}
+
+void AdoptPenalties(CommitInfo& info, ActiveRequest& request) {
+  if (request.sampling.repetition_penalty == 1.0f) {
+    return;
+  }
+  request.prompt_bitmap = std::make_shared<const TokenBitmap>(std::move(info.prompt_token_bitmap));
+  for (Sequence& sequence : request.sequences) {
+    sequence.penalties = PenaltyState(request.prompt_bitmap);
+  }
+}
+
+}  // namespace
+
+absl::Status CommitReservation(EngineState& state,
+                               const kv::ReservationKey& key,
+                               uint32_t attempt,
+                               CommitInfo info) {
+  BATON_RETURN_IF_ERROR(state.reservations.CheckAttempt(key, attempt, state.Now()));
+  const auto entry = state.reserved.find(key.reservation_id);
+  BATON_CHECK(entry != state.reserved.end());
+  ActiveRequest& request = *entry->second;
+  BATON_RETURN_IF_ERROR(CheckInfo(state, request, info));
+  CloseReservation(state, request);
+  AdoptPenalties(info, request);
+  request.stats.kv_wire_bytes = info.kv_wire_bytes;
+  StartDecoding(state, request, info.first_tokens, /*deliver=*/false);
+  return absl::OkStatus();
+}
+
+}  // namespace baton::engine

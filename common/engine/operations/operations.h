@@ -1,0 +1,104 @@
+// What the engine thread can do; one file per operation. All run on the engine thread and none
+// blocks. Listeners and observers are called from here.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+#include "common/engine/active_request.h"
+#include "common/engine/engine.h"
+#include "common/engine/engine_state.h"
+#include "common/engine/request.h"
+#include "common/engine/step.h"
+
+namespace baton::engine {
+
+// submit.cc: a checked request joins the end of the waiting queue. `serial` is the gate's.
+void QueueRequest(EngineState& state,
+                  uint64_t serial,
+                  GenerateRequest request,
+                  std::shared_ptr<RequestListener> listener,
+                  absl::Time submitted);
+
+// admit.cc: waiting requests start prefill, in order, while pages and running slots last. The first
+// one that does not fit holds back the rest, so that a large prompt is never overtaken for ever.
+void AdmitWaiting(EngineState& state);
+
+// reserve.cc: allocates every page that the request may ever need, or refuses; see Engine::Reserve.
+void ReservePages(EngineState& state,
+                  uint64_t serial,
+                  ReserveRequest request,
+                  std::shared_ptr<RequestListener> listener,
+                  const Engine::ReserveCallback& granted);
+
+// begin_attempt.cc, renew_lease.cc: see Engine.
+absl::Status BeginAttempt(EngineState& state, const kv::ReservationKey& key, uint32_t attempt);
+absl::Status RenewLease(EngineState& state, const kv::ReservationKey& key);
+
+// commit.cc: makes landed KV visible, once. kInvalidArgument when `info` does not match the
+// reservation (it stays open for another attempt), kFailedPrecondition when the key or the attempt
+// is stale. On OK the window has been withdrawn and the sequences join the next step.
+absl::Status CommitReservation(EngineState& state,
+                               const kv::ReservationKey& key,
+                               uint32_t attempt,
+                               CommitInfo info);
+
+// cancel.cc: ends a live request; one that is unknown, or not yet here, or another one of that id
+// is left alone. CancelStatus is what the listener is told.
+void CancelRequest(EngineState& state,
+                   std::string_view request_id,
+                   uint64_t serial,
+                   const absl::Status& reason);
+absl::Status CancelStatus(const absl::Status& reason);
+
+// expire.cc: ends requests past their deadline and reservations past their lease. NextExpiry is
+// when it has to run again.
+void ExpireRequests(EngineState& state);
+absl::Time NextExpiry(const EngineState& state);
+
+// schedule_step.cc: submits the next step if none is in flight and there is something to run.
+void ScheduleStep(EngineState& state);
+
+// retire_step.cc: takes the results of a step. A failed step ends the requests in it with kInternal
+// and nothing else.
+void RetireStep(EngineState& state, std::unique_ptr<Step> step);
+
+// hand_off.cc: the prompt is prefilled and its first tokens are drawn; gives them to the listener
+// and commits to the sink. FinishHandOff takes the sink's answer,
+// to Commit or to Abort.
+void HandOff(EngineState& state, ActiveRequest& request, std::span<const TokenOutput> first_tokens);
+void FinishHandOff(EngineState& state,
+                   uint64_t request_serial,
+                   const absl::Status& status,
+                   int64_t wire_bytes);
+
+// start_decoding.cc: the prompt's KV is in place and the first tokens are known: the sequences that
+// these do not end join the next step. `deliver` says whether the listener gets the first tokens
+// (role both) or prefill has delivered them already (role decode).
+void StartDecoding(EngineState& state,
+                   ActiveRequest& request,
+                   std::span<const TokenOutput> first_tokens,
+                   bool deliver);
+
+// deliver.cc: gives a drawn token, and the end of its sequence if any, to the listener.
+void DeliverToken(ActiveRequest& request,
+                  int32_t sequence_index,
+                  const TokenOutput& token,
+                  const std::optional<SequenceFinish>& finish);
+
+// end_request.cc: the request leaves its phase and its listener gets OnDone. Pages follow when
+// nothing refers to them: ReleaseEnded, which runs once per round, aborts sinks that were never
+// committed and returns what has become releasable.
+void EndRequest(EngineState& state, ActiveRequest& request, const absl::Status& status);
+void EndAllRequests(EngineState& state, const absl::Status& status);
+void ReleaseEnded(EngineState& state);
+
+// publish_load.cc: refreshes the load snapshot.
+void PublishLoad(EngineState& state);
+
+}  // namespace baton::engine

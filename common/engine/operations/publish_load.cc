@@ -1,0 +1,34 @@
+#include "common/engine/operations/operations.h"
+
+namespace baton::engine {
+
+void PublishLoad(EngineState& state) {
+  const bool has_work = state.step_in_flight || !state.waiting.empty() ||
+                        !state.prefilling.empty() || !state.decoding.empty();
+  if (has_work && !state.had_work) {
+    state.last_step_time = state.Now();
+  }
+  state.had_work = has_work;
+  EngineLoad load;
+  const WaitingLoad waiting = state.parts.gate->waiting();
+  load.waiting_requests = waiting.requests;
+  load.waiting_tokens = waiting.tokens;
+  for (const ActiveRequest* request : state.prefilling) {
+    load.waiting_tokens += request->prompt_tokens - request->sequences.front().computed_tokens;
+  }
+  int32_t reserved_slots = 0;
+  for (const auto& [id, request] : state.reserved) {
+    reserved_slots += request->running_slots;
+  }
+  load.running_sequences = state.running_slots - reserved_slots;
+  load.reservations = static_cast<int64_t>(state.reserved.size());
+  load.pages_total = state.parts.pool->pages_total();
+  load.pages_free = state.parts.pool->pages_free();
+  load.pages_reserved = state.pages_reserved;
+  load.steps = state.steps;
+  load.last_step_time = state.last_step_time;
+  load.has_work = has_work;
+  state.parts.load->Set(load);
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,120 @@
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "common/base/status_context.h"
+#include "common/engine/operations/operations.h"
+
+namespace baton::engine {
+namespace {
+
+void RetireDecodeRow(EngineState& state, const StepSequence& rows, const SampleJob& job) {
+  ActiveRequest& request = *rows.request;
+  Sequence& sequence = *rows.sequence;
+  sequence.computed_tokens += 1;
+  if (!job.output.ok()) {
+    EndRequest(state, request, WithContext(job.output.status(), "sampling"));
+    return;
+  }
+  const std::optional<SequenceFinish> finish =
+      AcceptToken(request.sampling, job.output->token_id, sequence);
+  ++request.stats.completion_tokens;
+  if (finish.has_value()) {
+    std::erase_if(state.decoding,
+                  [&](const DecodingSequence& entry) { return entry.sequence == &sequence; });
+  }
+  DeliverToken(request, sequence.index, *job.output, finish);
+  if (request.AllSequencesFinished()) {
+    EndRequest(state, request, absl::OkStatus());
+  }
+}
+
+void CompletePrompt(EngineState& state,
+                    ActiveRequest& request,
+                    absl::Time now,
+                    std::span<const SampleJob> jobs) {
+  std::vector<TokenOutput> first_tokens;
+  for (const SampleJob& job : jobs) {
+    if (!job.output.ok()) {
+      EndRequest(state, request, WithContext(job.output.status(), "sampling the first token"));
+      return;
+    }
+    first_tokens.push_back(*job.output);
+  }
+  std::erase(state.prefilling, &request);
+  request.first_token_time = now;
+  request.stats.prefill_time = now - request.prefill_started;
+  if (state.parts.options.role == Role::kPrefill) {
+    HandOff(state, request, first_tokens);
+  } else {
+    StartDecoding(state, request, first_tokens, /*deliver=*/true);
+  }
+}
+
+void RetireChunk(EngineState& state,
+                 const StepSequence& rows,
+                 absl::Time now,
+                 std::span<const SampleJob> jobs) {
+  ActiveRequest& request = *rows.request;
+  rows.sequence->computed_tokens += rows.token_count;
+  request.listener->OnPrefillProgress(rows.sequence->computed_tokens, request.prompt_tokens);
+  if (rows.completes_prompt) {
+    CompletePrompt(state, request, now, jobs);
+  }
+}
+
+void RetireRows(EngineState& state, const Step& step) {
+  std::span<const SampleJob> jobs = step.samples;
+  for (const StepSequence& rows : step.sequences) {
+    // Draws lie in the order of the rows that they belong to.
+    const size_t draws = !rows.prefill           ? 1
+                         : rows.completes_prompt ? static_cast<size_t>(rows.request->sampling.n)
+                                                 : 0;
+    const std::span<const SampleJob> own = jobs.first(draws);
+    jobs = jobs.subspan(draws);
+    if (rows.request->ended()) {
+      continue;
+    }
+    if (rows.prefill) {
+      RetireChunk(state, rows, step.finished, own);
+    } else {
+      RetireDecodeRow(state, rows, own.front());
+    }
+  }
+}
+
+// Whatever the device reported, the caller sees a fault of ours.
+absl::Status AsInternal(const absl::Status& status) {
+  return absl::Status(absl::StatusCode::kInternal, status.message());
+}
+
+void FailRequests(EngineState& state, const Step& step) {
+  for (ActiveRequest* request : step.requests) {
+    if (!request->ended()) {
+      EndRequest(state, *request, AsInternal(step.status));
+    }
+  }
+}
+
+}  // namespace
+
+void RetireStep(EngineState& state, std::unique_ptr<Step> step) {
+  state.step_in_flight = false;
+  state.steps += 1;
+  state.last_step_time = step->finished;
+  for (ActiveRequest* request : step->requests) {
+    --request->steps_in_flight;
+  }
+  if (state.parts.observer != nullptr) {
+    state.parts.observer->OnStep(
+        step->prefill_tokens, step->decode_tokens, step->finished - step->started);
+  }
+  if (step->status.ok()) {
+    RetireRows(state, *step);
+  } else {
+    FailRequests(state, *step);
+  }
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,36 @@
+#include <utility>
+
+#include "common/engine/operations/operations.h"
+
+namespace baton::engine {
+
+void QueueRequest(EngineState& state,
+                  uint64_t serial,
+                  GenerateRequest request,
+                  std::shared_ptr<RequestListener> listener,
+                  absl::Time submitted) {
+  auto active = std::make_unique<ActiveRequest>();
+  active->serial = serial;
+  active->id = std::move(request.request_id);
+  active->listener = std::move(listener);
+  active->sink = std::move(request.sink);
+  active->sampling = std::move(request.sampling);
+  active->prompt = std::move(request.prompt);
+  active->prompt_tokens = static_cast<int64_t>(active->prompt.size());
+  active->stats.prompt_tokens = active->prompt_tokens;
+  if (active->sampling.repetition_penalty != 1.0f) {
+    active->prompt_bitmap = std::make_shared<const TokenBitmap>(
+        MakeTokenBitmap(active->prompt, state.parts.limits.vocab_size));
+  }
+  active->deadline = request.deadline;
+  active->submitted = submitted;
+  active->phase = Phase::kQueued;
+  state.waiting.push_back(active.get());
+  ActiveRequest& queued = *active;
+  state.requests.emplace(queued.id, std::move(active));
+  if (const auto reason = state.parts.gate->CancelReason(queued.id)) {
+    EndRequest(state, queued, CancelStatus(*reason));
+  }
+}
+
+}  // namespace baton::engine

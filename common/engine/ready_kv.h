@@ -1,0 +1,20 @@
+// What a sink is told when layers of a step are written.
+#pragma once
+
+#include <cstdint>
+
+#include "common/engine/kv_sink.h"
+#include "common/engine/step.h"
+#include "common/kv/pool/page_pool.h"
+
+namespace baton::engine {
+
+// The pages of `sequence.ship` for layers [layer_begin, layer_end), each `page_bytes` long. Reads
+// the page table only; executor thread.
+ReadyKv MakeReadyKv(const StepSequence& sequence,
+                    int32_t layer_begin,
+                    int32_t layer_end,
+                    size_t page_bytes,
+                    kv::PagePool& pool);
+
+}  // namespace baton::engine

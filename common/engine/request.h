@@ -1,0 +1,107 @@
+// What a request asks of the engine and what it gets back.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+#include "common/engine/kv_sink.h"
+#include "common/engine/sampling_params.h"
+
+namespace baton::engine {
+
+struct TokenOutput {
+  int32_t token_id = 0;
+  // Natural logarithm of the token's probability before temperature and penalties; only when
+  // logprobs were asked for.
+  float logprob = 0.0f;
+  std::vector<std::pair<int32_t, float>> top_logprobs;  // most likely first
+};
+
+enum class FinishReason { kStop, kLength };
+
+// How one sequence ended. A stop token counts as a completion token and is not among the tokens
+// delivered by OnTokens.
+struct SequenceFinish {
+  FinishReason reason = FinishReason::kLength;
+  std::optional<int32_t> stop_token_id;
+};
+
+// Accounting of a request on this worker. Durations are wall time; zero where a phase did not run.
+struct RequestStats {
+  int64_t prompt_tokens = 0;
+  // Over all n sequences, stop tokens included. Role prefill: the n first tokens; role decode: all
+  // tokens, the first ones (drawn by prefill) included.
+  int64_t completion_tokens = 0;
+  absl::Duration queue_time;      // submitted until its first step starts
+  absl::Duration prefill_time;    // first step starts until the first token is sampled
+  absl::Duration transfer_time;   // first token sampled until decode committed (split only)
+  absl::Duration decode_time;     // committed (or first token) until finished
+  int64_t kv_logical_bytes = 0;   // prompt_tokens x KV layers x 2 x kv_heads x head_dim x 2
+  int64_t kv_wire_bytes = 0;      // payload, segment headers and manifest sent; 0 without hand-off
+  int64_t kv_resident_bytes = 0;  // whole prompt pages held after commit, slack included
+};
+
+// Receives a request's events. Called on the engine thread, in order, one at a time; must not
+// block. OnDone is called exactly once and last, whatever happens.
+class RequestListener {
+ public:
+  virtual ~RequestListener() = default;
+  // Prefill of `done` of `total` prompt tokens has run.
+  virtual void OnPrefillProgress(int64_t /*done*/, int64_t /*total*/) {}
+  virtual void OnTokens(int32_t sequence_index, std::span<const TokenOutput> tokens) = 0;
+  virtual void OnFinished(int32_t sequence_index, const SequenceFinish& finish) = 0;
+  virtual void OnDone(const absl::Status& status, const RequestStats& stats) = 0;
+};
+
+// Role both: prefill and decode here. Role prefill: `sink` set, ends after the hand-off; OnTokens
+// then delivers only the n first tokens, and OnFinished only sequences that end with that token.
+struct GenerateRequest {
+  std::string request_id;
+  std::vector<int32_t> prompt;
+  SamplingParams sampling;
+  std::string kv_policy = "dense";
+  absl::Time deadline = absl::InfiniteFuture();
+  std::unique_ptr<KvSink> sink;
+};
+
+// Role decode: asks for pages for prompt_tokens + n x max_tokens before any prefill work. Its
+// listener is not told again what prefill has delivered: neither the n first tokens nor OnFinished
+// of a sequence that ended with its first token.
+struct ReserveRequest {
+  std::string request_id;
+  int64_t prompt_tokens = 0;
+  SamplingParams sampling;
+  std::string kv_policy = "dense";
+  absl::Time deadline = absl::InfiniteFuture();
+};
+
+// A granted reservation: where the prompt's KV has to land.
+struct ReservationGrant {
+  uint64_t reservation_id = 0;
+  // Random per reservation; a message that carries another epoch is refused.
+  uint64_t epoch = 0;
+  absl::Duration lease;
+  int64_t prompt_tokens = 0;
+  int32_t pages_per_layer = 0;
+  // Prompt page memory in window order: [kv_layers][pages_per_layer], each page_bytes long.
+  std::vector<std::span<std::byte>> pages;
+};
+
+// What prefill hands over at commit besides the pages.
+struct CommitInfo {
+  std::vector<TokenOutput> first_tokens;                // [n]
+  std::vector<std::optional<SequenceFinish>> finished;  // [n]; set where the first token ends it
+  // Bit t set: token id t occurs in the prompt. Sent only when repetition_penalty != 1.
+  std::vector<uint8_t> prompt_token_bitmap;
+  int64_t kv_wire_bytes = 0;
+};
+
+}  // namespace baton::engine

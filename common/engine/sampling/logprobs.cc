@@ -1,0 +1,61 @@
+#include "common/engine/sampling/logprobs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+namespace baton::engine {
+namespace {
+
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+float OrNever(float logit) { return std::isnan(logit) ? kNever : logit; }
+
+// Natural logarithm of the sum of exp(logit); the highest finite logit is factored out.
+double LogSumExp(std::span<const float> logits) {
+  float highest = kNever;
+  for (const float logit : logits) {
+    highest = std::max(highest, OrNever(logit));
+  }
+  if (std::isinf(highest)) {
+    return highest;
+  }
+  double sum = 0.0;
+  for (const float logit : logits) {
+    sum += std::exp(static_cast<double>(OrNever(logit)) - highest);
+  }
+  return highest + std::log(sum);
+}
+
+float Logprob(float logit, double log_sum) {
+  const float value = static_cast<float>(static_cast<double>(OrNever(logit)) - log_sum);
+  return std::isnan(value) ? kNever : value;
+}
+
+}  // namespace
+
+void FillLogprobs(std::span<const float> raw_logits, int32_t top_count, TokenOutput& output) {
+  const double log_sum = LogSumExp(raw_logits);
+  output.logprob = Logprob(raw_logits[static_cast<size_t>(output.token_id)], log_sum);
+  const size_t count = std::min(raw_logits.size(), static_cast<size_t>(top_count));
+  output.top_logprobs.clear();
+  if (count == 0) {
+    return;
+  }
+  std::vector<int32_t> ids(raw_logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto more_likely = [&](int32_t a, int32_t b) {
+    const float x = OrNever(raw_logits[static_cast<size_t>(a)]);
+    const float y = OrNever(raw_logits[static_cast<size_t>(b)]);
+    return x != y ? x > y : a < b;
+  };
+  const auto end = ids.begin() + static_cast<std::ptrdiff_t>(count);
+  std::partial_sort(ids.begin(), end, ids.end(), more_likely);
+  for (auto id = ids.begin(); id != end; ++id) {
+    output.top_logprobs.emplace_back(*id, Logprob(raw_logits[static_cast<size_t>(*id)], log_sum));
+  }
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,38 @@
+// One token stream being generated.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "common/engine/request.h"
+#include "common/engine/sampling/penalty_state.h"
+#include "common/engine/sampling_params.h"
+#include "common/kv/pool/page_table.h"
+
+namespace baton::engine {
+
+// Owned by its request. The engine thread writes it; while a step that contains the sequence is in
+// flight the executor reads pages, penalties and counts, and the engine thread leaves those alone.
+struct Sequence {
+  int32_t index = 0;  // 0 .. n - 1
+  kv::PageTable pages;
+  int64_t computed_tokens = 0;   // tokens whose KV is in the pages
+  int32_t next_token = 0;        // newest token, not yet in the pages
+  int32_t generated_tokens = 0;  // stop token included
+  PenaltyState penalties;
+  bool finished = false;
+};
+
+// Whether `token`, the `generated_tokens`-th of its sequence (from 1), ends it: a stop id does, and
+// so does the last of max_tokens. The one rule of both roles.
+std::optional<SequenceFinish> FinishedBy(const SamplingParams& params,
+                                         int32_t generated_tokens,
+                                         int32_t token);
+
+// Takes a drawn token into the sequence: counts, penalties, next token, `finished`.
+std::optional<SequenceFinish> AcceptToken(const SamplingParams& params,
+                                          int32_t token,
+                                          Sequence& sequence);
+
+}  // namespace baton::engine

@@ -1,0 +1,74 @@
+// A numbered step: what the engine thread asks of the executor, and what comes back.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "common/engine/active_request.h"
+#include "common/engine/kv_sink.h"
+#include "common/engine/sampling/sampler.h"
+#include "common/kv/pool/page_table.h"
+#include "common/model/forward.h"
+
+namespace baton::engine {
+
+// Pages that become final with a step and go to a sink, layer by layer.
+struct ShipRange {
+  KvSink* sink = nullptr;  // null: nothing to ship
+  int32_t page_begin = 0;
+  int32_t page_end = 0;
+  int64_t token_begin = 0;
+  int64_t token_count = 0;
+};
+
+// The rows of one sequence.
+struct StepSequence {
+  ActiveRequest* request = nullptr;  // for the engine thread
+  Sequence* sequence = nullptr;
+  int64_t token_begin = 0;
+  int32_t token_count = 0;
+  bool prefill = false;
+  bool completes_prompt = false;
+  ShipRange ship;
+};
+
+// A token to draw. n jobs may share one row of logits.
+struct SampleJob {
+  ActiveRequest* request = nullptr;  // for the engine thread
+  Sequence* sequence = nullptr;
+  int32_t logit_row = 0;  // index among the step's logit rows
+  SampleInput input;      // logits are filled in by the executor
+  absl::StatusOr<TokenOutput> output = absl::UnknownError("not drawn");
+};
+
+// Built by the engine thread, owned by the executor while it runs, then handed back. Requests and
+// sequences that it points to stay alive because each counts the steps in flight that refer to it.
+struct Step {
+  uint64_t number = 0;
+  // Before the forward pass: pages to fill with zero bytes, then pages to copy.
+  std::vector<kv::PageId> zero_pages;
+  std::vector<kv::PageId> copy_sources;
+  std::vector<kv::PageId> copy_targets;
+  // The packed rows.
+  std::vector<int32_t> token_ids;
+  std::vector<int32_t> positions;
+  std::vector<model::SequenceSlice> slices;
+  std::vector<int32_t> survivors;
+  std::vector<int32_t> logit_rows;
+  std::vector<StepSequence> sequences;
+  std::vector<SampleJob> samples;
+  std::vector<ActiveRequest*> requests;  // every request referred to, once
+  int32_t prefill_tokens = 0;
+  int32_t decode_tokens = 0;
+
+  // Results.
+  absl::Status status;
+  absl::Time started;
+  absl::Time finished;
+};
+
+}  // namespace baton::engine

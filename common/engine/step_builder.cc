@@ -1,0 +1,137 @@
+#include "common/engine/step_builder.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace baton::engine {
+
+StepBuilder::StepBuilder(uint64_t number, const kv::KvFormat& format)
+    : format_(format), step_(std::make_unique<Step>()) {
+  step_->number = number;
+}
+
+int32_t StepBuilder::AddRow(int32_t token, int64_t position, bool survives) {
+  const auto row = static_cast<int32_t>(step_->token_ids.size());
+  step_->token_ids.push_back(token);
+  step_->positions.push_back(static_cast<int32_t>(position));
+  if (survives) {
+    step_->survivors.push_back(row);
+  }
+  return row;
+}
+
+void StepBuilder::AddSlice(const Sequence& sequence, int32_t row_begin, int32_t row_count) {
+  step_->slices.push_back({.row_begin = row_begin,
+                           .row_count = row_count,
+                           .page_table = sequence.pages.data(),
+                           .page_table_stride = sequence.pages.stride()});
+}
+
+void StepBuilder::AddDraw(ActiveRequest& request,
+                          Sequence& sequence,
+                          int32_t index,
+                          int64_t position) {
+  SampleJob job;
+  job.request = &request;
+  job.sequence = &sequence;
+  job.logit_row = static_cast<int32_t>(step_->logit_rows.size()) - 1;
+  job.input.params = &request.sampling;
+  job.input.penalties = &sequence.penalties;
+  job.input.generated_tokens = sequence.generated_tokens;
+  job.input.key = {.seed = request.sampling.seed, .sequence_index = index, .position = position};
+  step_->samples.push_back(std::move(job));
+}
+
+void StepBuilder::AddDecodeRow(ActiveRequest& request, Sequence& sequence) {
+  const int64_t position = sequence.computed_tokens;
+  const int32_t row = AddRow(sequence.next_token, position, true);
+  AddSlice(sequence, row, 1);
+  step_->logit_rows.push_back(row);
+  AddDraw(request, sequence, sequence.index, position + 1);
+  step_->sequences.push_back({.request = &request,
+                              .sequence = &sequence,
+                              .token_begin = position,
+                              .token_count = 1,
+                              .prefill = false,
+                              .completes_prompt = false,
+                              .ship = {}});
+  step_->requests.push_back(&request);
+  ++step_->decode_tokens;
+}
+
+void StepBuilder::AddPrefillChunk(ActiveRequest& request, const scheduling::PrefillChunk& chunk) {
+  Sequence& sequence = request.sequences.front();
+  const int64_t first_survivor = request.prompt_tokens - format_.observation_window();
+  const auto row_begin = static_cast<int32_t>(step_->token_ids.size());
+  for (int64_t i = 0; i < chunk.token_count; ++i) {
+    const int64_t position = chunk.token_begin + i;
+    AddRow(request.prompt[static_cast<size_t>(position)], position, position >= first_survivor);
+  }
+  AddSlice(sequence, row_begin, chunk.token_count);
+  if (chunk.token_begin == 0) {
+    ZeroLastPage(request);
+  }
+  if (chunk.is_final) {
+    step_->logit_rows.push_back(row_begin + chunk.token_count - 1);
+    for (int32_t index = 0; index < request.sampling.n; ++index) {
+      AddDraw(request, sequence, index, request.prompt_tokens);
+    }
+  }
+  step_->sequences.push_back({.request = &request,
+                              .sequence = &sequence,
+                              .token_begin = chunk.token_begin,
+                              .token_count = chunk.token_count,
+                              .prefill = true,
+                              .completes_prompt = chunk.is_final,
+                              .ship = FinalPages(request, chunk)});
+  step_->requests.push_back(&request);
+  step_->prefill_tokens += chunk.token_count;
+}
+
+void StepBuilder::ZeroLastPage(const ActiveRequest& request) {
+  if (request.prompt_tokens % format_.tokens_per_page() == 0) {
+    return;
+  }
+  const kv::PageTable& pages = request.sequences.front().pages;
+  const int32_t last = format_.PagesPerTable(request.prompt_tokens) - 1;
+  for (int32_t table = 0; table < pages.tables(); ++table) {
+    step_->zero_pages.push_back(pages.at(table, last));
+  }
+}
+
+ShipRange StepBuilder::FinalPages(const ActiveRequest& request,
+                                  const scheduling::PrefillChunk& chunk) const {
+  const int64_t computed = chunk.token_begin + chunk.token_count;
+  const int32_t begin = format_.FinalPages(chunk.token_begin, request.prompt_tokens);
+  const int32_t end = format_.FinalPages(computed, request.prompt_tokens);
+  const int64_t token_begin = int64_t{begin} * format_.tokens_per_page();
+  const int64_t token_end =
+      std::min(int64_t{end} * format_.tokens_per_page(), request.prompt_tokens);
+  return {.sink = request.sink.get(),
+          .page_begin = begin,
+          .page_end = end,
+          .token_begin = token_begin,
+          .token_count = token_end - token_begin};
+}
+
+void StepBuilder::AddCopies(ActiveRequest& request,
+                            const std::vector<kv::PageId>& sources,
+                            const std::vector<kv::PageId>& targets) {
+  step_->copy_sources.insert(step_->copy_sources.end(), sources.begin(), sources.end());
+  step_->copy_targets.insert(step_->copy_targets.end(), targets.begin(), targets.end());
+  step_->requests.push_back(&request);
+}
+
+std::unique_ptr<Step> StepBuilder::Build() {
+  std::vector<ActiveRequest*>& requests = step_->requests;
+  std::sort(requests.begin(), requests.end(), [](const ActiveRequest* a, const ActiveRequest* b) {
+    return a->serial < b->serial;
+  });
+  requests.erase(std::unique(requests.begin(), requests.end()), requests.end());
+  for (ActiveRequest* request : requests) {
+    ++request->steps_in_flight;
+  }
+  return std::move(step_);
+}
+
+}  // namespace baton::engine

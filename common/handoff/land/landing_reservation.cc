@@ -1,0 +1,167 @@
+#include "common/handoff/land/landing_reservation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/base/status_macros.h"
+#include "common/handoff/land/transfer_session.h"
+#include "common/kv/manifest/digest.h"
+#include "common/kv/manifest/reason.h"
+
+namespace baton::handoff {
+namespace {
+
+// Bytes hashed before a waiting Close is let in.
+constexpr int64_t kReadBytes = int64_t{1} << 20;
+
+absl::Status Released(uint64_t reservation_id) {
+  return kv::FailedPreconditionWithReason(
+      kv::kStaleEpoch, absl::StrCat("reservation ", reservation_id, " has ended"));
+}
+
+}  // namespace
+
+LandingReservation::LandingReservation(const engine::ReservationGrant& grant,
+                                       const kv::v1::KvLayout& layout,
+                                       const kv::WindowGeometry& geometry)
+    : grant_(grant), layout_(layout), geometry_(geometry) {}
+
+absl::StatusOr<std::vector<worker::v1::TransportEndpoint>> LandingReservation::RegisterWindows(
+    const std::vector<transport::Transport*>& transports) {
+  std::vector<worker::v1::TransportEndpoint> endpoints;
+  absl::MutexLock lock(&mutex_);
+  for (transport::Transport* transport : transports) {
+    BATON_ASSIGN_OR_RETURN(std::unique_ptr<transport::Window> window,
+                           transport->Register(grant_.pages));
+    worker::v1::TransportEndpoint& endpoint = endpoints.emplace_back();
+    endpoint.set_transport(std::string(transport->name()));
+    endpoint.set_connection_data(transport->connection_data());
+    endpoint.set_window(window->descriptor());
+    transport_names_.push_back(endpoint.transport());
+    windows_.push_back(RegisteredWindow{transport, std::move(window)});
+  }
+  return endpoints;
+}
+
+bool LandingReservation::has_transport(std::string_view name) const {
+  return std::find(transport_names_.begin(), transport_names_.end(), name) !=
+         transport_names_.end();
+}
+
+absl::Status LandingReservation::CheckNewer(uint32_t attempt) const {
+  if (closed_) {
+    return Released(id());
+  }
+  if (attempt < newest_attempt_) {
+    return absl::FailedPreconditionError(absl::StrCat("attempt ",
+                                                      attempt,
+                                                      " of reservation ",
+                                                      id(),
+                                                      "; attempt ",
+                                                      newest_attempt_,
+                                                      " has begun already"));
+  }
+  if (attempt == newest_attempt_) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("attempt ", attempt, " of reservation ", id(), " has begun already"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LandingReservation::CheckAttempt(uint32_t attempt) {
+  absl::MutexLock lock(&mutex_);
+  return CheckNewer(attempt);
+}
+
+absl::Status LandingReservation::Adopt(const std::shared_ptr<TransferSession>& session,
+                                       uint32_t attempt) {
+  std::shared_ptr<TransferSession> older;
+  {
+    absl::MutexLock lock(&mutex_);
+    BATON_RETURN_IF_ERROR(CheckNewer(attempt));
+    newest_attempt_ = attempt;
+    older = session_.lock();
+    session_ = session;
+  }
+  if (older != nullptr) {
+    older->Fail(absl::FailedPreconditionError("a newer attempt of the reservation has begun"));
+  }
+  // The older session has ended, so it announces nothing any more.
+  absl::MutexLock lock(&mutex_);
+  for (const RegisteredWindow& registered : windows_) {
+    registered.window->CancelTransfers();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LandingReservation::Expect(std::string_view transport,
+                                        uint64_t transfer_id,
+                                        uint64_t tag,
+                                        std::vector<transport::ReceiveRun> runs) {
+  absl::MutexLock lock(&mutex_);
+  if (closed_) {
+    return Released(id());
+  }
+  for (const RegisteredWindow& registered : windows_) {
+    if (registered.transport->name() == transport) {
+      return registered.transport->Expect(transport::ExpectParams{.window = registered.window.get(),
+                                                                  .runs = std::move(runs),
+                                                                  .transfer_id = transfer_id,
+                                                                  .tag = tag});
+    }
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("transport ", std::string(transport), " is not offered by this worker"));
+}
+
+absl::Status LandingReservation::Verify(const SegmentExtent& extent) {
+  kv::Xxh3Stream checksum;
+  const int64_t pages_at_once = std::max<int64_t>(1, kReadBytes / geometry_.page_bytes);
+  for (int64_t layer = extent.layer_begin; layer < extent.layer_end; ++layer) {
+    for (int64_t page = extent.page_begin; page < extent.page_end;) {
+      const int64_t end = std::min(extent.page_end, page + pages_at_once);
+      absl::MutexLock lock(&read_mutex_);
+      if (unreadable_) {
+        return Released(id());
+      }
+      for (; page < end; ++page) {
+        checksum.Update(
+            grant_.pages[static_cast<size_t>(layer * geometry_.pages_per_layer + page)]);
+      }
+    }
+  }
+  if (checksum.value() != extent.checksum) {
+    return absl::DataLossError(absl::StrCat("the checksum of layers ",
+                                            extent.layer_begin,
+                                            "..",
+                                            extent.layer_end,
+                                            ", pages ",
+                                            extent.page_begin,
+                                            "..",
+                                            extent.page_end,
+                                            " of reservation ",
+                                            id(),
+                                            " does not match; the payload was damaged on its way"));
+  }
+  return absl::OkStatus();
+}
+
+std::shared_ptr<TransferSession> LandingReservation::Close() {
+  std::vector<RegisteredWindow> windows;
+  std::shared_ptr<TransferSession> session;
+  {
+    absl::MutexLock lock(&mutex_);
+    closed_ = true;
+    windows.swap(windows_);
+    session = session_.lock();
+    session_.reset();
+  }
+  windows.clear();  // withdraws them
+  absl::MutexLock lock(&read_mutex_);
+  unreadable_ = true;
+  return session;
+}
+
+}  // namespace baton::handoff

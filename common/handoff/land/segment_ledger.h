@@ -1,0 +1,72 @@
+// Which pages of a reservation an attempt has announced and landed.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "common/kv/manifest/layout.h"
+#include "common/kv/manifest/segment_header.h"
+#include "common/transport/transport.h"
+#include "proto/baton/kv/v1/manifest.pb.h"
+#include "proto/baton/worker/v1/kv_transfer.pb.h"
+
+namespace baton::handoff {
+
+// The pages that one segment covers: of layers [layer_begin, layer_end), pages [page_begin,
+// page_end).
+struct SegmentExtent {
+  int64_t layer_begin = 0;
+  int64_t layer_end = 0;
+  int64_t page_begin = 0;
+  int64_t page_end = 0;
+  uint64_t checksum = 0;
+  bool landed = false;
+};
+
+// Checks every header of an attempt against its manifest, its reservation and the headers before
+// it. No number from outside is used before it was compared with the reservation's own. Not
+// thread-safe.
+class SegmentLedger {
+ public:
+  SegmentLedger(const kv::v1::KvManifest& manifest,
+                const kv::WindowGeometry& geometry,
+                int32_t max_segments);
+
+  // The index of the announced segment. kFailedPrecondition: another epoch or attempt, or an
+  // unknown format version; kInvalidArgument: anything else that is wrong; kResourceExhausted: too
+  // many.
+  absl::StatusOr<uint32_t> Announce(const kv::SegmentHeader& header);
+  // Window runs of a segment in payload order.
+  std::vector<transport::ReceiveRun> Runs(uint32_t segment_index) const;
+  const SegmentExtent& segment(uint32_t segment_index) const { return segments_[segment_index]; }
+
+  void MarkLanded(uint32_t segment_index);
+  bool all_landed() const { return landed_ == segments_.size(); }
+  // Whether the commit agrees with what was announced and covers the whole prompt.
+  // kInvalidArgument: counts or coverage; kDataLoss: the digest.
+  absl::Status CheckCommit(const worker::v1::Commit& commit) const;
+
+  int64_t segments() const { return static_cast<int64_t>(segments_.size()); }
+  int64_t payload_bytes() const { return announced_pages_ * geometry_.page_bytes; }
+
+ private:
+  absl::Status CheckIdentity(const kv::SegmentHeader& header) const;
+  absl::StatusOr<SegmentExtent> CheckExtent(const kv::SegmentHeader& header) const;
+
+  const uint64_t reservation_id_;
+  const uint64_t epoch_;
+  const uint32_t attempt_;
+  const uint32_t format_version_;
+  const kv::WindowGeometry geometry_;
+  const int32_t max_segments_;
+  std::vector<SegmentExtent> segments_;
+  std::vector<uint64_t> checksums_;
+  std::vector<bool> page_announced_;  // [layers][pages_per_layer]
+  int64_t announced_pages_ = 0;
+  size_t landed_ = 0;
+};
+
+}  // namespace baton::handoff

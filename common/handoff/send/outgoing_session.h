@@ -1,0 +1,105 @@
+// One transfer attempt, as the sending side drives it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <unordered_set>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+#include "common/engine/request.h"
+#include "common/handoff/send/peer_cache.h"
+#include "common/handoff/send/segment_grouper.h"
+#include "common/handoff/send/sender.h"
+
+namespace baton::handoff {
+
+class SenderCore;
+
+// States: open -> (commit sent) -> ended, or failed -> ended. It ends when the engine has called
+// Commit or Abort, the outcome is known, and nothing reads the pages any more: no post is open and
+// the shipping thread is not inside. Thread-safe; nothing outside is called with the lock held,
+// since a control stream of the same process may call back at once.
+class OutgoingSession final : public ControlStreamEvents,
+                              public std::enable_shared_from_this<OutgoingSession> {
+ public:
+  using Done = std::function<void(absl::Status, int64_t)>;
+
+  OutgoingSession(std::shared_ptr<SenderCore> core, OutgoingTransfer transfer);
+
+  // Sends the manifest and asks for the peer; called once, first.
+  void Start(std::unique_ptr<ControlStream> control, const std::vector<transport::Transport*>& own);
+
+  // KvSink.
+  void LayersReady(engine::ReadyKv ready);
+  void Commit(engine::CommitInfo info, Done done);
+  void Abort(absl::Status reason, std::function<void()> released);
+
+  void OnMessage(const worker::v1::TransferResponse& message) override;
+  void OnClosed(const absl::Status& status) override;
+  void OnPostDone(uint64_t tag, const absl::Status& status);
+  // Ships what is ready; called by the shipping thread only.
+  void Work();
+  void CheckDeadline(absl::Time now);
+  // Remembers the first error, revokes open posts and cancels the control stream.
+  void Fail(absl::Status status);
+  // Lets go of the control stream; called by the shipping thread after the end.
+  void DropControl();
+
+ private:
+  struct Outgoing {
+    Segment segment;
+    bool header_sent = false;
+  };
+
+  absl::Status Check(const std::vector<transport::Transport*>& own, int* endpoint) const;
+  void SendManifest(std::string_view transport);
+  void OnPeer(absl::StatusOr<std::shared_ptr<const Peer>> peer);
+  // The next segment to ship; groups what LayersReady has queued. Null: nothing now.
+  std::shared_ptr<Outgoing> NextSegment();
+  absl::Status GroupWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // kResourceExhausted: try again after a completion.
+  absl::Status Ship(Outgoing& outgoing);
+  void SendHeader(const Segment& segment);
+  absl::Status PostSegment(const Segment& segment, uint32_t segment_index);
+  void SendCommitIfDue();
+  bool Failed() ABSL_LOCKS_EXCLUDED(mutex_);
+  std::shared_ptr<ControlStream> control() ABSL_LOCKS_EXCLUDED(mutex_);
+  void EndIfDue();
+  TransferReport MakeReport(const absl::Status& status) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::shared_ptr<SenderCore> core_;
+  const OutgoingTransfer transfer_;
+  const absl::Time opened_;
+  std::string window_;  // of the chosen endpoint; set in Start
+  kv::WindowGeometry geometry_;
+
+  absl::Mutex mutex_;
+  std::shared_ptr<ControlStream> control_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const Peer> peer_ ABSL_GUARDED_BY(mutex_);
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);  // the first error
+  absl::Time deadline_ ABSL_GUARDED_BY(mutex_);
+  std::deque<engine::ReadyKv> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::optional<SegmentGrouper> grouper_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::shared_ptr<Outgoing>> segments_ ABSL_GUARDED_BY(mutex_);  // grouped, not posted
+  std::unordered_set<uint64_t> open_tags_ ABSL_GUARDED_BY(mutex_);
+  std::vector<uint64_t> checksums_ ABSL_GUARDED_BY(mutex_);  // by segment index
+  int64_t payload_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t manifest_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<engine::CommitInfo> commit_ ABSL_GUARDED_BY(mutex_);
+  Done done_ ABSL_GUARDED_BY(mutex_);
+  std::function<void()> released_ ABSL_GUARDED_BY(mutex_);
+  bool commit_sent_ ABSL_GUARDED_BY(mutex_) = false;
+  bool committed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool working_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace baton::handoff

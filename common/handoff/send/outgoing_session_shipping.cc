@@ -1,0 +1,183 @@
+// What the shipping thread does for a transfer: group, checksum, announce, post, commit.
+#include <span>
+#include <utility>
+
+#include "absl/status/status.h"
+
+#include "common/base/status_macros.h"
+#include "common/handoff/send/commit_message.h"
+#include "common/handoff/send/outgoing_session.h"
+#include "common/handoff/send/sender_core.h"
+#include "common/kv/manifest/digest.h"
+#include "common/kv/manifest/segment_header.h"
+
+namespace baton::handoff {
+
+std::shared_ptr<OutgoingSession::Outgoing> OutgoingSession::NextSegment() {
+  absl::Status status;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!status_.ok() || peer_ == nullptr) {
+      return nullptr;
+    }
+    status = GroupWaiting();
+    if (status.ok()) {
+      return segments_.empty() ? nullptr : segments_.front();
+    }
+  }
+  Fail(std::move(status));
+  return nullptr;
+}
+
+absl::Status OutgoingSession::GroupWaiting() {
+  while (!waiting_.empty()) {
+    BATON_ASSIGN_OR_RETURN(std::vector<Segment> complete,
+                           grouper_->Add(std::move(waiting_.front())));
+    waiting_.pop_front();
+    for (Segment& segment : complete) {
+      segments_.push_back(std::make_shared<Outgoing>(Outgoing{.segment = std::move(segment)}));
+    }
+  }
+  if (commit_.has_value()) {
+    if (std::optional<Segment> rest = grouper_->Flush(); rest.has_value()) {
+      segments_.push_back(std::make_shared<Outgoing>(Outgoing{.segment = *std::move(rest)}));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void OutgoingSession::Work() {
+  {
+    absl::MutexLock lock(&mutex_);
+    working_ = true;
+  }
+  while (const std::shared_ptr<Outgoing> outgoing = NextSegment()) {
+    absl::Status status = Ship(*outgoing);
+    if (absl::IsResourceExhausted(status)) {
+      core_->ScheduleAfterCompletion(shared_from_this());
+      break;
+    }
+    if (!status.ok()) {
+      Fail(std::move(status));
+      break;
+    }
+    absl::MutexLock lock(&mutex_);
+    if (!segments_.empty() && segments_.front() == outgoing) {
+      segments_.pop_front();
+    }
+  }
+  SendCommitIfDue();
+  {
+    absl::MutexLock lock(&mutex_);
+    working_ = false;
+  }
+  EndIfDue();
+}
+
+absl::Status OutgoingSession::Ship(Outgoing& outgoing) {
+  if (!outgoing.header_sent) {
+    SendHeader(outgoing.segment);
+    outgoing.header_sent = true;
+  }
+  uint32_t segment_index = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    segment_index = static_cast<uint32_t>(checksums_.size() - 1);
+  }
+  return PostSegment(outgoing.segment, segment_index);
+}
+
+void OutgoingSession::SendHeader(const Segment& segment) {
+  kv::Xxh3Stream checksum;
+  for (const std::span<const std::byte> page : segment.pages) {
+    checksum.Update(page);
+  }
+  kv::SegmentHeader header;
+  header.reservation_id = transfer_.reserved.reservation_id();
+  header.epoch = transfer_.reserved.epoch();
+  header.attempt = transfer_.attempt;
+  header.layer_begin = static_cast<uint16_t>(segment.layer_begin);
+  header.layer_count = static_cast<uint16_t>(segment.layer_count);
+  header.head_count = static_cast<uint16_t>(geometry_.kv_heads);
+  header.token_begin = static_cast<uint32_t>(segment.token_begin);
+  header.token_count = static_cast<uint32_t>(segment.token_count);
+  header.payload_bytes = static_cast<uint64_t>(segment.payload_bytes(geometry_.page_bytes));
+  header.checksum = checksum.value();
+  {
+    absl::MutexLock lock(&mutex_);
+    header.segment_index = static_cast<uint32_t>(checksums_.size());
+    checksums_.push_back(header.checksum);
+    payload_bytes_ += static_cast<int64_t>(header.payload_bytes);
+  }
+  worker::v1::TransferRequest request;
+  const auto bytes = kv::EncodeSegmentHeader(header);
+  request.set_segment_header(bytes.data(), bytes.size());
+  if (const auto stream = control(); stream != nullptr) {
+    stream->Send(std::move(request));
+  }
+}
+
+absl::Status OutgoingSession::PostSegment(const Segment& segment, uint32_t segment_index) {
+  transport::PostParams params;
+  params.window = window_;
+  params.transfer_id = kv::TransferId(transfer_.attempt, segment_index);
+  params.tag = core_->NextTag();
+  params.runs.reserve(segment.pages.size());
+  size_t next = 0;
+  for (int32_t layer = 0; layer < segment.layer_count; ++layer) {
+    for (int32_t page = 0; page < segment.page_count; ++page) {
+      params.runs.push_back(transport::SendRun{
+          .offset = geometry_.offset(segment.layer_begin + layer, segment.page_begin + page),
+          .source = segment.pages[next++]});
+    }
+  }
+  std::shared_ptr<const Peer> peer;
+  const uint64_t tag = params.tag;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!status_.ok()) {
+      return status_;
+    }
+    params.deadline = deadline_;
+    peer = peer_;
+    open_tags_.insert(tag);
+  }
+  absl::Status status = core_->Post(shared_from_this(), *peer, std::move(params));
+  if (!status.ok()) {
+    absl::MutexLock lock(&mutex_);
+    open_tags_.erase(tag);
+  } else if (Failed()) {
+    core_->CancelPosts({tag});  // it may have failed before the post was there to be cancelled
+  }
+  if (absl::IsUnavailable(status)) {
+    core_->peers().Drop(transfer_.reserved.control_address(), peer);
+  }
+  return status;
+}
+
+bool OutgoingSession::Failed() {
+  absl::MutexLock lock(&mutex_);
+  return !status_.ok();
+}
+
+void OutgoingSession::SendCommitIfDue() {
+  worker::v1::TransferRequest request;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!status_.ok() || peer_ == nullptr || !commit_.has_value() || commit_sent_ ||
+        !waiting_.empty() || !segments_.empty()) {
+      return;
+    }
+    commit_sent_ = true;
+    worker::v1::Commit& commit = *request.mutable_commit();
+    FillCommit(*commit_, commit);
+    commit.set_segments(static_cast<uint32_t>(checksums_.size()));
+    commit.set_payload_bytes(static_cast<uint64_t>(payload_bytes_));
+    commit.set_digest(kv::DigestOfChecksums(checksums_));
+  }
+  if (const auto stream = control(); stream != nullptr) {
+    stream->Send(std::move(request));
+  }
+}
+
+}  // namespace baton::handoff

@@ -1,0 +1,149 @@
+#include "common/handoff/send/peer_cache.h"
+
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/base/status_context.h"
+#include "common/base/status_macros.h"
+#include "common/kv/manifest/layout.h"
+#include "common/kv/manifest/segment_header.h"
+
+namespace baton::handoff {
+
+int ChooseEndpoint(const std::vector<transport::Transport*>& transports,
+                   const std::vector<worker::v1::TransportEndpoint>& endpoints) {
+  for (const transport::Transport* transport : transports) {
+    for (size_t i = 0; i < endpoints.size(); ++i) {
+      if (endpoints[i].transport() == transport->name()) {
+        return static_cast<int>(i);
+      }
+    }
+  }
+  return -1;
+}
+
+PeerCache::PeerCache(std::vector<transport::Transport*> transports,
+                     HandshakeClient* handshake,
+                     kv::v1::KvLayout layout)
+    : transports_(std::move(transports)), handshake_(handshake), layout_(std::move(layout)) {}
+
+PeerCache::~PeerCache() {
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(+[](int* connecting) { return *connecting == 0; }, &connecting_));
+}
+
+bool PeerCache::IsCurrent(const Peer& peer,
+                          const std::vector<worker::v1::TransportEndpoint>& endpoints) const {
+  if (endpoints.empty()) {
+    return true;
+  }
+  const int chosen = ChooseEndpoint(transports_, endpoints);
+  return chosen >= 0 &&
+         endpoints[static_cast<size_t>(chosen)].transport() == peer.transport->name() &&
+         endpoints[static_cast<size_t>(chosen)].connection_data() == peer.connection_data;
+}
+
+void PeerCache::Get(const std::string& control_address,
+                    const std::vector<worker::v1::TransportEndpoint>& endpoints,
+                    Ready ready) {
+  std::shared_ptr<const Peer> peer;
+  {
+    absl::MutexLock lock(&mutex_);
+    auto [found, is_new] = entries_.try_emplace(control_address);
+    Entry& entry = found->second;
+    if (entry.peer != nullptr && IsCurrent(*entry.peer, endpoints)) {
+      peer = entry.peer;
+    } else {
+      const bool start = is_new || entry.peer != nullptr;
+      entry.peer = nullptr;
+      entry.waiting.push_back(std::move(ready));
+      if (!start) {
+        return;
+      }
+      ++connecting_;
+    }
+  }
+  if (peer != nullptr) {
+    ready(std::move(peer));
+    return;
+  }
+  std::thread([this, control_address, endpoints] { Connect(control_address, endpoints); }).detach();
+}
+
+void PeerCache::Connect(const std::string& control_address,
+                        const std::vector<worker::v1::TransportEndpoint>& endpoints) {
+  const absl::StatusOr<std::shared_ptr<const Peer>> peer = MakePeer(control_address, endpoints);
+  std::vector<Ready> waiting;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = entries_.find(control_address);
+    waiting = std::move(found->second.waiting);
+    found->second.waiting.clear();
+    if (peer.ok()) {
+      found->second.peer = *peer;
+    } else {
+      entries_.erase(found);
+    }
+  }
+  for (Ready& ready : waiting) {
+    ready(peer);
+  }
+  absl::MutexLock lock(&mutex_);
+  --connecting_;
+}
+
+absl::StatusOr<std::shared_ptr<const Peer>> PeerCache::MakePeer(
+    const std::string& control_address,
+    std::vector<worker::v1::TransportEndpoint> endpoints) const {
+  worker::v1::HandshakeRequest request;
+  *request.mutable_layout() = layout_;
+  request.set_segment_header_version(kv::SegmentHeader::kVersion);
+  for (const transport::Transport* transport : transports_) {
+    request.add_transports(std::string(transport->name()));
+  }
+  absl::StatusOr<worker::v1::HandshakeResponse> response =
+      handshake_->Handshake(control_address, request);
+  if (!response.ok()) {
+    return WithContext(response.status(), "handshake with " + control_address);
+  }
+  BATON_RETURN_IF_ERROR(kv::CheckLayout(layout_, response->layout()));
+  if (response->segment_header_version() != kv::SegmentHeader::kVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("decode worker ",
+                                                      control_address,
+                                                      " speaks segment header version ",
+                                                      response->segment_header_version(),
+                                                      ", this one ",
+                                                      kv::SegmentHeader::kVersion));
+  }
+  if (endpoints.empty()) {
+    endpoints.assign(response->endpoints().begin(), response->endpoints().end());
+  }
+  const int chosen = ChooseEndpoint(transports_, endpoints);
+  if (chosen < 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("decode worker ", control_address, " offers no transport that is known here"));
+  }
+  const worker::v1::TransportEndpoint& endpoint = endpoints[static_cast<size_t>(chosen)];
+  auto peer = std::make_shared<Peer>();
+  peer->connection_data = endpoint.connection_data();
+  for (transport::Transport* transport : transports_) {
+    if (endpoint.transport() == transport->name()) {
+      peer->transport = transport;
+      break;
+    }
+  }
+  BATON_ASSIGN_OR_RETURN(peer->connection, peer->transport->Connect(peer->connection_data));
+  return peer;
+}
+
+void PeerCache::Drop(const std::string& control_address, const std::shared_ptr<const Peer>& peer) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = entries_.find(control_address);
+  if (found != entries_.end() && found->second.peer == peer) {
+    entries_.erase(found);
+  }
+}
+
+}  // namespace baton::handoff

@@ -1,0 +1,77 @@
+// Connections to decode workers, made and handshaken ahead of their use.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+
+#include "common/handoff/send/handshake_client.h"
+#include "common/transport/transport.h"
+#include "proto/baton/kv/v1/manifest.pb.h"
+#include "proto/baton/worker/v1/decode.pb.h"
+
+namespace baton::handoff {
+
+// A decode worker with which layout and transport are agreed.
+struct Peer {
+  transport::Transport* transport = nullptr;
+  std::string connection_data;
+  std::shared_ptr<transport::Connection> connection;
+};
+
+// Index into `endpoints` of the first of `transports` that they offer, or -1.
+int ChooseEndpoint(const std::vector<transport::Transport*>& transports,
+                   const std::vector<worker::v1::TransportEndpoint>& endpoints);
+
+// One entry per control address; concurrent demands share one attempt. A peer that was dropped, or
+// whose endpoint is another one than before (it restarted), is connected to anew. Thread-safe.
+class PeerCache {
+ public:
+  using Ready = std::function<void(absl::StatusOr<std::shared_ptr<const Peer>>)>;
+
+  PeerCache(std::vector<transport::Transport*> transports,
+            HandshakeClient* handshake,
+            kv::v1::KvLayout layout);
+  // Waits for attempts that are running; their `ready`s have been called then.
+  ~PeerCache();
+  PeerCache(const PeerCache&) = delete;
+  PeerCache& operator=(const PeerCache&) = delete;
+
+  // `ready` is called once: inside the call when the peer is connected, else from a thread of the
+  // cache. `endpoints` are the peer's as its reservation names them; empty: as its handshake does.
+  void Get(const std::string& control_address,
+           const std::vector<worker::v1::TransportEndpoint>& endpoints,
+           Ready ready);
+  // Forgets the peer after a failure, unless it has been re-made already.
+  void Drop(const std::string& control_address, const std::shared_ptr<const Peer>& peer);
+
+ private:
+  struct Entry {
+    std::shared_ptr<const Peer> peer;  // null while connecting
+    std::vector<Ready> waiting;
+  };
+
+  bool IsCurrent(const Peer& peer,
+                 const std::vector<worker::v1::TransportEndpoint>& endpoints) const;
+  void Connect(const std::string& control_address,
+               const std::vector<worker::v1::TransportEndpoint>& endpoints);
+  absl::StatusOr<std::shared_ptr<const Peer>> MakePeer(
+      const std::string& control_address,
+      std::vector<worker::v1::TransportEndpoint> endpoints) const;
+
+  const std::vector<transport::Transport*> transports_;
+  HandshakeClient* const handshake_;
+  const kv::v1::KvLayout layout_;
+
+  absl::Mutex mutex_;
+  std::unordered_map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);
+  int connecting_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace baton::handoff

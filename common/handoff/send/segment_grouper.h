@@ -1,0 +1,53 @@
+// Joins layers into segments that are large enough to ship.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "common/engine/kv_sink.h"
+#include "common/kv/manifest/layout.h"
+
+namespace baton::handoff {
+
+// A run of layers with the same page range. `pages` is [layer_count][page_count].
+struct Segment {
+  int32_t layer_begin = 0;
+  int32_t layer_count = 0;
+  int32_t page_begin = 0;
+  int32_t page_count = 0;
+  int64_t token_begin = 0;
+  int64_t token_count = 0;
+  std::vector<std::span<const std::byte>> pages{};
+
+  int64_t payload_bytes(int64_t page_bytes) const {
+    return static_cast<int64_t>(pages.size()) * page_bytes;
+  }
+};
+
+// Groups layers until a segment has min_segment_bytes, or its prefill chunk has no more layers. A
+// prefill chunk that has fewer bytes over all its layers is not grouped: its layers ship as they
+// come, while later ones compute. Not thread-safe.
+class SegmentGrouper {
+ public:
+  SegmentGrouper(const kv::WindowGeometry& geometry, int64_t min_segment_bytes);
+
+  // Segments that are complete now, in order. kInternal when `ready` does not fit the geometry.
+  absl::StatusOr<std::vector<Segment>> Add(engine::ReadyKv ready);
+  // What is left.
+  std::optional<Segment> Flush();
+
+ private:
+  absl::Status Check(const engine::ReadyKv& ready) const;
+  bool Continues(const engine::ReadyKv& ready) const;
+
+  const kv::WindowGeometry geometry_;
+  const int64_t min_segment_bytes_;
+  std::optional<Segment> pending_;
+};
+
+}  // namespace baton::handoff

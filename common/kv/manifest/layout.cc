@@ -1,0 +1,89 @@
+#include "common/kv/manifest/layout.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/base/status_macros.h"
+#include "common/kv/manifest/reason.h"
+
+namespace baton::kv {
+namespace {
+
+template <typename T>
+absl::Status CheckField(const char* field, const T& ours, const T& theirs) {
+  if (ours == theirs) {
+    return absl::OkStatus();
+  }
+  return FailedPreconditionWithReason(
+      kLayoutMismatch,
+      absl::StrCat("KV layout field ",
+                   field,
+                   " is ",
+                   ours,
+                   " here and ",
+                   theirs,
+                   " at the peer; both workers must run the same model with the same KV options"));
+}
+
+absl::Status CheckRange(const char* field, uint64_t value, uint64_t limit) {
+  if (value == 0 || value > limit) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("KV layout: ", field, " = ", value, " is not in 1..", limit));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+v1::KvLayout DenseLayout(uint64_t model_fingerprint,
+                         int32_t layers,
+                         const kernels::DensePageLayout& page) {
+  v1::KvLayout layout;
+  layout.set_model_fingerprint(model_fingerprint);
+  layout.set_layers(static_cast<uint32_t>(layers));
+  layout.set_kv_heads(static_cast<uint32_t>(page.kv_heads));
+  layout.set_head_dim(static_cast<uint32_t>(page.head_dim));
+  layout.set_dtype(std::string(kernels::DTypeName(page.dtype)));
+  layout.set_page_tokens(static_cast<uint32_t>(page.page_tokens));
+  layout.set_page_bytes(page.page_bytes());
+  layout.set_format("dense");
+  layout.set_format_version(kernels::DensePageLayout::kVersion);
+  return layout;
+}
+
+absl::Status CheckLayout(const v1::KvLayout& ours, const v1::KvLayout& theirs) {
+  BATON_RETURN_IF_ERROR(
+      CheckField("model_fingerprint", ours.model_fingerprint(), theirs.model_fingerprint()));
+  BATON_RETURN_IF_ERROR(CheckField("layers", ours.layers(), theirs.layers()));
+  BATON_RETURN_IF_ERROR(CheckField("kv_heads", ours.kv_heads(), theirs.kv_heads()));
+  BATON_RETURN_IF_ERROR(CheckField("head_dim", ours.head_dim(), theirs.head_dim()));
+  BATON_RETURN_IF_ERROR(CheckField("dtype", ours.dtype(), theirs.dtype()));
+  BATON_RETURN_IF_ERROR(CheckField("page_tokens", ours.page_tokens(), theirs.page_tokens()));
+  BATON_RETURN_IF_ERROR(CheckField("page_bytes", ours.page_bytes(), theirs.page_bytes()));
+  BATON_RETURN_IF_ERROR(CheckField("format", ours.format(), theirs.format()));
+  return CheckField("format_version", ours.format_version(), theirs.format_version());
+}
+
+absl::StatusOr<WindowGeometry> MakeWindowGeometry(const v1::KvLayout& layout,
+                                                  int64_t prompt_tokens) {
+  // Limits of the segment header's fields; layers x pages x page_bytes stays below 2^62.
+  BATON_RETURN_IF_ERROR(CheckRange("layers", layout.layers(), 1u << 12));
+  BATON_RETURN_IF_ERROR(CheckRange("kv_heads", layout.kv_heads(), (1u << 16) - 1));
+  BATON_RETURN_IF_ERROR(CheckRange("page_tokens", layout.page_tokens(), 1u << 16));
+  BATON_RETURN_IF_ERROR(CheckRange("page_bytes", layout.page_bytes(), 1u << 26));
+  if (prompt_tokens <= 0 || prompt_tokens > (int64_t{1} << 24)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a prompt of ", prompt_tokens, " tokens; 1..2^24 can be handed over"));
+  }
+  WindowGeometry geometry;
+  geometry.layers = static_cast<int32_t>(layout.layers());
+  geometry.kv_heads = static_cast<int32_t>(layout.kv_heads());
+  geometry.page_tokens = layout.page_tokens();
+  geometry.page_bytes = static_cast<int64_t>(layout.page_bytes());
+  geometry.prompt_tokens = prompt_tokens;
+  geometry.pages_per_layer = (prompt_tokens + geometry.page_tokens - 1) / geometry.page_tokens;
+  return geometry;
+}
+
+}  // namespace baton::kv

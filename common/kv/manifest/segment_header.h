@@ -1,0 +1,54 @@
+// The fixed binary header of a KV segment (wire version 1). It travels on the control stream while
+// the payload lands in place; every field is little-endian, the struct is never sent as it is.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/statusor.h"
+
+namespace baton::kv {
+
+enum class WireFormat : uint16_t { kDense = 1 };
+enum class ChecksumType : uint16_t { kXxh3_64 = 1 };
+
+struct SegmentHeader {
+  static constexpr uint32_t kMagic = 0x564b5442;  // "BTKV"
+  static constexpr uint16_t kVersion = 1;
+  static constexpr size_t kBytes = 96;
+
+  uint64_t reservation_id = 0;
+  uint64_t epoch = 0;
+  uint32_t attempt = 0;
+  uint32_t segment_index = 0;  // 0, 1, ... within the attempt
+  uint16_t layer_begin = 0;    // stored KV layers
+  uint16_t layer_count = 0;
+  uint16_t head_begin = 0;  // KV heads
+  uint16_t head_count = 0;
+  uint32_t token_begin = 0;
+  uint32_t token_count = 0;
+  WireFormat format = WireFormat::kDense;
+  uint16_t format_version = 1;
+  ChecksumType checksum_type = ChecksumType::kXxh3_64;
+  uint64_t payload_bytes = 0;  // whole pages: layer by layer, pages ascending
+  uint64_t checksum = 0;       // of the payload in that order
+
+  bool operator==(const SegmentHeader&) const = default;
+};
+
+// The name of a segment's transfer in its window: later attempts have other names.
+constexpr uint64_t TransferId(uint32_t attempt, uint32_t segment_index) {
+  return (uint64_t{attempt} << 32) | segment_index;
+}
+
+// Byte layout: magic u32, version u16, header_bytes u16, the fields in order of declaration, zero
+// padding, and xxh3-64 of everything before it as the last 8 bytes.
+std::array<std::byte, SegmentHeader::kBytes> EncodeSegmentHeader(const SegmentHeader& header);
+
+// kDataLoss: truncated, wrong magic or header checksum; kFailedPrecondition: another version, an
+// unknown format or checksum type. Never reads past `bytes`.
+absl::StatusOr<SegmentHeader> DecodeSegmentHeader(std::span<const std::byte> bytes);
+
+}  // namespace baton::kv

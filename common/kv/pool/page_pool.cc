@@ -1,0 +1,107 @@
+#include "common/kv/pool/page_pool.h"
+
+#include <limits>
+#include <new>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/base/check.h"
+
+namespace baton::kv {
+
+absl::StatusOr<std::unique_ptr<PagePool>> PagePool::Create(int64_t pool_bytes,
+                                                           size_t stride_bytes) {
+  if (stride_bytes == 0 || stride_bytes % kernels::Buffer::kAlignment != 0 || pool_bytes <= 0) {
+    return absl::InvalidArgumentError(absl::StrCat("KV pool of ",
+                                                   pool_bytes,
+                                                   " bytes with pages of ",
+                                                   stride_bytes,
+                                                   " bytes: both must be positive and pages a "
+                                                   "multiple of 64 bytes"));
+  }
+  const size_t pages = static_cast<size_t>(pool_bytes) / stride_bytes;
+  if (pages == 0 || pages > static_cast<size_t>(std::numeric_limits<PageId>::max())) {
+    return absl::InvalidArgumentError(absl::StrCat("KV pool of ",
+                                                   pool_bytes,
+                                                   " bytes holds ",
+                                                   pages,
+                                                   " pages of ",
+                                                   stride_bytes,
+                                                   " bytes; it must hold 1 to 2^31 - 1 pages"));
+  }
+  try {
+    return std::unique_ptr<PagePool>(new PagePool(
+        kernels::Buffer(pages * stride_bytes), stride_bytes, static_cast<int64_t>(pages)));
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory for a KV pool of ", pool_bytes, " bytes; ask for a smaller one"));
+  }
+}
+
+PagePool::PagePool(kernels::Buffer arena, size_t stride_bytes, int64_t pages)
+    : arena_(std::move(arena)), stride_bytes_(stride_bytes) {
+  references_.resize(static_cast<size_t>(pages), 0);
+  free_.reserve(static_cast<size_t>(pages));
+  for (int64_t id = pages - 1; id >= 0; --id) {
+    free_.push_back(static_cast<PageId>(id));
+  }
+}
+
+std::optional<std::vector<PageId>> PagePool::Allocate(int64_t count) {
+  BATON_CHECK(count >= 0);
+  if (count > pages_free()) {
+    ++refusals_;
+    return std::nullopt;
+  }
+  std::vector<PageId> ids;
+  ids.reserve(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    ids.push_back(free_.back());
+    free_.pop_back();
+    references_[static_cast<size_t>(ids.back())] = 1;
+  }
+  allocations_ += count;
+  return ids;
+}
+
+void PagePool::AddReference(PageId id) {
+  int32_t& references = references_[CheckedIndex(id)];
+  BATON_CHECK(references > 0);
+  ++references;
+}
+
+void PagePool::Release(PageId id) {
+  int32_t& references = references_[CheckedIndex(id)];
+  BATON_CHECK(references > 0);
+  if (--references == 0) {
+    free_.push_back(id);
+  }
+}
+
+void PagePool::ReleaseAll(std::span<const PageId> ids) {
+  for (const PageId id : ids) {
+    Release(id);
+  }
+}
+
+int32_t PagePool::references(PageId id) const { return references_[CheckedIndex(id)]; }
+
+PagePoolStats PagePool::stats() const {
+  return {.pages_total = pages_total(),
+          .pages_free = pages_free(),
+          .allocations = allocations_,
+          .refusals = refusals_};
+}
+
+std::span<std::byte> PagePool::page(PageId id) {
+  return {arena_.data() + CheckedIndex(id) * stride_bytes_, stride_bytes_};
+}
+
+size_t PagePool::CheckedIndex(PageId id) const {
+  BATON_CHECK(id >= 0 && static_cast<size_t>(id) < references_.size());
+  return static_cast<size_t>(id);
+}
+
+}  // namespace baton::kv

@@ -1,0 +1,76 @@
+// Which prefill and which decode worker serve the next request: a pure function of their loads.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace baton::scheduling {
+
+// A prefill worker as the router knows it: its last report, corrected by what this router has sent
+// since.
+struct PrefillLoad {
+  uint64_t worker = 0;         // the caller's id
+  bool ready = false;          // connected, reports fresh, not draining
+  int64_t free_slots = 0;      // requests that it starts at once, by its report
+  int64_t waiting_tokens = 0;  // queued prompt tokens, by its report
+  // Sent by this router and not in the report yet.
+  int64_t unreported_requests = 0;
+  int64_t unreported_tokens = 0;
+};
+
+// A decode worker, likewise.
+struct DecodeLoad {
+  uint64_t worker = 0;
+  bool ready = false;
+  bool can_prefill = false;  // role both
+  // Tokens (prompt + n x max_tokens) that its pool ever holds; 0: not known.
+  int64_t pool_tokens = 0;
+  int64_t pages_total = 0;
+  int64_t pages_free = 0;
+  int64_t running_sequences = 0;
+  int64_t reservations = 0;
+  int64_t unreported_requests = 0;
+  int64_t unreported_tokens = 0;
+  // This request was refused by the worker and no newer report has come.
+  bool refused = false;
+};
+
+// What the request needs.
+struct PairNeeds {
+  int64_t prompt_tokens = 0;
+  // Prompt and every token that may follow: prompt + n x max_tokens.
+  int64_t total_tokens = 0;
+  // A prefill worker that has just failed this request: chosen only when there is no other.
+  std::optional<uint64_t> avoid_prefill;
+  std::optional<uint64_t> avoid_decode;
+};
+
+// The choice. No prefill: the decode worker prefills by itself (role both).
+struct WorkerPair {
+  std::optional<uint64_t> prefill;
+  uint64_t decode = 0;
+};
+
+// The least-loaded prefill worker with a free slot: fewest tokens ahead of the request, then fewest
+// unreported requests, then the first of the list.
+std::optional<uint64_t> ChoosePrefill(std::span<const PrefillLoad> prefills,
+                                      const PairNeeds& needs);
+
+// The decode worker with the largest share of its pool left after taking the request, among those
+// that have room for it; then fewest running sequences, then the first of the list.
+std::optional<uint64_t> ChooseDecode(std::span<const DecodeLoad> decodes,
+                                     const PairNeeds& needs,
+                                     bool must_prefill);
+
+// The pair that serves the request now, or nullopt: it waits until loads change. A decode worker of
+// role both prefills only when no prefill worker is ready at all.
+std::optional<WorkerPair> ChoosePair(std::span<const PrefillLoad> prefills,
+                                     std::span<const DecodeLoad> decodes,
+                                     const PairNeeds& needs);
+
+// Whether a request could be served once there is room: a ready decode worker, and a ready prefill
+// worker unless that decode worker is of role both.
+bool CanServe(std::span<const PrefillLoad> prefills, std::span<const DecodeLoad> decodes);
+
+}  // namespace baton::scheduling

@@ -1,0 +1,272 @@
+#include "common/transport/inbound_window.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/base/status_macros.h"
+
+namespace baton::transport {
+namespace {
+
+absl::Status Withdrawn() {
+  return absl::FailedPreconditionError(
+      "the window is withdrawn: its reservation has ended, nothing may be written any more");
+}
+
+}  // namespace
+
+InboundWindow::InboundWindow(std::vector<std::span<std::byte>> extents,
+                             std::shared_ptr<CompletionQueue> completions)
+    : extents_(std::move(extents)), completions_(std::move(completions)) {
+  extent_begin_.reserve(extents_.size());
+  for (const std::span<std::byte> extent : extents_) {
+    extent_begin_.push_back(size_bytes_);
+    size_bytes_ += static_cast<int64_t>(extent.size());
+  }
+}
+
+absl::Status InboundWindow::CheckRuns(const std::vector<ReceiveRun>& runs) const {
+  if (runs.empty()) {
+    return absl::InvalidArgumentError("a transfer needs at least one run");
+  }
+  for (const ReceiveRun& run : runs) {
+    if (run.offset < 0 || run.size_bytes <= 0 || run.offset > size_bytes_ ||
+        run.size_bytes > size_bytes_ - run.offset) {
+      return absl::InvalidArgumentError(absl::StrCat("run of ",
+                                                     run.size_bytes,
+                                                     " bytes at offset ",
+                                                     run.offset,
+                                                     " is not inside the window of ",
+                                                     size_bytes_,
+                                                     " bytes"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status InboundWindow::Announce(const ExpectParams& params) {
+  BATON_RETURN_IF_ERROR(CheckRuns(params.runs));
+  Transfer transfer;
+  transfer.tag = params.tag;
+  for (const ReceiveRun& run : params.runs) {
+    transfer.total_bytes += run.size_bytes;
+    if (!transfer.runs.empty() &&
+        transfer.runs.back().offset + transfer.runs.back().size_bytes == run.offset) {
+      transfer.runs.back().size_bytes += run.size_bytes;
+    } else {
+      transfer.runs.push_back(run);
+    }
+  }
+  Ready ready;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (withdrawn_) {
+      return Withdrawn();
+    }
+    const auto waiter = waiters_.find(params.transfer_id);
+    if (waiter != waiters_.end()) {
+      transfer.owner = waiter->second.owner;
+    }
+    if (!transfers_.try_emplace(params.transfer_id, std::move(transfer)).second) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("transfer ", params.transfer_id, " was announced before"));
+    }
+    if (waiter != waiters_.end()) {
+      ready = std::move(waiter->second.ready);
+      waiters_.erase(waiter);
+    }
+  }
+  if (ready) {
+    ready(absl::OkStatus());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status InboundWindow::ClaimAnnounced(uint64_t transfer_id, const void* owner) {
+  Transfer& transfer = transfers_.at(transfer_id);
+  if (transfer.ended) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("transfer ", transfer_id, " has ended; nothing may be written any more"));
+  }
+  if (transfer.owner != nullptr) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("transfer ", transfer_id, " is being written by another stream"));
+  }
+  transfer.owner = owner;
+  return absl::OkStatus();
+}
+
+void InboundWindow::Claim(uint64_t transfer_id, const void* owner, Ready ready) {
+  absl::Status status;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (withdrawn_) {
+      status = Withdrawn();
+    } else if (transfers_.contains(transfer_id)) {
+      status = ClaimAnnounced(transfer_id, owner);
+    } else if (waiters_.contains(transfer_id)) {
+      status =
+          absl::AlreadyExistsError(absl::StrCat("another stream waits for transfer ", transfer_id));
+    } else if (waiters_.size() >= kMaxWaiters) {
+      status = absl::ResourceExhaustedError(absl::StrCat(
+          "more than ", kMaxWaiters, " transfers of the window wait for their segment header"));
+    } else {
+      waiters_.emplace(transfer_id, Waiter{owner, std::move(ready)});
+      return;
+    }
+  }
+  ready(std::move(status));
+}
+
+absl::StatusOr<InboundWindow::Transfer*> InboundWindow::FindOwned(uint64_t transfer_id,
+                                                                  const void* owner) {
+  if (withdrawn_) {
+    return Withdrawn();
+  }
+  const auto found = transfers_.find(transfer_id);
+  if (found == transfers_.end() || found->second.owner != owner || found->second.ended) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("transfer ", transfer_id, " is not open for this stream"));
+  }
+  return &found->second;
+}
+
+absl::Status InboundWindow::Write(uint64_t transfer_id,
+                                  const void* owner,
+                                  int64_t offset,
+                                  std::span<const std::byte> bytes) {
+  const auto size = static_cast<int64_t>(bytes.size());
+  absl::MutexLock lock(&mutex_);
+  BATON_ASSIGN_OR_RETURN(Transfer * transfer, FindOwned(transfer_id, owner));
+  if (size == 0) {
+    return absl::OkStatus();
+  }
+  if (transfer->run_index == transfer->runs.size()) {
+    return Refuse(*transfer,
+                  absl::StrCat("transfer ",
+                               transfer_id,
+                               " has more bytes than the ",
+                               transfer->total_bytes,
+                               " announced"));
+  }
+  const ReceiveRun& run = transfer->runs[transfer->run_index];
+  const int64_t expected_offset = run.offset + transfer->run_written;
+  if (offset != expected_offset || size > run.size_bytes - transfer->run_written) {
+    return Refuse(*transfer,
+                  absl::StrCat("transfer ",
+                               transfer_id,
+                               ": ",
+                               size,
+                               " bytes at offset ",
+                               offset,
+                               " where at most ",
+                               run.size_bytes - transfer->run_written,
+                               " at offset ",
+                               expected_offset,
+                               " were announced"));
+  }
+  Copy(offset, bytes);
+  transfer->run_written += size;
+  transfer->written_bytes += size;
+  if (transfer->run_written == run.size_bytes) {
+    ++transfer->run_index;
+    transfer->run_written = 0;
+  }
+  return absl::OkStatus();
+}
+
+void InboundWindow::Copy(int64_t offset, std::span<const std::byte> bytes) {
+  const auto after = std::upper_bound(extent_begin_.begin(), extent_begin_.end(), offset);
+  auto index = static_cast<size_t>(after - extent_begin_.begin()) - 1;
+  auto skip = static_cast<size_t>(offset - extent_begin_[index]);
+  while (!bytes.empty()) {
+    const std::span<std::byte> target = extents_[index].subspan(skip);
+    const size_t size = std::min(target.size(), bytes.size());
+    if (size > 0) {
+      std::memcpy(target.data(), bytes.data(), size);
+    }
+    bytes = bytes.subspan(size);
+    ++index;
+    skip = 0;
+  }
+}
+
+absl::Status InboundWindow::Finish(uint64_t transfer_id, const void* owner, int64_t total_bytes) {
+  absl::MutexLock lock(&mutex_);
+  BATON_ASSIGN_OR_RETURN(Transfer * transfer, FindOwned(transfer_id, owner));
+  if (total_bytes != transfer->total_bytes || transfer->written_bytes != transfer->total_bytes) {
+    return Refuse(*transfer,
+                  absl::StrCat("transfer ",
+                               transfer_id,
+                               ": the sender says ",
+                               total_bytes,
+                               " bytes and sent ",
+                               transfer->written_bytes,
+                               ", announced are ",
+                               transfer->total_bytes));
+  }
+  End(*transfer, absl::OkStatus());
+  return absl::OkStatus();
+}
+
+void InboundWindow::Abandon(uint64_t transfer_id, const void* owner, const absl::Status& reason) {
+  absl::MutexLock lock(&mutex_);
+  const auto waiter = waiters_.find(transfer_id);
+  if (waiter != waiters_.end() && waiter->second.owner == owner) {
+    waiters_.erase(waiter);
+    return;
+  }
+  const auto found = transfers_.find(transfer_id);
+  if (found != transfers_.end() && found->second.owner == owner && !found->second.ended) {
+    End(found->second, reason);
+  }
+}
+
+void InboundWindow::End(Transfer& transfer, absl::Status status) {
+  transfer.ended = true;
+  completions_->Push(Completion{.kind = CompletionKind::kReceived,
+                                .tag = transfer.tag,
+                                .status = std::move(status),
+                                .bytes = transfer.written_bytes});
+}
+
+absl::Status InboundWindow::Refuse(Transfer& transfer, std::string message) {
+  absl::Status status = absl::InvalidArgumentError(std::move(message));
+  End(transfer, status);
+  return status;
+}
+
+void InboundWindow::CancelTransfers() {
+  absl::MutexLock lock(&mutex_);
+  for (auto& [id, transfer] : transfers_) {
+    if (!transfer.ended) {
+      End(transfer, absl::CancelledError("the receiver gave the transfer up"));
+    }
+  }
+}
+
+void InboundWindow::Withdraw() {
+  std::unordered_map<uint64_t, Waiter> waiters;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (withdrawn_) {
+      return;
+    }
+    withdrawn_ = true;
+    waiters.swap(waiters_);
+    for (auto& [id, transfer] : transfers_) {
+      if (!transfer.ended) {
+        End(transfer, absl::CancelledError("the window was withdrawn"));
+      }
+    }
+  }
+  for (auto& [id, waiter] : waiters) {
+    waiter.ready(Withdrawn());
+  }
+}
+
+}  // namespace baton::transport

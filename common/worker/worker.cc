@@ -1,0 +1,153 @@
+#include "common/worker/worker.h"
+
+#include <filesystem>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "spdlog/spdlog.h"
+
+#include "common/base/status_macros.h"
+#include "common/config/host_port.h"
+#include "common/rpc/port_file.h"
+#include "common/rpc/status_details.h"
+#include "common/worker/control_service.h"
+
+namespace baton::worker {
+namespace {
+
+uint64_t RandomIncarnation() {
+  std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32) | device() | 1;
+}
+
+WorkerOptions WithDefaults(WorkerOptions options) {
+  if (options.model_name.empty()) {
+    const std::filesystem::path path = std::filesystem::path(options.model_dir).lexically_normal();
+    options.model_name = path.has_filename() ? path.filename() : path.parent_path().filename();
+  }
+  options.engine.page_dtype = options.compute;
+  return options;
+}
+
+const char* RoleName(engine::Role role) {
+  switch (role) {
+    case engine::Role::kPrefill:
+      return "prefill";
+    case engine::Role::kDecode:
+      return "decode";
+    case engine::Role::kBoth:
+      return "both";
+  }
+  return "unknown";
+}
+
+// The address that peers dial: `advertise`, its port 0 replaced by the one in use.
+absl::StatusOr<std::string> AdvertisedAddress(const WorkerOptions& options,
+                                              const rpc::Server& server) {
+  if (options.advertise.empty()) {
+    return server.address();
+  }
+  BATON_ASSIGN_OR_RETURN(config::HostPort address,
+                         config::ParseHostPort(options.advertise, /*allow_port_zero=*/true));
+  if (address.port == 0) {
+    address.port = static_cast<uint16_t>(server.port());
+  }
+  return address.ToString();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Worker>> Worker::Load(WorkerOptions options) {
+  std::unique_ptr<Worker> worker(new Worker(WithDefaults(std::move(options))));
+  BATON_ASSIGN_OR_RETURN(worker->compute_, LoadCompute(worker->options_));
+  return worker;
+}
+
+Worker::Worker(WorkerOptions options)
+    : options_(std::move(options)),
+      incarnation_(RandomIncarnation()),
+      registry_(std::make_shared<metrics::Registry>(
+          metrics::RegistryOptions{.model_name = options_.model_name,
+                                   .role = RoleName(options_.engine.role),
+                                   .vllm_aliases = options_.vllm_metrics})),
+      metrics_(std::make_unique<WorkerMetrics>(
+          registry_, options_.engine.role == engine::Role::kPrefill ? "prefill" : "decode")) {}
+
+Worker::~Worker() { Shutdown(absl::ZeroDuration()); }
+
+absl::Status Worker::StartEngine(engine::ReservationObserver* reservations) {
+  BATON_ASSIGN_OR_RETURN(engine_,
+                         engine::Engine::Create(std::move(compute_->model),
+                                                compute_->exec,
+                                                *compute_->ops,
+                                                options_.engine,
+                                                reservations,
+                                                metrics_.get()));
+  metrics_->WatchEngine(engine_.get(), options_.version);
+  return absl::OkStatus();
+}
+
+absl::Status Worker::StartServer(std::vector<grpc::Service*> services,
+                                 std::vector<std::string> service_names) {
+  service_names_ = std::move(service_names);
+  control_ = std::make_unique<ControlService>(this);
+  services.push_back(control_.get());
+  std::vector<std::string> health_names = service_names_;
+  health_names.push_back("readiness");
+  BATON_ASSIGN_OR_RETURN(server_,
+                         rpc::Server::Start({.listen = options_.listen,
+                                             .tls = options_.tls,
+                                             .exposure = rpc::Exposure::kInternal,
+                                             .services = std::move(services),
+                                             .health_names = std::move(health_names)}));
+  BATON_ASSIGN_OR_RETURN(address_, AdvertisedAddress(options_, *server_));
+  return absl::OkStatus();
+}
+
+absl::Status Worker::Open() {
+  if (!options_.metrics_listen.empty()) {
+    BATON_ASSIGN_OR_RETURN(exposer_, metrics::Exposer::Start(options_.metrics_listen, registry_));
+  }
+  health_ = std::make_unique<HealthMonitor>(
+      server_.get(), engine_.get(), options_.stall_timeout, service_names_);
+  registry_->AddGauges(
+      [this](metrics::GaugeWriter& gauges) { gauges.Set(metrics::kReady, ready() ? 1 : 0); });
+  server_->SetServing("baton.worker.v1.Control", true);
+  accepting_.store(true);
+  spdlog::info("serving role={} address={} metrics_port={} incarnation={:x}",
+               RoleName(options_.engine.role),
+               address_,
+               metrics_port(),
+               incarnation_);
+  return rpc::WritePortFile(options_.port_file, port(), metrics_port());
+}
+
+void Worker::Drain() {
+  spdlog::info("draining open_calls={}", open_calls_.load());
+  engine_->Drain();
+}
+
+bool Worker::idle() const { return open_calls_.load() == 0; }
+
+void Worker::Shutdown(absl::Duration grace) {
+  accepting_.store(false);
+  // Whoever looks at health and engine goes before them: scrapes, then calls.
+  registry_->ClearGauges();
+  exposer_.reset();
+  if (server_ != nullptr) {
+    server_->Shutdown(grace);
+  }
+  health_.reset();
+  engine_.reset();
+}
+
+absl::Status CheckAccepting(const Worker& worker) {
+  if (worker.accepting()) {
+    return absl::OkStatus();
+  }
+  return rpc::Unavailable(
+      rpc::reason::kDraining, "this worker is starting or stopping", absl::Milliseconds(500));
+}
+
+}  // namespace baton::worker

@@ -1,0 +1,100 @@
+// What a prefill and a decode worker have in common: model, engine, metrics, server, health.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "grpcpp/impl/service_type.h"
+
+#include "common/engine/engine.h"
+#include "common/metrics/exposer.h"
+#include "common/metrics/registry.h"
+#include "common/rpc/server.h"
+#include "common/worker/compute.h"
+#include "common/worker/health_monitor.h"
+#include "common/worker/worker_metrics.h"
+#include "common/worker/worker_options.h"
+
+namespace baton::worker {
+
+class ControlService;
+
+// Brought up in the order Load, StartEngine, StartServer, Open, because each needs what the one
+// before made; Shutdown goes the other way. Accessors are thread-safe once Open has returned.
+class Worker {
+ public:
+  // Loads the model.
+  static absl::StatusOr<std::unique_ptr<Worker>> Load(WorkerOptions options);
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // `reservations` is borrowed, may be null, and must outlive the engine.
+  absl::Status StartEngine(engine::ReservationObserver* reservations);
+  // Listens with Control and `services` (borrowed). Calls may come from now on, but `accepting` is
+  // false until Open. `service_names` follow the worker's readiness in grpc.health.v1.
+  absl::Status StartServer(std::vector<grpc::Service*> services,
+                           std::vector<std::string> service_names);
+  // Serves metrics, turns ready and writes the port file.
+  absl::Status Open();
+
+  // Refuses new requests from now on; running ones finish. Readiness turns NOT_SERVING.
+  void Drain();
+  // No request is open any more.
+  bool idle() const;
+  // Ends every call and stops server and engine, in that order. Later calls do nothing.
+  void Shutdown(absl::Duration grace);
+
+  bool accepting() const { return accepting_.load(); }
+  bool ready() const { return accepting() && health_ != nullptr && health_->ready(); }
+  const WorkerOptions& options() const { return options_; }
+  engine::Engine& engine() const { return *engine_; }
+  const kv::v1::KvLayout& layout() const { return compute_->layout; }
+  WorkerMetrics& metrics() { return *metrics_; }
+  // Random per start; a router that sees another one knows that the worker restarted.
+  uint64_t incarnation() const { return incarnation_; }
+  // host:port under which peers reach this worker.
+  const std::string& address() const { return address_; }
+  int port() const { return server_->port(); }
+  int metrics_port() const { return exposer_ == nullptr ? 0 : exposer_->port(); }
+
+  // Counts a request's call as open while it lives.
+  class OpenCall {
+   public:
+    explicit OpenCall(Worker& worker) : worker_(worker) { ++worker_.open_calls_; }
+    ~OpenCall() { --worker_.open_calls_; }
+    OpenCall(const OpenCall&) = delete;
+    OpenCall& operator=(const OpenCall&) = delete;
+
+   private:
+    Worker& worker_;
+  };
+
+ private:
+  explicit Worker(WorkerOptions options);
+
+  const WorkerOptions options_;
+  const uint64_t incarnation_;
+  std::unique_ptr<Compute> compute_;
+  std::shared_ptr<metrics::Registry> registry_;
+  std::unique_ptr<WorkerMetrics> metrics_;
+  std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<ControlService> control_;
+  std::unique_ptr<rpc::Server> server_;
+  std::unique_ptr<HealthMonitor> health_;
+  std::unique_ptr<metrics::Exposer> exposer_;
+  std::vector<std::string> service_names_;
+  std::string address_;
+  std::atomic<bool> accepting_{false};
+  std::atomic<int64_t> open_calls_{0};
+};
+
+// OK while the worker accepts requests, else kUnavailable with reason DRAINING.
+absl::Status CheckAccepting(const Worker& worker);
+
+}  // namespace baton::worker

@@ -1,0 +1,165 @@
+#include "common/worker/worker_flags.h"
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+
+#include "common/base/status_macros.h"
+#include "common/config/check_flag.h"
+#include "common/config/host_port.h"
+#include "common/rpc/logging.h"
+#include "common/rpc/tls_flags.h"
+
+ABSL_FLAG(std::string, model, "", "directory of a HuggingFace model: config.json, *.safetensors");
+ABSL_FLAG(std::string, model_name, "", "name in metrics; empty: the last part of --model");
+ABSL_FLAG(std::string, listen, "127.0.0.1:0", "host:port to serve gRPC on; port 0: a free one");
+ABSL_FLAG(std::string,
+          metrics_listen,
+          "127.0.0.1:0",
+          "host:port to serve /metrics on; port 0: a free one; empty: none");
+ABSL_FLAG(std::string,
+          advertise,
+          "",
+          "host:port under which peers reach --listen (port 0: the one in use); empty: as it is");
+ABSL_FLAG(std::string, port_file, "", "file to write {\"grpc\": port, \"metrics\": port} to");
+ABSL_FLAG(std::string, device, "cpu", "cpu, cuda or reference");
+ABSL_FLAG(int32_t, threads, 1, "compute threads");
+ABSL_FLAG(std::string, compute, "bf16", "bf16 or fp32: type of weights and KV pages");
+ABSL_FLAG(bool, random_weights, false, "make weights from --seed instead of reading them");
+ABSL_FLAG(uint64_t, seed, 0, "seed of --random_weights; all workers need the same");
+ABSL_FLAG(int64_t, kv_pool_mib, 1024, "size of the KV page pool in MiB");
+ABSL_FLAG(int64_t, kv_pool_bytes, 0, "size of the KV page pool in bytes; 0: --kv_pool_mib");
+ABSL_FLAG(int32_t, page_tokens, 32, "tokens per KV page");
+ABSL_FLAG(int32_t, step_token_budget, 4096, "most tokens in one step");
+ABSL_FLAG(int32_t, prefill_chunk_tokens, 2048, "most prompt tokens of one sequence in one step");
+ABSL_FLAG(int32_t, max_running_sequences, 256, "most sequences that run at once");
+ABSL_FLAG(int32_t, max_waiting_requests, 1024, "most requests that wait for their first step");
+ABSL_FLAG(int64_t, max_waiting_tokens, int64_t{1} << 22, "most prompt tokens that wait");
+ABSL_FLAG(int64_t,
+          max_sequence_tokens,
+          0,
+          "longest prompt + max_tokens; 0: the model's max_position_embeddings");
+ABSL_FLAG(absl::Duration, lease, absl::Seconds(10), "life of a reservation without a sign of life");
+ABSL_FLAG(absl::Duration,
+          stall_timeout,
+          absl::Seconds(30),
+          "health turns NOT_SERVING when there is work and no step has ended for this long");
+ABSL_FLAG(absl::Duration,
+          drain_timeout,
+          absl::Seconds(30),
+          "time that running requests get after SIGTERM");
+ABSL_FLAG(bool, vllm_metrics, false, "publish vLLM's metric names as well");
+ABSL_FLAG(std::string, log_level, "info", "trace, debug, info, warning or error");
+
+namespace baton::worker {
+namespace {
+
+constexpr int64_t kMaxPoolBytes = int64_t{1} << 44;
+constexpr int32_t kMaxInt = std::numeric_limits<int32_t>::max();
+
+absl::Status CheckDuration(const char* name, absl::Duration value) {
+  if (value <= absl::ZeroDuration() || value > absl::Hours(24)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "flag --", name, " is ", absl::FormatDuration(value), "; it must be in (0, 24h]"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAddresses(const WorkerOptions& options) {
+  BATON_ASSIGN_OR_RETURN(const config::HostPort listen,
+                         config::ParseHostPort(options.listen, /*allow_port_zero=*/true));
+  const bool wildcard = listen.host == "0.0.0.0" || listen.host == "::";
+  if (wildcard && options.advertise.empty()) {
+    return absl::InvalidArgumentError(
+        "flag --advertise is needed when --listen is every address of the machine: peers must know "
+        "one of them");
+  }
+  if (!options.metrics_listen.empty()) {
+    BATON_RETURN_IF_ERROR(
+        config::ParseHostPort(options.metrics_listen, /*allow_port_zero=*/true).status());
+  }
+  if (!options.advertise.empty()) {
+    BATON_RETURN_IF_ERROR(
+        config::ParseHostPort(options.advertise, /*allow_port_zero=*/true).status());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<engine::EngineOptions> EngineOptionsFromFlags(engine::Role role) {
+  engine::EngineOptions options;
+  options.role = role;
+  BATON_RETURN_IF_ERROR(
+      config::CheckFlagChoice("compute", absl::GetFlag(FLAGS_compute), {"bf16", "fp32"}));
+  options.page_dtype =
+      absl::GetFlag(FLAGS_compute) == "bf16" ? kernels::DType::kBF16 : kernels::DType::kF32;
+  options.kv_pool_bytes = absl::GetFlag(FLAGS_kv_pool_bytes);
+  if (options.kv_pool_bytes == 0) {
+    BATON_RETURN_IF_ERROR(config::CheckFlagRange(
+        "kv_pool_mib", absl::GetFlag(FLAGS_kv_pool_mib), 1, kMaxPoolBytes >> 20));
+    options.kv_pool_bytes = absl::GetFlag(FLAGS_kv_pool_mib) << 20;
+  }
+  options.page_tokens = absl::GetFlag(FLAGS_page_tokens);
+  options.step_token_budget = absl::GetFlag(FLAGS_step_token_budget);
+  options.prefill_chunk_tokens = absl::GetFlag(FLAGS_prefill_chunk_tokens);
+  options.max_running_sequences = absl::GetFlag(FLAGS_max_running_sequences);
+  options.max_waiting_requests = absl::GetFlag(FLAGS_max_waiting_requests);
+  options.max_waiting_tokens = absl::GetFlag(FLAGS_max_waiting_tokens);
+  options.max_sequence_tokens = absl::GetFlag(FLAGS_max_sequence_tokens);
+  options.lease = absl::GetFlag(FLAGS_lease);
+  BATON_RETURN_IF_ERROR(
+      config::CheckFlagRange("kv_pool_bytes", options.kv_pool_bytes, 1, kMaxPoolBytes));
+  BATON_RETURN_IF_ERROR(config::CheckFlagRange("page_tokens", options.page_tokens, 1, 4096));
+  BATON_RETURN_IF_ERROR(
+      config::CheckFlagRange("step_token_budget", options.step_token_budget, 1, 1 << 20));
+  BATON_RETURN_IF_ERROR(config::CheckFlagRange(
+      "prefill_chunk_tokens", options.prefill_chunk_tokens, 1, options.step_token_budget));
+  BATON_RETURN_IF_ERROR(
+      config::CheckFlagRange("max_running_sequences", options.max_running_sequences, 1, 1 << 16));
+  BATON_RETURN_IF_ERROR(
+      config::CheckFlagRange("max_waiting_requests", options.max_waiting_requests, 1, 1 << 20));
+  BATON_RETURN_IF_ERROR(config::CheckFlagRange(
+      "max_waiting_tokens", options.max_waiting_tokens, 1, int64_t{1} << 40));
+  BATON_RETURN_IF_ERROR(
+      config::CheckFlagRange("max_sequence_tokens", options.max_sequence_tokens, 0, kMaxInt));
+  BATON_RETURN_IF_ERROR(CheckDuration("lease", options.lease));
+  return options;
+}
+
+}  // namespace
+
+absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(engine::Role role,
+                                                     const std::string& version) {
+  BATON_RETURN_IF_ERROR(config::CheckFlagChoice(
+      "log_level", absl::GetFlag(FLAGS_log_level), {"trace", "debug", "info", "warning", "error"}));
+  BATON_RETURN_IF_ERROR(rpc::InitLogging(absl::GetFlag(FLAGS_log_level)));
+  WorkerOptions options;
+  options.model_dir = absl::GetFlag(FLAGS_model);
+  options.model_name = absl::GetFlag(FLAGS_model_name);
+  options.version = version;
+  options.listen = absl::GetFlag(FLAGS_listen);
+  options.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
+  options.advertise = absl::GetFlag(FLAGS_advertise);
+  options.port_file = absl::GetFlag(FLAGS_port_file);
+  options.tls = rpc::TlsOptionsFromFlags();
+  options.device = absl::GetFlag(FLAGS_device);
+  options.threads = absl::GetFlag(FLAGS_threads);
+  options.random_weights = absl::GetFlag(FLAGS_random_weights);
+  options.seed = absl::GetFlag(FLAGS_seed);
+  options.stall_timeout = absl::GetFlag(FLAGS_stall_timeout);
+  options.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
+  options.vllm_metrics = absl::GetFlag(FLAGS_vllm_metrics);
+  BATON_RETURN_IF_ERROR(config::CheckFlagSet("model", options.model_dir));
+  BATON_RETURN_IF_ERROR(config::CheckFlagRange("threads", options.threads, 1, 1024));
+  BATON_RETURN_IF_ERROR(CheckAddresses(options));
+  BATON_RETURN_IF_ERROR(CheckDuration("stall_timeout", options.stall_timeout));
+  BATON_RETURN_IF_ERROR(CheckDuration("drain_timeout", options.drain_timeout));
+  BATON_ASSIGN_OR_RETURN(options.engine, EngineOptionsFromFlags(role));
+  options.compute = options.engine.page_dtype;
+  return options;
+}
+
+}  // namespace baton::worker

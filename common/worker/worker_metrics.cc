@@ -1,0 +1,104 @@
+#include "common/worker/worker_metrics.h"
+
+#include <utility>
+
+#include "common/metrics/metric_families.h"
+#include "common/rpc/status_mapping.h"
+
+namespace baton::worker {
+namespace {
+
+void ObserveStage(metrics::Registry& registry, std::string_view stage, absl::Duration duration) {
+  if (duration > absl::ZeroDuration()) {
+    registry.Get(metrics::kStageDuration, {stage}).Observe(absl::ToDoubleSeconds(duration));
+  }
+}
+
+}  // namespace
+
+WorkerMetrics::WorkerMetrics(std::shared_ptr<metrics::Registry> registry, std::string side)
+    : registry_(std::move(registry)),
+      side_(std::move(side)),
+      step_duration_(registry_->Get(metrics::kStepDuration)),
+      prefill_step_tokens_(registry_->Get(metrics::kStepTokens, {"prefill"})),
+      decode_step_tokens_(registry_->Get(metrics::kStepTokens, {"decode"})) {}
+
+void WorkerMetrics::WatchEngine(const engine::Engine* engine, std::string version) {
+  registry_->AddGauges([this, engine, version = std::move(version)](metrics::GaugeWriter& gauges) {
+    WriteGauges(*engine, version, gauges);
+  });
+}
+
+void WorkerMetrics::OnStep(int32_t prefill_tokens, int32_t decode_tokens, absl::Duration duration) {
+  step_duration_.Observe(absl::ToDoubleSeconds(duration));
+  prefill_step_tokens_.Increment(prefill_tokens);
+  decode_step_tokens_.Increment(decode_tokens);
+}
+
+void WorkerMetrics::OnLeaseExpired() {
+  registry_->Get(metrics::kKvLeasesExpired, {side_}).Increment();
+}
+
+void WorkerMetrics::RecordRequest(const absl::Status& status, const engine::RequestStats& stats) {
+  metrics::Registry& registry = *registry_;
+  registry.Get(metrics::kRequests, {rpc::CodeName(status.code())}).Increment();
+  registry.Get(metrics::kPromptTokens).Increment(static_cast<double>(stats.prompt_tokens));
+  registry.Get(metrics::kGenerationTokens).Increment(static_cast<double>(stats.completion_tokens));
+  if (stats.queue_time > absl::ZeroDuration()) {
+    registry.Get(metrics::kRequestQueueTime).Observe(absl::ToDoubleSeconds(stats.queue_time));
+  }
+  ObserveStage(registry,
+               side_ == "decode" ? metrics::stage::kDecodeQueue : metrics::stage::kPrefillQueue,
+               stats.queue_time);
+  ObserveStage(registry, metrics::stage::kPrefillForward, stats.prefill_time);
+  ObserveStage(registry, metrics::stage::kTransfer, stats.transfer_time);
+  ObserveStage(registry, metrics::stage::kDecode, stats.decode_time);
+}
+
+void WorkerMetrics::RecordIncomplete(std::string_view reason) {
+  registry_->Get(metrics::kStreamIncomplete, {reason}).Increment();
+}
+
+void WorkerMetrics::RecordShipped(std::string_view transport,
+                                  int64_t wire_bytes,
+                                  int64_t logical_bytes) {
+  RecordTransport(transport);
+  registry_->Get(metrics::kKvWireBytes, {"dense", transport})
+      .Increment(static_cast<double>(wire_bytes));
+  registry_->Get(metrics::kKvLogicalBytes).Increment(static_cast<double>(logical_bytes));
+}
+
+void WorkerMetrics::RecordChecksumFailure() {
+  registry_->Get(metrics::kKvChecksumFailures).Increment();
+}
+
+void WorkerMetrics::RecordTransport(std::string_view transport) {
+  absl::MutexLock lock(&mutex_);
+  transports_.emplace(transport);
+}
+
+void WorkerMetrics::WriteGauges(const engine::Engine& engine,
+                                const std::string& version,
+                                metrics::GaugeWriter& gauges) const {
+  const engine::EngineLoad load = engine.load();
+  const auto set = [&](const auto& family, int64_t value) {
+    gauges.Set(family, static_cast<double>(value));
+  };
+  set(metrics::kRequestsRunning, load.running_sequences);
+  set(metrics::kRequestsWaiting, load.waiting_requests);
+  set(metrics::kWaitingTokens, load.waiting_tokens);
+  set(metrics::kKvReservedPages, load.pages_reserved);
+  set(metrics::kKvLeasesActive, load.reservations);
+  set(metrics::kKvPageTokens, engine.options().page_tokens);
+  const int64_t used = load.pages_total - load.pages_free - load.pages_reserved;
+  gauges.Set(metrics::kKvPages, {"free"}, static_cast<double>(load.pages_free));
+  gauges.Set(metrics::kKvPages, {"reserved"}, static_cast<double>(load.pages_reserved));
+  gauges.Set(metrics::kKvPages, {"used"}, static_cast<double>(used));
+  gauges.Set(metrics::kBuildInfo, {version}, 1);
+  absl::MutexLock lock(&mutex_);
+  for (const std::string& transport : transports_) {
+    gauges.Set(metrics::kKvTransportInfo, {transport}, 1);
+  }
+}
+
+}  // namespace baton::worker

@@ -1,0 +1,48 @@
+// What a prefill or decode worker is told on its command line.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/time/time.h"
+
+#include "common/engine/engine.h"
+#include "common/rpc/tls.h"
+
+namespace baton::worker {
+
+struct WorkerOptions {
+  std::string model_dir = {};
+  // Name in metrics and server info; empty: the last part of model_dir.
+  std::string model_name = {};
+  std::string version = {};
+
+  // host:port; port 0 takes a free one. Loopback unless told otherwise.
+  std::string listen = "127.0.0.1:0";
+  // host:port of /metrics; empty: no metrics endpoint.
+  std::string metrics_listen = {};
+  // host:port under which peers reach this worker (port 0: the one in use); empty: the listen
+  // address.
+  std::string advertise = {};
+  // Receives the ports once everything listens; empty: none.
+  std::string port_file = {};
+  rpc::TlsOptions tls = {};
+
+  std::string device = "cpu";
+  // Compute threads, the executor thread included.
+  int threads = 1;
+  // bf16: weights and KV pages bf16. fp32: both fp32.
+  kernels::DType compute = kernels::DType::kBF16;
+  bool random_weights = false;
+  uint64_t seed = 0;
+  // page_dtype follows `compute`.
+  engine::EngineOptions engine = {};
+
+  // Work without a finished step for so long means that the worker is stuck.
+  absl::Duration stall_timeout = absl::Seconds(30);
+  // Running requests get so long to finish after SIGTERM.
+  absl::Duration drain_timeout = absl::Seconds(30);
+  bool vllm_metrics = false;
+};
+
+}  // namespace baton::worker
