@@ -1,0 +1,25 @@
+#include "services/decode/kv_transfer_service.h"
+
+#include "services/decode/operations/handshake.h"
+#include "services/decode/operations/push_kv.h"
+#include "services/decode/operations/transfer.h"
+
+namespace baton::decode {
+
+grpc::ServerUnaryReactor* KvTransferService::Handshake(grpc::CallbackServerContext* context,
+                                                       const worker::v1::HandshakeRequest* request,
+                                                       worker::v1::HandshakeResponse* response) {
+  return operations::Handshake(landing_, context, *request, response);
+}
+
+grpc::ServerBidiReactor<worker::v1::TransferRequest, worker::v1::TransferResponse>*
+KvTransferService::Transfer(grpc::CallbackServerContext*) {
+  return operations::Transfer(worker_, landing_);
+}
+
+grpc::ServerBidiReactor<worker::v1::KvChunk, worker::v1::KvChunkAck>* KvTransferService::PushKv(
+    grpc::CallbackServerContext* context) {
+  return operations::PushKv(worker_, transport_, context);
+}
+
+}  // namespace baton::decode

@@ -1,0 +1,239 @@
+#include "services/decode/operations/generate_call.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+
+#include "common/base/status_macros.h"
+#include "common/rpc/request_log.h"
+#include "common/rpc/status_details.h"
+#include "common/rpc/status_mapping.h"
+#include "common/worker/conversions.h"
+#include "common/worker/engine_status.h"
+
+namespace baton::decode::operations {
+namespace {
+
+using worker::v1::DecodeEvent;
+
+// Waiting tokens of a reader that does not read; about 300,000 tokens without logprobs.
+constexpr size_t kMaxPendingBytes = size_t{4} << 20;
+
+bool MergeTokens(DecodeEvent& last, const DecodeEvent& next) {
+  if (!last.has_tokens() || !next.has_tokens() || last.tokens().index() != next.tokens().index()) {
+    return false;
+  }
+  last.mutable_tokens()->mutable_tokens()->MergeFrom(next.tokens().tokens());
+  return true;
+}
+
+}  // namespace
+
+GenerateCall::GenerateCall(worker::Worker& worker,
+                           handoff::Landing& landing,
+                           grpc::CallbackServerContext* context)
+    : worker_(worker),
+      landing_(landing),
+      context_(context),
+      open_call_(worker),
+      started_(absl::Now()),
+      deadline_(rpc::DeadlineOf(*context)),
+      metadata_(rpc::ReadRequestMetadata(*context)),
+      writer_(this, kMaxPendingBytes, MergeTokens) {}
+
+void GenerateCall::Start(const worker::v1::DecodeRequest& request) {
+  self_ = shared_from_this();
+  request_id_ = request.request_id();
+  with_logprobs_ = request.sampling().has_logprobs();
+  local_prefill_ = !request.prompt_token_ids().empty();
+  absl::Status status = Check();
+  if (status.ok()) {
+    status = local_prefill_ ? SubmitLocally(request) : Reserve(request);
+  }
+  if (!status.ok()) {
+    End(status, {});
+  }
+}
+
+absl::Status GenerateCall::Check() const {
+  BATON_RETURN_IF_ERROR(worker::CheckAccepting(worker_));
+  if (request_id_.empty()) {
+    return rpc::InvalidField("request_id", "is empty");
+  }
+  const bool role_both = worker_.engine().options().role == engine::Role::kBoth;
+  if (local_prefill_ && !role_both) {
+    return rpc::WithReason(
+        absl::FailedPreconditionError("prompt_token_ids is for workers of role both; this one is "
+                                      "of role decode"),
+        rpc::reason::kWrongRole);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GenerateCall::SubmitLocally(const worker::v1::DecodeRequest& request) {
+  engine::GenerateRequest generate;
+  generate.request_id = request_id_;
+  BATON_ASSIGN_OR_RETURN(generate.prompt, worker::PromptFromBytes(request.prompt_token_ids()));
+  BATON_ASSIGN_OR_RETURN(generate.sampling, worker::SamplingFromProto(request.sampling()));
+  generate.kv_policy = request.kv_policy();
+  generate.deadline = deadline_;
+  prompt_tokens_ = static_cast<int64_t>(generate.prompt.size());
+  BATON_RETURN_IF_ERROR(worker_.engine().Submit(std::move(generate), shared_from_this()));
+  AnnounceLocalPrefill();
+  MarkAccepted();
+  return absl::OkStatus();
+}
+
+absl::Status GenerateCall::Reserve(const worker::v1::DecodeRequest& request) {
+  engine::ReserveRequest reserve;
+  reserve.request_id = request_id_;
+  reserve.prompt_tokens = request.prompt_tokens();
+  BATON_ASSIGN_OR_RETURN(reserve.sampling, worker::SamplingFromProto(request.sampling()));
+  reserve.kv_policy = request.kv_policy();
+  reserve.deadline = deadline_;
+  prompt_tokens_ = reserve.prompt_tokens;
+  return worker_.engine().Reserve(
+      std::move(reserve),
+      shared_from_this(),
+      [self = shared_from_this()](absl::StatusOr<engine::ReservationGrant> grant) {
+        self->OnGranted(std::move(grant));
+      });
+}
+
+void GenerateCall::OnGranted(absl::StatusOr<engine::ReservationGrant> grant) {
+  if (!grant.ok()) {
+    End(grant.status(), {});
+    return;
+  }
+  auto endpoints = landing_.Open(*grant, worker_.layout());
+  if (!endpoints.ok()) {
+    Cancel(endpoints.status());
+    return;
+  }
+  WriteReserved(*grant, *std::move(endpoints));
+  MarkAccepted();
+}
+
+void GenerateCall::WriteReserved(const engine::ReservationGrant& grant,
+                                 std::vector<worker::v1::TransportEndpoint> endpoints) {
+  DecodeEvent event;
+  worker::v1::Reserved& reserved = *event.mutable_reserved();
+  reserved.set_reservation_id(grant.reservation_id);
+  reserved.set_epoch(grant.epoch);
+  *reserved.mutable_lease() = worker::ToProto(grant.lease);
+  *reserved.mutable_layout() = worker_.layout();
+  reserved.set_pages_per_layer(static_cast<uint32_t>(grant.pages_per_layer));
+  reserved.mutable_endpoints()->Assign(endpoints.begin(), endpoints.end());
+  reserved.set_control_address(worker_.address());
+  Write(std::move(event));
+}
+
+void GenerateCall::AnnounceLocalPrefill() {
+  absl::MutexLock lock(&announce_mutex_);
+  if (announced_ || !local_prefill_) {
+    return;
+  }
+  announced_ = true;
+  DecodeEvent event;
+  event.mutable_reserved()->set_local_prefill(true);
+  *event.mutable_reserved()->mutable_layout() = worker_.layout();
+  Write(std::move(event));
+}
+
+void GenerateCall::MarkAccepted() {
+  {
+    absl::MutexLock lock(&mutex_);
+    accepted_ = true;
+    if (!cancelled_ || ended_) {
+      return;
+    }
+  }
+  Cancel(absl::CancelledError("the caller ended the call"));
+}
+
+void GenerateCall::OnCancel() {
+  {
+    absl::MutexLock lock(&mutex_);
+    cancelled_ = true;
+    if (!accepted_ || ended_) {
+      return;  // not the engine's yet, or no more: the id may be another request's
+    }
+  }
+  Cancel(absl::Now() >= deadline_ ? absl::DeadlineExceededError("the deadline passed")
+                                  : absl::CancelledError("the caller ended the call"));
+}
+
+void GenerateCall::OnDone() { self_.reset(); }
+
+void GenerateCall::OnTokens(int32_t sequence_index, std::span<const engine::TokenOutput> tokens) {
+  AnnounceLocalPrefill();
+  DecodeEvent event;
+  *event.mutable_tokens() = worker::ToProto(sequence_index, tokens, with_logprobs_);
+  Write(std::move(event));
+}
+
+void GenerateCall::OnFinished(int32_t sequence_index, const engine::SequenceFinish& finish) {
+  AnnounceLocalPrefill();
+  DecodeEvent event;
+  *event.mutable_finished() = worker::ToProto(sequence_index, finish);
+  Write(std::move(event));
+}
+
+void GenerateCall::OnDone(const absl::Status& status, const engine::RequestStats& stats) {
+  if (status.ok()) {
+    AnnounceLocalPrefill();
+    DecodeEvent event;
+    worker::v1::DecodeUsage& usage = *event.mutable_usage();
+    usage.set_completion_tokens(static_cast<uint32_t>(stats.completion_tokens));
+    *usage.mutable_queue_time() = worker::ToProto(stats.queue_time);
+    *usage.mutable_prefill_time() = worker::ToProto(stats.prefill_time);
+    *usage.mutable_decode_time() = worker::ToProto(stats.decode_time);
+    usage.set_kv_logical_bytes(static_cast<uint64_t>(stats.kv_logical_bytes));
+    usage.set_kv_resident_bytes(static_cast<uint64_t>(stats.kv_resident_bytes));
+    Write(std::move(event));
+  }
+  End(status, stats);
+}
+
+void GenerateCall::Write(DecodeEvent event) {
+  if (absl::IsResourceExhausted(writer_.Write(std::move(event)))) {
+    Cancel(rpc::WithReason(absl::ResourceExhaustedError("the reader of the stream is too slow"),
+                           rpc::reason::kSlowReader));
+  }
+}
+
+void GenerateCall::Cancel(absl::Status reason) {
+  worker_.engine().Cancel(request_id_, std::move(reason));
+}
+
+void GenerateCall::End(const absl::Status& status, const engine::RequestStats& stats) {
+  bool accepted = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (ended_) {
+      return;
+    }
+    ended_ = true;
+    accepted = accepted_;
+  }
+  const absl::Status described = worker::DescribeStatus(status);
+  worker_.metrics().RecordRequest(described, stats);
+  if (accepted && !described.ok()) {
+    worker_.metrics().RecordIncomplete(rpc::CodeName(described.code()));
+  }
+  rpc::LogRequest({.rpc = "Decode.Generate",
+                   .request_id = request_id_,
+                   .traceparent = metadata_.traceparent,
+                   .status = described,
+                   .duration = absl::Now() - started_,
+                   .counts = {{"prompt_tokens", prompt_tokens_},
+                              {"completion_tokens", stats.completion_tokens},
+                              {"kv_resident_bytes", stats.kv_resident_bytes}}});
+  // What a caller that is gone, late or too slow has not read yet is of no use to it.
+  const bool discard = absl::IsCancelled(described) || absl::IsDeadlineExceeded(described) ||
+                       absl::IsResourceExhausted(described);
+  writer_.Finish(rpc::FinishStatus(context_, described), discard);
+}
+
+}  // namespace baton::decode::operations

@@ -1,0 +1,149 @@
+#include "services/lab/commands/eval.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+#include "common/base/status_context.h"
+#include "common/base/status_macros.h"
+#include "common/config/check_flag.h"
+#include "common/eval/case_list.h"
+#include "common/eval/progress_bar.h"
+#include "common/eval/read_cases.h"
+#include "common/eval/result_table.h"
+#include "common/eval/result_writer.h"
+#include "common/text/chat.h"
+#include "services/lab/eval/generator.h"
+#include "services/lab/flags.h"
+
+ABSL_FLAG(std::string, cases, "", "eval: JSONL files (gzip allowed) or folders, separated by commas.");
+ABSL_FLAG(std::string, kv, "dense", "eval: KV policy.");
+ABSL_FLAG(std::string, role, "both", "eval: both: one engine; split: prefill and decode engines.");
+ABSL_FLAG(std::string, subset, "", "eval: file of case ids to run, one per line.");
+ABSL_FLAG(int64_t, limit, 0, "eval: at most this many cases; 0: all.");
+ABSL_FLAG(bool, resume, false, "eval: go on with an interrupted --out file.");
+ABSL_FLAG(int32_t, prefill_chunk_tokens, 2048, "eval: prompt tokens of one step.");
+ABSL_FLAG(int64_t, kv_pool_mib, 1024, "eval: KV page pool of each engine, MiB.");
+
+namespace baton::lab {
+namespace {
+
+absl::Status CheckFlags() {
+  BATON_RETURN_IF_ERROR(config::CheckFlagSet("cases", absl::GetFlag(FLAGS_cases)));
+  BATON_RETURN_IF_ERROR(config::CheckFlagSet("out", absl::GetFlag(FLAGS_out)));
+  BATON_RETURN_IF_ERROR(
+      config::CheckFlagChoice("role", absl::GetFlag(FLAGS_role), {"both", "split"}));
+  BATON_RETURN_IF_ERROR(
+      config::CheckFlagRange("limit", absl::GetFlag(FLAGS_limit), 0, int64_t{1} << 40));
+  BATON_RETURN_IF_ERROR(config::CheckFlagRange(
+      "prefill-chunk-tokens", absl::GetFlag(FLAGS_prefill_chunk_tokens), 1, 1 << 16));
+  return config::CheckFlagRange("kv-pool-mib", absl::GetFlag(FLAGS_kv_pool_mib), 1, 1 << 20);
+}
+
+absl::StatusOr<std::vector<eval::EvalCase>> CasesFromFlags() {
+  BATON_ASSIGN_OR_RETURN(std::vector<eval::EvalCase> cases,
+                         eval::ReadCases(absl::GetFlag(FLAGS_cases)));
+  if (!absl::GetFlag(FLAGS_subset).empty()) {
+    BATON_ASSIGN_OR_RETURN(const std::vector<std::string> ids,
+                           eval::ReadCaseList(absl::GetFlag(FLAGS_subset)));
+    BATON_ASSIGN_OR_RETURN(cases, eval::SelectCases(cases, ids));
+  }
+  const int64_t limit = absl::GetFlag(FLAGS_limit);
+  if (limit > 0 && static_cast<size_t>(limit) < cases.size()) {
+    cases.resize(static_cast<size_t>(limit));
+  }
+  return cases;
+}
+
+absl::StatusOr<std::unique_ptr<Generator>> GeneratorFromFlags() {
+  worker::WorkerOptions options;
+  options.model_dir = absl::GetFlag(FLAGS_model);
+  options.device = absl::GetFlag(FLAGS_device);
+  options.random_weights = absl::GetFlag(FLAGS_random_weights);
+  options.seed = absl::GetFlag(FLAGS_seed);
+  options.engine.prefill_chunk_tokens = absl::GetFlag(FLAGS_prefill_chunk_tokens);
+  options.engine.step_token_budget =
+      std::max(options.engine.step_token_budget, options.engine.prefill_chunk_tokens);
+  options.engine.kv_pool_bytes = absl::GetFlag(FLAGS_kv_pool_mib) << 20;
+  BATON_ASSIGN_OR_RETURN(options.compute, ComputeDType());
+  BATON_ASSIGN_OR_RETURN(options.threads, ComputeThreads());
+  return absl::GetFlag(FLAGS_role) == "split" ? MakeSplitGenerator(std::move(options))
+                                              : MakeLocalGenerator(std::move(options));
+}
+
+absl::StatusOr<engine::GenerateRequest> MakeRequest(const eval::EvalCase& eval_case,
+                                                    const text::ModelTokenizer& tokenizer,
+                                                    const std::vector<int32_t>& stop_token_ids) {
+  text::ChatRequest chat;
+  chat.messages = eval_case.messages;
+  engine::GenerateRequest request;
+  BATON_ASSIGN_OR_RETURN(request.prompt, text::EncodeChat(tokenizer, chat, absl::Now()));
+  request.request_id = eval_case.id;
+  request.kv_policy = absl::GetFlag(FLAGS_kv);
+  request.sampling.temperature = 0.0f;
+  request.sampling.max_tokens = eval_case.max_new_tokens;
+  request.sampling.stop_token_ids = stop_token_ids;
+  return request;
+}
+
+eval::ResultRow MakeRow(const eval::EvalCase& eval_case,
+                        const GeneratedAnswer& answer,
+                        const text::Tokenizer& tokenizer) {
+  eval::ResultRow row;
+  row.id = eval_case.id;
+  row.task = eval_case.task;
+  row.length_bucket = eval_case.length_bucket;
+  row.output = tokenizer.Decode(answer.token_ids, /*skip_special_tokens=*/true);
+  row.correct = eval::IsCorrect(eval_case, row.output);
+  row.prompt_tokens = answer.stats.prompt_tokens;
+  row.completion_tokens = answer.stats.completion_tokens;
+  row.kv_logical_bytes = answer.stats.kv_logical_bytes;
+  row.kv_wire_bytes = answer.stats.kv_wire_bytes;
+  row.kv_resident_bytes = answer.stats.kv_resident_bytes;
+  row.ttft_ms = absl::ToDoubleMilliseconds(answer.time_to_first_token);
+  row.total_ms = absl::ToDoubleMilliseconds(answer.total_time);
+  return row;
+}
+
+absl::Status RunCases(const std::vector<eval::EvalCase>& cases, eval::ResultWriter& writer) {
+  BATON_ASSIGN_OR_RETURN(const auto tokenizer, text::LoadTokenizer(absl::GetFlag(FLAGS_model)));
+  BATON_ASSIGN_OR_RETURN(const auto checkpoint, OpenCheckpoint());
+  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<Generator> generator, GeneratorFromFlags());
+  eval::ProgressBar bar(static_cast<int64_t>(cases.size()));
+  for (const eval::EvalCase& eval_case : cases) {
+    if (writer.Finished(eval_case.id)) {
+      continue;
+    }
+    const std::string context = absl::StrCat("case ", eval_case.id);
+    auto request = MakeRequest(eval_case, tokenizer, checkpoint->config().eos_token_ids);
+    BATON_RETURN_IF_ERROR(WithContext(request.status(), context));
+    const absl::StatusOr<GeneratedAnswer> answer = generator->Generate(*std::move(request));
+    BATON_RETURN_IF_ERROR(WithContext(answer.status(), context));
+    const eval::ResultRow row = MakeRow(eval_case, *answer, *tokenizer.tokenizer);
+    BATON_RETURN_IF_ERROR(writer.Append(row));
+    bar.Advance(row.correct);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RunEval() {
+  BATON_RETURN_IF_ERROR(CheckFlags());
+  BATON_ASSIGN_OR_RETURN(const std::vector<eval::EvalCase> cases, CasesFromFlags());
+  BATON_ASSIGN_OR_RETURN(
+      const auto writer,
+      eval::ResultWriter::Open(absl::GetFlag(FLAGS_out), absl::GetFlag(FLAGS_resume)));
+  const absl::Status status = RunCases(cases, *writer);
+  std::cout << eval::FormatTable(writer->rows());
+  return status;
+}
+
+}  // namespace baton::lab

@@ -1,0 +1,20 @@
+#include "services/prefill/operations/prefill.h"
+
+#include <memory>
+
+#include "services/prefill/operations/prefill_call.h"
+
+namespace baton::prefill::operations {
+
+grpc::ServerWriteReactor<worker::v1::PrefillEvent>* Prefill(
+    worker::Worker& worker,
+    handoff::Sender& sender,
+    ChannelCache& channels,
+    grpc::CallbackServerContext* context,
+    const worker::v1::PrefillRequest& request) {
+  auto call = std::make_shared<PrefillCall>(worker, context);
+  call->Start(sender, channels, request);
+  return call.get();  // it holds itself until OnDone
+}
+
+}  // namespace baton::prefill::operations

@@ -1,0 +1,255 @@
+#include "services/prefill/operations/prefill_call.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+
+#include "common/base/status_macros.h"
+#include "common/config/host_port.h"
+#include "common/rpc/request_log.h"
+#include "common/rpc/status_details.h"
+#include "common/rpc/status_mapping.h"
+#include "common/worker/conversions.h"
+#include "common/worker/engine_status.h"
+#include "services/prefill/peers/grpc_control_stream.h"
+
+namespace baton::prefill::operations {
+namespace {
+
+using worker::v1::PrefillEvent;
+
+// A handful of small messages; progress replaces progress.
+constexpr size_t kMaxPendingBytes = size_t{4} << 20;
+
+bool KeepNewestProgress(PrefillEvent& last, const PrefillEvent& next) {
+  if (!last.has_progress() || !next.has_progress()) {
+    return false;
+  }
+  last = next;
+  return true;
+}
+
+// An unavailable peer is the decode worker; the engine's own refusals carry a reason already.
+absl::Status NamePeer(absl::Status status) {
+  status = worker::DescribeStatus(std::move(status));
+  if (absl::IsUnavailable(status) && rpc::ReasonOf(status).empty()) {
+    return rpc::WithReason(std::move(status), rpc::reason::kDecodeLost);
+  }
+  return status;
+}
+
+}  // namespace
+
+PrefillCall::PrefillCall(worker::Worker& worker, grpc::CallbackServerContext* context)
+    : worker_(worker),
+      context_(context),
+      open_call_(worker),
+      started_(absl::Now()),
+      deadline_(rpc::DeadlineOf(*context)),
+      metadata_(rpc::ReadRequestMetadata(*context)),
+      writer_(this, kMaxPendingBytes, KeepNewestProgress) {}
+
+void PrefillCall::Start(handoff::Sender& sender,
+                        ChannelCache& channels,
+                        const worker::v1::PrefillRequest& request) {
+  self_ = shared_from_this();
+  request_id_ = request.request_id();
+  absl::Status status = Check(request);
+  if (status.ok()) {
+    status = Submit(sender, channels, request);
+  }
+  if (!status.ok()) {
+    End(worker::DescribeStatus(std::move(status)), {});
+  }
+}
+
+absl::Status PrefillCall::Check(const worker::v1::PrefillRequest& request) const {
+  BATON_RETURN_IF_ERROR(worker::CheckAccepting(worker_));
+  if (request_id_.empty()) {
+    return rpc::InvalidField("request_id", "is empty");
+  }
+  if (!request.has_reservation()) {
+    return rpc::InvalidField("reservation", "is missing: decode must have granted one");
+  }
+  if (request.attempt() == 0) {
+    return rpc::InvalidField("attempt", "is 0; attempts count from 1");
+  }
+  if (const auto address = config::ParseHostPort(request.reservation().control_address());
+      !address.ok()) {
+    return rpc::InvalidField("reservation.control_address", address.status().ToString());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PrefillCall::Submit(handoff::Sender& sender,
+                                 ChannelCache& channels,
+                                 const worker::v1::PrefillRequest& request) {
+  engine::GenerateRequest generate;
+  generate.request_id = request_id_;
+  BATON_ASSIGN_OR_RETURN(generate.prompt, worker::PromptFromBytes(request.prompt_token_ids()));
+  BATON_ASSIGN_OR_RETURN(generate.sampling, worker::SamplingFromProto(request.sampling()));
+  generate.kv_policy = request.kv_policy();
+  generate.deadline = deadline_;
+  prompt_tokens_ = static_cast<int64_t>(generate.prompt.size());
+  num_sequences_ = generate.sampling.n;
+  ends_with_first_token_ = generate.sampling.max_tokens == 1;
+  with_logprobs_ = generate.sampling.logprobs.has_value();
+  generate.sink = OpenSink(sender, channels, request);
+  BATON_RETURN_IF_ERROR(worker_.engine().Submit(std::move(generate), shared_from_this()));
+  AnnounceAccepted();
+  MarkAccepted();
+  return absl::OkStatus();
+}
+
+std::unique_ptr<engine::KvSink> PrefillCall::OpenSink(handoff::Sender& sender,
+                                                      ChannelCache& channels,
+                                                      const worker::v1::PrefillRequest& request) {
+  rpc::RequestMetadata metadata = metadata_;
+  metadata.request_id = request_id_;
+  auto control = MakeGrpcControlStream(
+      channels.Get(request.reservation().control_address()), deadline_, metadata);
+  handoff::OutgoingTransfer transfer;
+  transfer.request_id = request_id_;
+  transfer.reserved = request.reservation();
+  transfer.attempt = request.attempt();
+  transfer.prompt_tokens = prompt_tokens_;
+  transfer.layout = worker_.layout();
+  transfer.deadline = deadline_;
+  transfer.report = [self = shared_from_this()](const handoff::TransferReport& report) {
+    self->OnReport(report);
+  };
+  return sender.Open(std::move(transfer), std::move(control));
+}
+
+void PrefillCall::OnReport(const handoff::TransferReport& report) {
+  absl::MutexLock lock(&mutex_);
+  report_ = report;
+}
+
+void PrefillCall::AnnounceAccepted() {
+  absl::MutexLock lock(&announce_mutex_);
+  if (announced_) {
+    return;
+  }
+  announced_ = true;
+  PrefillEvent event;
+  event.mutable_accepted()->set_waiting_requests(
+      static_cast<uint32_t>(worker_.engine().load().waiting_requests));
+  Write(std::move(event));
+}
+
+void PrefillCall::MarkAccepted() {
+  {
+    absl::MutexLock lock(&mutex_);
+    accepted_ = true;
+    if (!cancelled_ || ended_) {
+      return;
+    }
+  }
+  worker_.engine().Cancel(request_id_, absl::CancelledError("the caller ended the call"));
+}
+
+void PrefillCall::OnCancel() {
+  {
+    absl::MutexLock lock(&mutex_);
+    cancelled_ = true;
+    if (!accepted_ || ended_) {
+      return;  // not the engine's yet, or no more: the id may be another request's
+    }
+  }
+  worker_.engine().Cancel(request_id_,
+                          absl::Now() >= deadline_
+                              ? absl::DeadlineExceededError("the deadline passed")
+                              : absl::CancelledError("the caller ended the call"));
+}
+
+void PrefillCall::OnDone() { self_.reset(); }
+
+void PrefillCall::OnPrefillProgress(int64_t done, int64_t /*total*/) {
+  AnnounceAccepted();
+  PrefillEvent event;
+  event.mutable_progress()->set_prompt_tokens_done(static_cast<uint32_t>(done));
+  Write(std::move(event));
+}
+
+void PrefillCall::OnTokens(int32_t sequence_index, std::span<const engine::TokenOutput> tokens) {
+  *first_tokens_.add_tokens() = worker::ToProto(sequence_index, tokens, with_logprobs_);
+  complete_sequences_ += ends_with_first_token_ ? 0 : 1;
+  WriteFirstTokensIfComplete();
+}
+
+void PrefillCall::OnFinished(int32_t sequence_index, const engine::SequenceFinish& finish) {
+  *first_tokens_.add_finished() = worker::ToProto(sequence_index, finish);
+  complete_sequences_ += 1;
+  WriteFirstTokensIfComplete();
+}
+
+void PrefillCall::WriteFirstTokensIfComplete() {
+  if (complete_sequences_ != num_sequences_) {
+    return;
+  }
+  AnnounceAccepted();
+  PrefillEvent event;
+  *event.mutable_first_tokens() = std::move(first_tokens_);
+  Write(std::move(event));
+}
+
+void PrefillCall::OnDone(const absl::Status& status, const engine::RequestStats& stats) {
+  if (status.ok()) {
+    WriteCommitted(stats);
+  }
+  End(NamePeer(status), stats);
+}
+
+void PrefillCall::WriteCommitted(const engine::RequestStats& stats) {
+  PrefillEvent event;
+  worker::v1::PrefillCommitted& committed = *event.mutable_committed();
+  *committed.mutable_queue_time() = worker::ToProto(stats.queue_time);
+  *committed.mutable_prefill_time() = worker::ToProto(stats.prefill_time);
+  *committed.mutable_transfer_time() = worker::ToProto(stats.transfer_time);
+  committed.set_kv_logical_bytes(static_cast<uint64_t>(stats.kv_logical_bytes));
+  committed.set_kv_wire_bytes(static_cast<uint64_t>(stats.kv_wire_bytes));
+  std::string carrier;
+  {
+    absl::MutexLock lock(&mutex_);
+    carrier = report_.carrier;
+  }
+  committed.set_transport(carrier);
+  worker_.metrics().RecordShipped(carrier, stats.kv_wire_bytes, stats.kv_logical_bytes);
+  Write(std::move(event));
+}
+
+void PrefillCall::Write(PrefillEvent event) {
+  if (absl::IsResourceExhausted(writer_.Write(std::move(event)))) {
+    worker_.engine().Cancel(
+        request_id_,
+        rpc::WithReason(absl::ResourceExhaustedError("the reader of the stream is too slow"),
+                        rpc::reason::kSlowReader));
+  }
+}
+
+void PrefillCall::End(const absl::Status& status, const engine::RequestStats& stats) {
+  bool accepted = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (ended_) {
+      return;
+    }
+    ended_ = true;
+    accepted = accepted_;
+  }
+  worker_.metrics().RecordRequest(status, stats);
+  if (accepted && !status.ok()) {
+    worker_.metrics().RecordIncomplete(rpc::CodeName(status.code()));
+  }
+  rpc::LogRequest(
+      {.rpc = "Prefill.Prefill",
+       .request_id = request_id_,
+       .traceparent = metadata_.traceparent,
+       .status = status,
+       .duration = absl::Now() - started_,
+       .counts = {{"prompt_tokens", prompt_tokens_}, {"kv_wire_bytes", stats.kv_wire_bytes}}});
+  writer_.Finish(rpc::FinishStatus(context_, status), absl::IsCancelled(status));
+}
+
+}  // namespace baton::prefill::operations

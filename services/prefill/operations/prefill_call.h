@@ -1,0 +1,98 @@
+// One Prefill.Prefill call: accepted, progress, first tokens, committed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/server_callback.h"
+
+#include "common/engine/request.h"
+#include "common/handoff/send/sender.h"
+#include "common/rpc/request_metadata.h"
+#include "common/rpc/stream_writer.h"
+#include "common/worker/worker.h"
+#include "proto/baton/worker/v1/prefill.pb.h"
+#include "services/prefill/peers/channel_cache.h"
+
+namespace baton::prefill::operations {
+
+// Reactor and listener in one: shared by gRPC (until OnDone) and by engine and sender (until they
+// have dropped the request). The call ends once, in End, when the engine says that the request is
+// over; a client that goes away only asks the engine to cancel.
+class PrefillCall final : public grpc::ServerWriteReactor<worker::v1::PrefillEvent>,
+                          public engine::RequestListener,
+                          public std::enable_shared_from_this<PrefillCall> {
+ public:
+  // Both are borrowed; `context` lives until OnDone.
+  PrefillCall(worker::Worker& worker, grpc::CallbackServerContext* context);
+
+  // Called once, by whoever made it with make_shared.
+  void Start(handoff::Sender& sender,
+             ChannelCache& channels,
+             const worker::v1::PrefillRequest& request);
+
+  // gRPC.
+  void OnWriteDone(bool ok) override { writer_.OnWriteDone(ok); }
+  void OnCancel() override;
+  void OnDone() override;
+
+  // Engine thread.
+  void OnPrefillProgress(int64_t done, int64_t total) override;
+  void OnTokens(int32_t sequence_index, std::span<const engine::TokenOutput> tokens) override;
+  void OnFinished(int32_t sequence_index, const engine::SequenceFinish& finish) override;
+  void OnDone(const absl::Status& status, const engine::RequestStats& stats) override;
+
+ private:
+  absl::Status Check(const worker::v1::PrefillRequest& request) const;
+  absl::Status Submit(handoff::Sender& sender,
+                      ChannelCache& channels,
+                      const worker::v1::PrefillRequest& request);
+  std::unique_ptr<engine::KvSink> OpenSink(handoff::Sender& sender,
+                                           ChannelCache& channels,
+                                           const worker::v1::PrefillRequest& request);
+  void OnReport(const handoff::TransferReport& report);
+  // Writes the first message, once, before any other.
+  void AnnounceAccepted();
+  void MarkAccepted();
+  // Writes first_tokens once every sequence has its first token or its end.
+  void WriteFirstTokensIfComplete();
+  void WriteCommitted(const engine::RequestStats& stats);
+  void Write(worker::v1::PrefillEvent event);
+  void End(const absl::Status& status, const engine::RequestStats& stats);
+
+  worker::Worker& worker_;
+  grpc::CallbackServerContext* const context_;
+  const worker::Worker::OpenCall open_call_;
+  const absl::Time started_;
+  const absl::Time deadline_;
+  const rpc::RequestMetadata metadata_;
+  std::string request_id_;
+  int64_t prompt_tokens_ = 0;
+  int32_t num_sequences_ = 0;
+  // The first token is the last one: every sequence ends with it.
+  bool ends_with_first_token_ = false;
+  bool with_logprobs_ = false;
+  rpc::StreamWriter<worker::v1::PrefillEvent> writer_;
+  std::shared_ptr<PrefillCall> self_;  // until gRPC's OnDone
+
+  // Engine thread only.
+  worker::v1::FirstTokens first_tokens_;
+  int32_t complete_sequences_ = 0;
+
+  absl::Mutex mutex_;
+  bool accepted_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  handoff::TransferReport report_ ABSL_GUARDED_BY(mutex_);
+  absl::Mutex announce_mutex_;  // held while the first message is written
+  bool announced_ ABSL_GUARDED_BY(announce_mutex_) = false;
+};
+
+}  // namespace baton::prefill::operations

@@ -1,0 +1,46 @@
+#include "services/prefill/prefill_server.h"
+
+#include <utility>
+#include <vector>
+
+#include "common/base/status_macros.h"
+#include "common/rpc/tls.h"
+
+namespace baton::prefill {
+
+absl::StatusOr<std::unique_ptr<PrefillServer>> PrefillServer::Start(worker::WorkerOptions options) {
+  std::unique_ptr<PrefillServer> server(new PrefillServer());
+  BATON_RETURN_IF_ERROR(server->Bring(std::move(options)));
+  return server;
+}
+
+absl::Status PrefillServer::Bring(worker::WorkerOptions options) {
+  BATON_ASSIGN_OR_RETURN(const auto credentials, rpc::MakeChannelCredentials(options.tls));
+  channels_ = std::make_unique<ChannelCache>(credentials, options.tls.server_name);
+  handshake_client_ = std::make_unique<GrpcHandshakeClient>(channels_.get());
+  transport_ = std::make_unique<transport::GrpcTransport>(
+      transport::GrpcTransportOptions{.credentials = credentials, .address = ""});
+  BATON_ASSIGN_OR_RETURN(worker_, worker::Worker::Load(std::move(options)));
+  sender_ = std::make_unique<handoff::Sender>(std::vector<transport::Transport*>{transport_.get()},
+                                              handshake_client_.get(),
+                                              worker_->layout(),
+                                              handoff::SenderOptions{});
+  BATON_RETURN_IF_ERROR(worker_->StartEngine(/*reservations=*/nullptr));
+  prefill_service_ =
+      std::make_unique<PrefillService>(worker_.get(), sender_.get(), channels_.get());
+  BATON_RETURN_IF_ERROR(
+      worker_->StartServer({prefill_service_.get()}, {"baton.worker.v1.Prefill"}));
+  return worker_->Open();
+}
+
+PrefillServer::~PrefillServer() {
+  if (worker_ != nullptr) {
+    Shutdown(absl::ZeroDuration());
+  }
+  // Transfers that end only now report to calls, which report to the worker.
+  sender_.reset();
+}
+
+void PrefillServer::Shutdown(absl::Duration grace) { worker_->Shutdown(grace); }
+
+}  // namespace baton::prefill

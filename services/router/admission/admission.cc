@@ -1,0 +1,199 @@
+#include "services/router/admission/admission.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+
+#include "common/rpc/status_details.h"
+
+namespace baton::router {
+namespace {
+
+// When a client may try again after it met a full queue.
+constexpr absl::Duration kQueueFullDelay = absl::Seconds(1);
+
+}  // namespace
+
+Admission::Admission(const scheduling::QueueLimits& limits, std::shared_ptr<WorkerSet> workers)
+    : workers_(std::move(workers)), queue_(limits), unservable_since_(absl::Now()) {}
+
+absl::Status Admission::Enqueue(AdmissionRequest request) {
+  {
+    absl::MutexLock lock(&mutex_);
+    const absl::Status status = queue_.PushBack(
+        {.id = request.id, .tokens = request.needs.prompt_tokens, .bytes = request.bytes});
+    if (absl::IsResourceExhausted(status)) {
+      return rpc::ResourceExhausted(
+          rpc::reason::kQueueFull, std::string(status.message()), kQueueFullDelay);
+    }
+    if (!status.ok()) {
+      return rpc::WithReason(status, rpc::reason::kExceedsCapacity);
+    }
+    const uint64_t id = request.id;
+    queued_.insert_or_assign(id, std::move(request));
+  }
+  Dispatch();
+  return absl::OkStatus();
+}
+
+void Admission::Requeue(AdmissionRequest request) {
+  {
+    absl::MutexLock lock(&mutex_);
+    const absl::Status status = queue_.PushFront(
+        {.id = request.id, .tokens = request.needs.prompt_tokens, .bytes = request.bytes});
+    if (status.ok()) {
+      const uint64_t id = request.id;
+      queued_.insert_or_assign(id, std::move(request));
+    }
+  }
+  Dispatch();
+}
+
+void Admission::WaitForPrefill(AdmissionRequest request) {
+  {
+    absl::MutexLock lock(&mutex_);
+    retries_.push_back(std::move(request));
+  }
+  Dispatch();
+}
+
+void Admission::Leave(uint64_t id) {
+  {
+    absl::MutexLock lock(&mutex_);
+    queue_.Remove(id);
+    queued_.erase(id);
+    std::erase_if(retries_, [id](const AdmissionRequest& request) { return request.id == id; });
+  }
+  Dispatch();  // the next one may fit where this one did not
+}
+
+std::vector<scheduling::PrefillLoad> Admission::PrefillLoads() const {
+  std::vector<scheduling::PrefillLoad> loads;
+  for (const auto& worker : workers_->List(WorkerKind::kPrefill)) {
+    loads.push_back(worker->prefill_load());
+  }
+  return loads;
+}
+
+std::vector<scheduling::DecodeLoad> Admission::DecodeLoads(const AdmissionRequest& request) const {
+  std::vector<scheduling::DecodeLoad> loads;
+  for (const auto& worker : workers_->List(WorkerKind::kDecode)) {
+    const auto refusal = request.refusals.find(worker->id());
+    loads.push_back(worker->decode_load(refusal == request.refusals.end()
+                                            ? std::nullopt
+                                            : std::optional<uint64_t>(refusal->second)));
+  }
+  return loads;
+}
+
+std::shared_ptr<Worker> Admission::Find(WorkerKind kind, uint64_t id) const {
+  for (auto& worker : workers_->List(kind)) {
+    if (worker->id() == id) {
+      return worker;
+    }
+  }
+  return nullptr;
+}
+
+Admission::Grant Admission::PlaceRetry() {
+  if (retries_.empty()) {
+    return nullptr;
+  }
+  const std::optional<uint64_t> choice =
+      scheduling::ChoosePrefill(PrefillLoads(), retries_.front().needs);
+  const auto worker = choice.has_value() ? Find(WorkerKind::kPrefill, *choice) : nullptr;
+  if (worker == nullptr) {
+    return nullptr;
+  }
+  AdmissionRequest request = std::move(retries_.front());
+  retries_.pop_front();
+  auto ticket = std::make_shared<WorkerTicket>(worker, request.needs.prompt_tokens);
+  return [client = std::move(request.client), ticket] {
+    if (const auto alive = client.lock()) {
+      alive->OnPrefillWorker(std::move(*ticket));
+    }
+  };
+}
+
+Admission::Grant Admission::PlaceHead() {
+  const std::optional<scheduling::QueueEntry> head = queue_.Front();
+  if (!head.has_value()) {
+    return nullptr;
+  }
+  const AdmissionRequest& waiting = queued_.at(head->id);
+  const std::optional<scheduling::WorkerPair> choice =
+      scheduling::ChoosePair(PrefillLoads(), DecodeLoads(waiting), waiting.needs);
+  if (!choice.has_value()) {
+    return nullptr;
+  }
+  const auto decode = Find(WorkerKind::kDecode, choice->decode);
+  const auto prefill =
+      choice->prefill.has_value() ? Find(WorkerKind::kPrefill, *choice->prefill) : nullptr;
+  if (decode == nullptr || (choice->prefill.has_value() && prefill == nullptr)) {
+    return nullptr;  // removed a moment ago
+  }
+  auto pair = std::make_shared<AssignedPair>();
+  pair->decode = WorkerTicket(decode, waiting.needs.total_tokens);
+  if (prefill != nullptr) {
+    pair->prefill = WorkerTicket(prefill, waiting.needs.prompt_tokens);
+  }
+  Grant grant = [client = waiting.client, pair] {
+    if (const auto alive = client.lock()) {
+      alive->OnPair(std::move(*pair));
+    }
+  };
+  queue_.PopFront();
+  queued_.erase(head->id);
+  return grant;
+}
+
+Admission::Grant Admission::PlaceNext() {
+  if (Grant grant = PlaceRetry()) {
+    return grant;
+  }
+  return PlaceHead();
+}
+
+void Admission::Dispatch() {
+  std::vector<Grant> grants;
+  const bool can_serve = CanServe();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (can_serve) {
+      unservable_since_ = absl::InfiniteFuture();
+    } else if (unservable_since_ == absl::InfiniteFuture()) {
+      unservable_since_ = absl::Now();
+    }
+    while (Grant grant = PlaceNext()) {
+      grants.push_back(std::move(grant));
+    }
+  }
+  for (const Grant& grant : grants) {
+    grant();
+  }
+  absl::MutexLock lock(&callback_mutex_);
+  if (on_dispatched_) {
+    on_dispatched_();
+  }
+}
+
+bool Admission::CanServe() const {
+  return scheduling::CanServe(PrefillLoads(), DecodeLoads(AdmissionRequest()));
+}
+
+bool Admission::AnyPrefillReady() const {
+  return std::ranges::any_of(PrefillLoads(), &scheduling::PrefillLoad::ready);
+}
+
+absl::Time Admission::unservable_since() const {
+  absl::MutexLock lock(&mutex_);
+  return unservable_since_;
+}
+
+scheduling::QueueTotals Admission::queued() const {
+  absl::MutexLock lock(&mutex_);
+  return queue_.totals();
+}
+
+}  // namespace baton::router

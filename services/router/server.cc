@@ -1,0 +1,156 @@
+#include "services/router/server.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "spdlog/spdlog.h"
+
+#include "common/base/check.h"
+#include "common/base/status_context.h"
+#include "common/base/status_macros.h"
+
+namespace baton::router {
+namespace {
+
+constexpr char kServiceName[] = "baton.inference.v1.Inference";
+constexpr char kReadiness[] = "readiness";
+// Prompts that may wait for the tokenizer; each holds at most one public message.
+constexpr size_t kMaxWaitingPrompts = 256;
+constexpr absl::Duration kReportAgeInterval = absl::Seconds(1);
+// Worker calls end soon after they were cancelled; a worker that hangs can delay it.
+constexpr absl::Duration kSessionEndTimeout = absl::Seconds(10);
+constexpr absl::Duration kDrainPoll = absl::Milliseconds(20);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const RouterOptions& options) {
+  std::unique_ptr<RouterServer> server(new RouterServer());
+  BATON_RETURN_IF_ERROR(server->Init(options));
+  return server;
+}
+
+absl::Status RouterServer::Init(const RouterOptions& options) {
+  core_.timers = std::make_shared<TimerQueue>();
+  BATON_ASSIGN_OR_RETURN(core_.model, LoadServedModel(options.model, options.model_name));
+  core_.default_max_tokens = options.default_max_tokens;
+  registry_ = std::make_shared<metrics::Registry>(metrics::RegistryOptions{
+      .model_name = core_.model->name, .role = "router", .vllm_aliases = options.vllm_metrics});
+  core_.metrics = std::make_unique<RouterMetrics>(registry_);
+  core_.prompt_pool = std::make_unique<WorkPool>(options.tokenizer_threads, kMaxWaitingPrompts);
+  core_.workers = std::make_shared<WorkerSet>(options.tls, core_.timers);
+  core_.admission = std::make_shared<Admission>(options.queue, core_.workers);
+  core_.workers->set_on_change([weak = std::weak_ptr<Admission>(core_.admission)] {
+    if (const auto admission = weak.lock()) {
+      admission->Dispatch();
+    }
+  });
+  core_.session_services = {
+      .tokenizer = core_.model->tokenizer.tokenizer.get(),
+      .admission = core_.admission.get(),
+      .timers = core_.timers.get(),
+      .metrics = core_.metrics.get(),
+      .counter = &core_.sessions,
+      .flow_limits = {.max_attempts = options.max_attempts,
+                      .max_stream_buffer_bytes = options.max_stream_buffer_bytes},
+      .endpoint_wait = options.endpoint_wait};
+  service_ = std::make_unique<InferenceService>(&core_);
+  BATON_ASSIGN_OR_RETURN(server_,
+                         rpc::Server::Start({.listen = options.listen,
+                                             .tls = options.tls,
+                                             .exposure = rpc::Exposure::kPublic,
+                                             .services = {service_.get()},
+                                             .health_names = {kServiceName, kReadiness}}));
+  BATON_ASSIGN_OR_RETURN(exposer_, metrics::Exposer::Start(options.metrics_listen, registry_));
+  AddGauges();
+  core_.admission->set_on_dispatched([this] { UpdateHealth(); });
+  BATON_RETURN_IF_ERROR(StartDiscoveries(options));
+  WatchReportAge();
+  return absl::OkStatus();
+}
+
+absl::Status RouterServer::StartDiscoveries(const RouterOptions& options) {
+  const auto start = [this](const char* flag, const std::string& target, WorkerKind kind) {
+    auto discovery = StartDiscovery(
+        target,
+        [workers = core_.workers, kind](const std::vector<std::string>& addresses) {
+          workers->SetAddresses(kind, addresses);
+        },
+        kDnsInterval);
+    return discovery.ok()
+               ? std::move(discovery)
+               : absl::StatusOr<std::unique_ptr<Discovery>>(WithContext(discovery.status(), flag));
+  };
+  BATON_ASSIGN_OR_RETURN(prefill_discovery_,
+                         start("--prefill", options.prefill, WorkerKind::kPrefill));
+  BATON_ASSIGN_OR_RETURN(decode_discovery_, start("--decode", options.decode, WorkerKind::kDecode));
+  return absl::OkStatus();
+}
+
+void RouterServer::AddGauges() {
+  registry_->AddGauges([this](metrics::GaugeWriter& writer) {
+    const scheduling::QueueTotals queued = core_.admission->queued();
+    writer.Set(metrics::kRequestsRunning,
+               static_cast<double>(core_.running.size()) - static_cast<double>(queued.requests));
+    writer.Set(metrics::kRequestsWaiting, static_cast<double>(queued.requests));
+    writer.Set(metrics::kWaitingTokens, static_cast<double>(queued.tokens));
+    writer.Set(metrics::kBuildInfo, {BATON_VERSION}, 1.0);
+    absl::MutexLock lock(&health_mutex_);
+    writer.Set(metrics::kReady, ready_ ? 1.0 : 0.0);
+  });
+}
+
+void RouterServer::UpdateHealth() {
+  absl::MutexLock lock(&health_mutex_);
+  const bool ready = core_.admission->CanServe() && !core_.draining.load();
+  if (ready == ready_) {
+    return;
+  }
+  ready_ = ready;
+  spdlog::info("readiness {}", ready ? "SERVING" : "NOT_SERVING");
+  for (const char* name : {"", kServiceName, kReadiness}) {
+    server_->SetServing(name, ready);
+  }
+}
+
+void RouterServer::WatchReportAge() {
+  core_.timers->After(kReportAgeInterval, [this] {
+    core_.admission->Dispatch();
+    WatchReportAge();
+  });
+}
+
+void RouterServer::Drain(absl::Duration timeout) {
+  core_.draining = true;
+  UpdateHealth();
+  const absl::Time deadline = absl::Now() + timeout;
+  while (core_.running.size() > 0 && absl::Now() < deadline) {
+    absl::SleepFor(kDrainPoll);
+  }
+}
+
+RouterServer::~RouterServer() {
+  core_.draining = true;
+  prefill_discovery_.reset();
+  decode_discovery_.reset();
+  if (core_.admission != nullptr) {
+    core_.admission->set_on_dispatched(nullptr);
+  }
+  if (registry_ != nullptr) {
+    registry_->ClearGauges();
+  }
+  exposer_.reset();
+  if (server_ != nullptr) {
+    server_->Shutdown(absl::ZeroDuration());
+  }
+  if (core_.workers != nullptr) {
+    core_.workers->Stop();
+  }
+  // Their worker calls were cancelled with them and refer to what goes away next.
+  BATON_CHECK(core_.sessions.WaitForNone(kSessionEndTimeout));
+  core_.timers->Stop();
+  if (core_.prompt_pool != nullptr) {
+    core_.prompt_pool->Stop();
+  }
+}
+
+}  // namespace baton::router

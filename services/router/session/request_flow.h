@@ -1,0 +1,195 @@
+// One request's way through queue, reservation, prefill, hand-off and decode, as a state machine.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "proto/baton/inference/v1/inference.pb.h"
+#include "proto/baton/worker/v1/decode.pb.h"
+#include "proto/baton/worker/v1/prefill.pb.h"
+#include "services/router/session/request_plan.h"
+#include "services/router/session/sequence_output.h"
+#include "services/router/session/stream_buffer.h"
+#include "services/router/session/timeline.h"
+
+namespace baton::router {
+
+// What the flow wants done. Commands of one event are carried out in order.
+enum class FlowCommand {
+  kOpenDecode,     // Decode.Generate on the pair's decode worker
+  kReadDecode,     // one more message from decode
+  kCancelDecode,   // end the decode call and forget it
+  kOpenPrefill,    // Prefill.Prefill on the current prefill worker, with attempt()
+  kCancelPrefill,  // end the prefill call and forget it
+  kStartLease,     // renew the reservation's lease until kStopLease
+  kStopLease,
+  kRequeue,         // back to the head of the queue: refused, or the pair was lost
+  kWaitForPrefill,  // keep the reservation, find another prefill worker
+  kLeaveQueue,      // no worker is wanted any more
+  kNotifyClient,    // output or the final status is ready
+};
+
+// Why a worker was left.
+enum class RetryReason { kDecodeRefused, kDecodeLost, kPrefillBusy, kPrefillLost };
+
+struct FlowLimits {
+  // Lost workers that one request survives, the last failure included.
+  int max_attempts = 3;
+  // Decode is not read while this much output waits for the client.
+  size_t max_stream_buffer_bytes = size_t{256} << 10;
+};
+
+// Told about what happens, for metrics. Called inside the flow's events: must be quick.
+class FlowObserver {
+ public:
+  virtual ~FlowObserver() = default;
+  virtual void OnFirstToken(absl::Duration since_received) = 0;
+  // `tokens` tokens of one sequence came `gap` after the one before them.
+  virtual void OnTokenGap(absl::Duration gap, int tokens) = 0;
+  virtual void OnRetry(RetryReason reason) = 0;
+};
+
+// The rules of architecture.md section 3 without any input or output: events in, commands out.
+// Events of calls that were cancelled must not be given to it. Not thread-safe; the clock is an
+// argument.
+class RequestFlow {
+ public:
+  enum class Phase { kQueued, kReserving, kAwaitingPrefill, kPrefilling, kDecoding, kEnded };
+
+  // `plan` and `observer` must outlive the flow; `tokenizer` too. kInvalidArgument: stop strings.
+  static absl::StatusOr<RequestFlow> Create(const RequestPlan* plan,
+                                            const text::Tokenizer* tokenizer,
+                                            const FlowLimits& limits,
+                                            FlowObserver* observer);
+
+  // --- Events
+  // --------------------------------------------------------------------------------------- The
+  // request entered the queue.
+  void OnQueued(absl::Time now);
+  // A pair was chosen. local_prefill: decode is of role both and prefills by itself.
+  void OnPair(bool local_prefill, absl::Time now);
+  // A prefill worker for the next attempt was chosen, after kWaitForPrefill.
+  void OnPrefillWorker(absl::Time now);
+  void OnDecodeEvent(worker::v1::DecodeEvent event, absl::Time now);
+  // The decode call ended with this status.
+  void OnDecodeEnd(const absl::Status& status, absl::Time now);
+  void OnPrefillEvent(const worker::v1::PrefillEvent& event, absl::Time now);
+  void OnPrefillEnd(const absl::Status& status, absl::Time now);
+  // The client took output; decode may be read again.
+  void OnOutputTaken();
+  void OnDeadline(absl::Time now);
+  // The client is gone.
+  void OnClientCancelled(absl::Time now);
+  // Ends the request with an error that came from elsewhere (no endpoints, shutdown).
+  void Fail(absl::Status status, absl::Time now);
+  // No prefill worker came in time: starts over where nothing was delivered and `other_pair` says
+  // that somebody can serve, else fails.
+  void OnPrefillWaitExpired(bool other_pair, absl::Time now);
+
+  // Takes the commands that the last events gave.
+  std::vector<FlowCommand> TakeCommands();
+
+  // --- State
+  // ----------------------------------------------------------------------------------------
+  StreamBuffer& output() { return output_; }
+  Phase phase() const { return phase_; }
+  bool ended() const { return phase_ == Phase::kEnded; }
+  // Waits for a worker, in the queue or for a prefill attempt.
+  bool waits_for_worker() const {
+    return phase_ == Phase::kQueued || phase_ == Phase::kAwaitingPrefill;
+  }
+  // Set once ended().
+  const absl::Status& final_status() const { return final_status_; }
+  const inference::v1::Usage& usage() const { return usage_; }
+  const worker::v1::Reserved& reservation() const { return reservation_; }
+  bool local_prefill() const { return local_prefill_; }
+  uint32_t attempt() const { return attempt_; }
+  const Timeline& timeline() const { return timeline_; }
+  uint32_t delivered_tokens() const;
+  // The terminal messages of the present worker calls have come.
+  bool has_decode_usage() const { return decode_usage_.has_value(); }
+  bool has_commit() const { return committed_.has_value(); }
+  // "queue", "prefill", "transfer" or "decode".
+  std::string_view phase_name() const;
+
+ private:
+  // How the first token of a sequence came, to compare a repeated prefill with the first one.
+  struct FirstToken {
+    std::optional<uint32_t> token_id;
+    std::optional<uint32_t> stop_token_id;
+    bool finished = false;
+    bool operator==(const FirstToken&) const = default;
+  };
+
+  RequestFlow(const RequestPlan* plan, const FlowLimits& limits, FlowObserver* observer);
+
+  void Emit(FlowCommand command) { commands_.push_back(command); }
+
+  // Decode (request_flow_decode.cc).
+  void OnReserved(worker::v1::Reserved reserved, absl::Time now);
+  void HandleDecodeEvent(const worker::v1::DecodeEvent& event, absl::Time now);
+  void AssumeCommitted(absl::Time now);
+  void ReadDecodeIfRoom();
+  void DecodeLost(const absl::Status& status, absl::Time now);
+  void StartOver();
+
+  // Prefill (request_flow_prefill.cc).
+  void OnFirstTokens(const worker::v1::FirstTokens& first, absl::Time now);
+  absl::StatusOr<std::vector<FirstToken>> ReadFirstTokens(
+      const worker::v1::FirstTokens& first) const;
+  void OnCommitted(const worker::v1::PrefillCommitted& committed, absl::Time now);
+  void PrefillLost(const absl::Status& status, absl::Time now);
+  void WaitForPrefill(RetryReason reason);
+
+  // Output.
+  void PushTokens(const worker::v1::TokenDelta& tokens, absl::Time now);
+  void FinishSequence(const worker::v1::SequenceFinished& finished);
+  void BeginOutput(absl::Time now);
+  bool AllSequencesDone() const;
+  void CompleteIfDone(absl::Time now);
+  void FillUsage(absl::Time now);
+  void FillKvUsage();
+  void FillDurations(absl::Time now);
+  void End(absl::Status status, absl::Time now);
+
+  const RequestPlan* plan_;
+  FlowLimits limits_;
+  FlowObserver* observer_;
+  StreamBuffer output_;
+  std::vector<SequenceOutput> sequences_;
+  std::vector<std::optional<absl::Time>> last_token_;  // per sequence
+  std::vector<FlowCommand> commands_;
+
+  Phase phase_ = Phase::kQueued;
+  bool local_prefill_ = false;
+  bool decode_open_ = false;
+  bool decode_reading_ = false;
+  bool decode_paused_ = false;  // the client reads too slowly
+  bool prefill_open_ = false;
+  bool lease_running_ = false;
+  worker::v1::Reserved reservation_;
+  uint32_t attempt_ = 0;  // of the present reservation
+  int failures_ = 0;
+  uint32_t retries_ = 0;
+  bool data_loss_seen_ = false;
+  // First tokens have been taken, from prefill or from a decode worker of role both.
+  bool output_begun_ = false;
+  std::vector<FirstToken> first_tokens_;
+  // A decode message that came before prefill's first tokens; nothing more is read until they come.
+  std::optional<worker::v1::DecodeEvent> held_event_;
+  std::optional<worker::v1::DecodeUsage> decode_usage_;
+  std::optional<worker::v1::PrefillCommitted> committed_;
+  bool handed_off_ = false;  // decode owns the sequences
+  Timeline timeline_;
+  inference::v1::Usage usage_;
+  absl::Status final_status_;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,180 @@
+// The prefill side of a request: first tokens, commit, and the next attempt after a loss.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/rpc/status_details.h"
+#include "services/router/session/request_flow.h"
+#include "services/router/session/worker_failure.h"
+
+namespace baton::router {
+
+void RequestFlow::OnPrefillEvent(const worker::v1::PrefillEvent& event, absl::Time now) {
+  if (ended() || !prefill_open_) {
+    return;
+  }
+  switch (event.event_case()) {
+    case worker::v1::PrefillEvent::kFirstTokens:
+      OnFirstTokens(event.first_tokens(), now);
+      break;
+    case worker::v1::PrefillEvent::kCommitted:
+      OnCommitted(event.committed(), now);
+      break;
+    default:
+      break;  // accepted and progress only show life
+  }
+}
+
+// One entry per sequence, or what is wrong with the message.
+absl::StatusOr<std::vector<RequestFlow::FirstToken>> RequestFlow::ReadFirstTokens(
+    const worker::v1::FirstTokens& first) const {
+  std::vector<FirstToken> tokens(sequences_.size());
+  for (const worker::v1::TokenDelta& delta : first.tokens()) {
+    if (delta.index() >= tokens.size() || delta.tokens_size() > 1) {
+      return absl::InternalError("the prefill worker sent malformed first tokens");
+    }
+    if (delta.tokens_size() == 1) {
+      tokens[delta.index()].token_id = delta.tokens(0).id();
+    }
+  }
+  for (const worker::v1::SequenceFinished& finished : first.finished()) {
+    if (finished.index() >= tokens.size()) {
+      return absl::InternalError("the prefill worker finished a sequence that was not asked for");
+    }
+    FirstToken& token = tokens[finished.index()];
+    token.finished = true;
+    if (finished.has_stop_token_id()) {
+      token.stop_token_id = finished.stop_token_id();
+    }
+  }
+  for (const FirstToken& token : tokens) {
+    if (!token.token_id.has_value() && !token.finished) {
+      return absl::InternalError("the prefill worker sent no first token for a sequence");
+    }
+  }
+  return tokens;
+}
+
+void RequestFlow::OnFirstTokens(const worker::v1::FirstTokens& first, absl::Time now) {
+  absl::StatusOr<std::vector<FirstToken>> tokens = ReadFirstTokens(first);
+  if (!tokens.ok()) {
+    Fail(tokens.status(), now);
+    return;
+  }
+  if (output_begun_) {  // a repeated attempt: the client has them already
+    if (*tokens != first_tokens_) {
+      End(rpc::WithReason(absl::AbortedError("a repeated prefill gave another first token"),
+                          rpc::reason::kPrefillLost,
+                          {{"tokens_delivered", absl::StrCat(delivered_tokens())}}),
+          now);
+    }
+    return;
+  }
+  first_tokens_ = *std::move(tokens);
+  BeginOutput(now);
+  for (const worker::v1::TokenDelta& delta : first.tokens()) {
+    PushTokens(delta, now);
+  }
+  for (const worker::v1::SequenceFinished& finished : first.finished()) {
+    FinishSequence(finished);
+  }
+  Emit(FlowCommand::kNotifyClient);
+  if (held_event_.has_value()) {
+    const worker::v1::DecodeEvent event = *std::exchange(held_event_, std::nullopt);
+    HandleDecodeEvent(event, now);
+  }
+  CompleteIfDone(now);
+  ReadDecodeIfRoom();
+}
+
+void RequestFlow::OnCommitted(const worker::v1::PrefillCommitted& committed, absl::Time now) {
+  if (!output_begun_) {
+    Fail(absl::InternalError("the prefill worker committed without first tokens"), now);
+    return;
+  }
+  committed_ = committed;
+  timeline_.committed = now;
+  AssumeCommitted(now);
+  CompleteIfDone(now);
+}
+
+void RequestFlow::OnPrefillEnd(const absl::Status& status, absl::Time now) {
+  if (ended() || !prefill_open_) {
+    return;
+  }
+  prefill_open_ = false;
+  if (committed_.has_value() || handed_off_) {
+    CompleteIfDone(now);
+    return;
+  }
+  switch (ClassifyPrefillFailure(status)) {
+    case WorkerFailure::kBusy:
+      WaitForPrefill(RetryReason::kPrefillBusy);
+      return;
+    case WorkerFailure::kLost:
+      PrefillLost(status, now);
+      return;
+    case WorkerFailure::kDeadline:
+      OnDeadline(now);
+      return;
+    case WorkerFailure::kFinal:
+      Fail(status, now);
+      return;
+  }
+}
+
+void RequestFlow::PrefillLost(const absl::Status& status, absl::Time now) {
+  // A repeated attempt that decode refuses although the first tokens are known: an attempt before
+  // was committed and its worker died before it could say so. Decode's stream tells the rest.
+  if (status.code() == absl::StatusCode::kFailedPrecondition && attempt_ > 1 && output_begun_) {
+    AssumeCommitted(now);
+    CompleteIfDone(now);
+    return;
+  }
+  const bool second_data_loss = absl::IsDataLoss(status) && std::exchange(data_loss_seen_, true);
+  if (++failures_ >= limits_.max_attempts || second_data_loss) {
+    if (absl::IsDataLoss(status) || absl::IsFailedPrecondition(status)) {
+      End(status, now);
+      return;
+    }
+    const std::string cause =
+        status.ok() ? "its stream ended without the commit" : std::string(status.message());
+    End(rpc::Unavailable(rpc::reason::kPrefillLost,
+                         absl::StrCat("prefill failed ", failures_, " times: ", cause),
+                         kRetryDelay),
+        now);
+    return;
+  }
+  ++retries_;
+  if (held_event_.has_value()) {
+    // Committed, but the first tokens died with the worker: this reservation can't be used.
+    observer_->OnRetry(RetryReason::kPrefillLost);
+    StartOver();
+    return;
+  }
+  WaitForPrefill(RetryReason::kPrefillLost);
+}
+
+void RequestFlow::WaitForPrefill(RetryReason reason) {
+  observer_->OnRetry(reason);
+  phase_ = Phase::kAwaitingPrefill;
+  // First give the lost worker back, then ask for another one.
+  Emit(FlowCommand::kCancelPrefill);
+  Emit(FlowCommand::kWaitForPrefill);
+}
+
+void RequestFlow::OnPrefillWaitExpired(bool other_pair, absl::Time now) {
+  if (phase_ != Phase::kAwaitingPrefill) {
+    return;
+  }
+  if (!output_begun_ && other_pair) {
+    StartOver();
+    return;
+  }
+  End(rpc::Unavailable(rpc::reason::kPrefillLost,
+                       "the prefill worker was lost and no other one came",
+                       kRetryDelay),
+      now);
+}
+
+}  // namespace baton::router

@@ -1,0 +1,164 @@
+// What a session does for each command of its flow.
+#include <utility>
+
+#include "absl/time/clock.h"
+
+#include "services/router/session/session.h"
+
+namespace baton::router {
+
+void Session::Push(Action action) { actions_.push_back(std::move(action)); }
+
+void Session::AddAction(FlowCommand command) {
+  switch (command) {
+    case FlowCommand::kOpenDecode:
+      AddOpenDecode();
+      return;
+    case FlowCommand::kReadDecode:
+      Push([this] { decode_call_->Read(); });
+      return;
+    case FlowCommand::kCancelDecode:
+      AddCancelDecode();
+      return;
+    case FlowCommand::kOpenPrefill:
+      AddOpenPrefill();
+      return;
+    case FlowCommand::kCancelPrefill:
+      AddCancelPrefill();
+      return;
+    case FlowCommand::kStartLease:
+      AddStartLease();
+      return;
+    case FlowCommand::kStopLease:
+      Push([this] { std::exchange(lease_, nullptr)->Stop(); });
+      return;
+    case FlowCommand::kRequeue:
+      Push([this, request = MakeAdmissionRequest()] { services_.admission->Requeue(request); });
+      AddEndpointWait();
+      return;
+    case FlowCommand::kWaitForPrefill:
+      Push([this, request = MakeAdmissionRequest()] {
+        services_.admission->WaitForPrefill(request);
+      });
+      AddEndpointWait();
+      return;
+    case FlowCommand::kLeaveQueue:
+      Push([this] { services_.admission->Leave(id_); });
+      return;
+    case FlowCommand::kNotifyClient:
+      Push([this] {
+        if (client_ != nullptr) {
+          client_->OnOutput();
+        }
+      });
+      return;
+  }
+}
+
+AdmissionRequest Session::MakeAdmissionRequest() {
+  return {.id = id_,
+          .client = weak_from_this(),
+          .needs = {.prompt_tokens = plan_.prompt_tokens,
+                    .total_tokens = plan_.total_tokens(),
+                    .avoid_prefill = avoid_prefill_,
+                    .avoid_decode = avoid_decode_},
+          .bytes = static_cast<int64_t>(plan_.prompt_token_ids->size()),
+          .refusals = refusals_};
+}
+
+void Session::AddOpenDecode() {
+  worker::v1::DecodeRequest request;
+  request.set_request_id(plan_.request_id);
+  request.set_prompt_tokens(plan_.prompt_tokens);
+  *request.mutable_sampling() = plan_.sampling;
+  request.set_kv_policy(plan_.kv_policy);
+  if (flow_->local_prefill()) {
+    request.set_prompt_token_ids(*plan_.prompt_token_ids);
+  }
+  decode_number_ = ++last_call_;
+  Push([this,
+        worker = decode_ticket_.worker(),
+        request = std::move(request),
+        number = decode_number_,
+        chosen = absl::Now()] {
+    services_.metrics->ObserveRoute(absl::Now() - chosen);
+    decode_call_ = DecodeCall::Start(
+        worker, request, plan_.metadata, plan_.deadline, number, shared_from_this());
+  });
+}
+
+void Session::AddOpenPrefill() {
+  worker::v1::PrefillRequest request;
+  request.set_request_id(plan_.request_id);
+  request.set_prompt_token_ids(*plan_.prompt_token_ids);
+  *request.mutable_sampling() = plan_.sampling;
+  request.set_kv_policy(plan_.kv_policy);
+  *request.mutable_reservation() = flow_->reservation();
+  request.set_attempt(flow_->attempt());
+  prefill_number_ = ++last_call_;
+  Push([this,
+        worker = prefill_ticket_.worker(),
+        request = std::move(request),
+        number = prefill_number_] {
+    prefill_call_ = PrefillCall::Start(
+        worker, request, plan_.metadata, plan_.deadline, number, shared_from_this());
+  });
+}
+
+void Session::AddCancelDecode() {
+  decode_number_ = 0;
+  // The ticket goes back with the lambda, after the call has been cancelled.
+  auto ticket = std::make_shared<WorkerTicket>(std::move(decode_ticket_));
+  decode_ticket_ = WorkerTicket();
+  Push([this, ticket] {
+    if (const auto call = std::exchange(decode_call_, nullptr)) {
+      call->Cancel();
+    }
+  });
+}
+
+void Session::AddCancelPrefill() {
+  prefill_number_ = 0;
+  auto ticket = std::make_shared<WorkerTicket>(std::move(prefill_ticket_));
+  prefill_ticket_ = WorkerTicket();
+  Push([this, ticket] {
+    if (const auto call = std::exchange(prefill_call_, nullptr)) {
+      call->Cancel();
+    }
+  });
+}
+
+void Session::AddStartLease() {
+  Push([this, worker = decode_ticket_.worker(), reservation = flow_->reservation()] {
+    lease_ = LeaseKeeper::Start(worker, reservation, services_.timers);
+  });
+}
+
+void Session::AddEndpointWait() {
+  const uint64_t wait = ++wait_number_;
+  Push([this, wait] {
+    services_.timers->After(services_.endpoint_wait, [weak = weak_from_this(), wait] {
+      if (const auto session = weak.lock()) {
+        session->OnEndpointWait(wait);
+      }
+    });
+  });
+}
+
+void Session::AddEndActions() {
+  claim_.Release();
+  services_.metrics->ObserveEnd(flow_->final_status(), flow_->timeline(), flow_->usage());
+  Push([this,
+        status = flow_->final_status(),
+        timeline = flow_->timeline(),
+        usage = flow_->usage()] { LogEnd(status, timeline, usage); });
+  AddCancelPrefill();
+  AddCancelDecode();
+  Push([this, timer = deadline_timer_] {
+    services_.timers->Cancel(timer);
+    client_.reset();
+    services_.admission->Dispatch();  // the tickets are back
+  });
+}
+
+}  // namespace baton::router

@@ -1,0 +1,57 @@
+#include "services/router/session/worker_failure.h"
+
+#include <string>
+
+#include "common/rpc/status_details.h"
+
+namespace baton::router {
+
+WorkerFailure ClassifyDecodeFailure(const absl::Status& status, bool reserving) {
+  switch (status.code()) {
+    case absl::StatusCode::kResourceExhausted:  // later on: this request's own limits
+      return reserving ? WorkerFailure::kBusy : WorkerFailure::kFinal;
+    case absl::StatusCode::kAlreadyExists:  // the call of an attempt before is still being ended
+      return reserving ? WorkerFailure::kBusy : WorkerFailure::kLost;
+    case absl::StatusCode::kOk:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kUnknown:
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kFailedPrecondition:  // the lease expired, or another role or layout
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kAborted:
+      return WorkerFailure::kLost;
+    case absl::StatusCode::kDeadlineExceeded:
+      return WorkerFailure::kDeadline;
+    default:
+      return WorkerFailure::kFinal;
+  }
+}
+
+WorkerFailure ClassifyPrefillFailure(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kAlreadyExists:
+      return WorkerFailure::kBusy;
+    case absl::StatusCode::kOk:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kUnknown:
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kAborted:
+      return WorkerFailure::kLost;
+    case absl::StatusCode::kDeadlineExceeded:
+      return WorkerFailure::kDeadline;
+    default:
+      return WorkerFailure::kFinal;
+  }
+}
+
+absl::Status DeadlineExceeded(std::string_view phase) {
+  const std::string name(phase);
+  return rpc::WithReason(absl::DeadlineExceededError("the deadline passed in phase " + name),
+                         rpc::reason::kDeadline,
+                         {{"phase", name}});
+}
+
+}  // namespace baton::router

@@ -1,0 +1,244 @@
+#include "services/router/workers/worker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "spdlog/spdlog.h"
+
+#include "services/router/workers/load_watch.h"
+
+namespace baton::router {
+namespace {
+
+// Reconnection: quick at first, because a restarted worker should serve within 2 s (T20).
+constexpr absl::Duration kMinBackoff = absl::Milliseconds(100);
+constexpr absl::Duration kMaxBackoff = absl::Seconds(1);
+
+}  // namespace
+
+Worker::Worker(uint64_t id,
+               WorkerKind kind,
+               std::string address,
+               std::shared_ptr<grpc::Channel> channel,
+               std::shared_ptr<TimerQueue> timers,
+               std::function<void()> on_change)
+    : id_(id),
+      kind_(kind),
+      address_(std::move(address)),
+      channel_(std::move(channel)),
+      prefill_stub_(worker::v1::Prefill::NewStub(channel_)),
+      decode_stub_(worker::v1::Decode::NewStub(channel_)),
+      control_stub_(worker::v1::Control::NewStub(channel_)),
+      timers_(std::move(timers)),
+      on_change_(std::move(on_change)),
+      backoff_(kMinBackoff) {}
+
+void Worker::Start() { Connect(); }
+
+void Worker::Stop() {
+  std::function<void()> cancel;
+  {
+    absl::MutexLock lock(&mutex_);
+    stopped_ = true;
+    watching_ = false;
+    cancel = std::exchange(cancel_watch_, nullptr);
+  }
+  if (cancel) {
+    cancel();
+  }
+}
+
+void Worker::Connect() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stopped_) {
+      return;
+    }
+  }
+  std::function<void()> cancel = StartLoadWatch(shared_from_this());
+  bool stopped = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    stopped = stopped_;
+    if (!stopped) {
+      cancel_watch_ = cancel;
+    }
+  }
+  if (stopped) {
+    cancel();
+  }
+}
+
+bool Worker::RoleFits(const worker::v1::ServerInfo& info) const {
+  if (kind_ == WorkerKind::kPrefill) {
+    return info.role() == worker::v1::ROLE_PREFILL;
+  }
+  return info.role() == worker::v1::ROLE_DECODE || info.role() == worker::v1::ROLE_BOTH;
+}
+
+void Worker::OnInfo(const worker::v1::ServerInfo& info) {
+  absl::MutexLock lock(&mutex_);
+  if (!info_.has_value() || info_->incarnation() != info.incarnation()) {
+    spdlog::info("worker connected address={} role={} incarnation={:x} pool_tokens={}",
+                 address_,
+                 worker::v1::Role_Name(info.role()),
+                 info.incarnation(),
+                 info.kv_pool_tokens());
+    if (!RoleFits(info)) {
+      spdlog::warn("worker address={} has role {} and is not used: it is listed for another role",
+                   address_,
+                   worker::v1::Role_Name(info.role()));
+    }
+  }
+  info_ = info;
+}
+
+void Worker::OnLoads(const worker::v1::Loads& loads) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stopped_) {
+      return;
+    }
+    loads_ = loads;
+    reported_ = absl::Now();
+    ++report_number_;
+    watching_ = true;
+    suspect_ = false;
+    full_ = false;
+    recent_requests_ = 0;
+    recent_tokens_ = 0;
+    backoff_ = kMinBackoff;
+  }
+  on_change_();
+}
+
+void Worker::OnWatchEnd(const absl::Status& status) {
+  absl::Duration delay;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (watching_) {
+      spdlog::warn("worker lost address={}: {}", address_, std::string(status.message()));
+    }
+    watching_ = false;
+    cancel_watch_ = nullptr;
+    if (stopped_) {
+      return;
+    }
+    delay = backoff_;
+    backoff_ = std::min(2 * backoff_, kMaxBackoff);
+  }
+  on_change_();
+  timers_->After(delay, [weak = weak_from_this()] {
+    if (const auto worker = weak.lock()) {
+      worker->Connect();
+    }
+  });
+}
+
+std::optional<worker::v1::ServerInfo> Worker::info() const {
+  absl::MutexLock lock(&mutex_);
+  return info_;
+}
+
+uint64_t Worker::report_number() const {
+  absl::MutexLock lock(&mutex_);
+  return report_number_;
+}
+
+bool Worker::Ready() const {
+  return !stopped_ && watching_ && !suspect_ && info_.has_value() && RoleFits(*info_) &&
+         loads_.ready() && !loads_.draining() && absl::Now() - reported_ < kMaxReportAge;
+}
+
+scheduling::PrefillLoad Worker::prefill_load() const {
+  absl::MutexLock lock(&mutex_);
+  return {.worker = id_,
+          .ready = Ready(),
+          .free_slots = full_ ? 0 : static_cast<int64_t>(loads_.free_slots()),
+          .waiting_tokens = static_cast<int64_t>(loads_.waiting_tokens()),
+          .unreported_requests = unacknowledged_requests_ + recent_requests_,
+          .unreported_tokens = unacknowledged_tokens_ + recent_tokens_};
+}
+
+scheduling::DecodeLoad Worker::decode_load(std::optional<uint64_t> refused_at) const {
+  absl::MutexLock lock(&mutex_);
+  return {.worker = id_,
+          .ready = Ready(),
+          .can_prefill = info_.has_value() && info_->role() == worker::v1::ROLE_BOTH,
+          .pool_tokens = info_.has_value() ? static_cast<int64_t>(info_->kv_pool_tokens()) : 0,
+          .pages_total = static_cast<int64_t>(loads_.pages_total()),
+          .pages_free = static_cast<int64_t>(loads_.pages_free()),
+          .running_sequences = static_cast<int64_t>(loads_.running_sequences()),
+          .reservations = static_cast<int64_t>(loads_.reservations()),
+          .unreported_requests = unacknowledged_requests_ + recent_requests_,
+          .unreported_tokens = unacknowledged_tokens_ + recent_tokens_,
+          .refused = refused_at.has_value() && *refused_at >= report_number_};
+}
+
+void Worker::Suspect() {
+  {
+    absl::MutexLock lock(&mutex_);
+    suspect_ = true;
+  }
+  on_change_();
+}
+
+void Worker::MarkFull() {
+  absl::MutexLock lock(&mutex_);
+  full_ = true;
+}
+
+void Worker::AddUnreported(int64_t tokens) {
+  absl::MutexLock lock(&mutex_);
+  ++unacknowledged_requests_;
+  unacknowledged_tokens_ += tokens;
+}
+
+void Worker::Acknowledge(int64_t tokens) {
+  absl::MutexLock lock(&mutex_);
+  --unacknowledged_requests_;
+  unacknowledged_tokens_ -= tokens;
+  ++recent_requests_;
+  recent_tokens_ += tokens;
+}
+
+void Worker::RemoveUnreported(int64_t tokens) {
+  absl::MutexLock lock(&mutex_);
+  --unacknowledged_requests_;
+  unacknowledged_tokens_ -= tokens;
+}
+
+WorkerTicket::WorkerTicket(std::shared_ptr<Worker> worker, int64_t tokens)
+    : worker_(std::move(worker)), tokens_(tokens) {
+  worker_->AddUnreported(tokens_);
+}
+
+WorkerTicket::~WorkerTicket() {
+  if (worker_ != nullptr && !acknowledged_) {
+    worker_->RemoveUnreported(tokens_);
+  }
+}
+
+WorkerTicket::WorkerTicket(WorkerTicket&& other) noexcept
+    : worker_(std::move(other.worker_)),
+      tokens_(other.tokens_),
+      acknowledged_(other.acknowledged_) {
+  other.worker_ = nullptr;
+}
+
+WorkerTicket& WorkerTicket::operator=(WorkerTicket&& other) noexcept {
+  std::swap(worker_, other.worker_);
+  std::swap(tokens_, other.tokens_);
+  std::swap(acknowledged_, other.acknowledged_);
+  return *this;
+}
+
+void WorkerTicket::Acknowledge() {
+  if (worker_ != nullptr && !acknowledged_) {
+    acknowledged_ = true;
+    worker_->Acknowledge(tokens_);
+  }
+}
+
+}  // namespace baton::router

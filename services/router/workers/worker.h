@@ -1,0 +1,132 @@
+// A worker as the router sees it: its channel, what it is, how loaded it is.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "grpcpp/channel.h"
+
+#include "common/scheduling/pair_choice.h"
+#include "proto/baton/worker/v1/control.grpc.pb.h"
+#include "proto/baton/worker/v1/decode.grpc.pb.h"
+#include "proto/baton/worker/v1/prefill.grpc.pb.h"
+#include "services/router/timer_queue.h"
+
+namespace baton::router {
+
+enum class WorkerKind { kPrefill, kDecode };
+
+// Reports older than this are not believed: the worker hangs.
+inline constexpr absl::Duration kMaxReportAge = absl::Seconds(10);
+
+// One worker address. Start connects, asks for ServerInfo and watches loads, for ever again with
+// back-off, until Stop. Thread-safe; held by shared_ptr because calls refer to it.
+class Worker : public std::enable_shared_from_this<Worker> {
+ public:
+  // `on_change` is called, without any lock of the worker, whenever its load or readiness changed.
+  Worker(uint64_t id,
+         WorkerKind kind,
+         std::string address,
+         std::shared_ptr<grpc::Channel> channel,
+         std::shared_ptr<TimerQueue> timers,
+         std::function<void()> on_change);
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  void Start();
+  // Ends watching; on_change is not called once this has returned and the running call is over.
+  void Stop();
+
+  uint64_t id() const { return id_; }
+  WorkerKind kind() const { return kind_; }
+  const std::string& address() const { return address_; }
+  worker::v1::Prefill::Stub& prefill_stub() { return *prefill_stub_; }
+  worker::v1::Decode::Stub& decode_stub() { return *decode_stub_; }
+  worker::v1::Control::Stub& control_stub() { return *control_stub_; }
+
+  // ServerInfo of the present incarnation; unset before the first answer.
+  std::optional<worker::v1::ServerInfo> info() const;
+  // Counts load reports.
+  uint64_t report_number() const;
+  scheduling::PrefillLoad prefill_load() const;
+  // `refused_at`: report_number() when the worker last refused the request that asks.
+  scheduling::DecodeLoad decode_load(std::optional<uint64_t> refused_at) const;
+
+  // A call failed as if the worker were gone: not chosen before its next report.
+  void Suspect();
+  // A call was refused for lack of room: no slot before its next report.
+  void MarkFull();
+
+  // --- Accounting by WorkerTicket ---
+  void AddUnreported(int64_t tokens);
+  // The worker knows of the request now: its next report will count it.
+  void Acknowledge(int64_t tokens);
+  void RemoveUnreported(int64_t tokens);
+
+  // --- Events of the watch (workers/load_watch.h) ---
+  void OnInfo(const worker::v1::ServerInfo& info);
+  void OnLoads(const worker::v1::Loads& loads);
+  // The watch ended: connects again after a back-off.
+  void OnWatchEnd(const absl::Status& status);
+
+ private:
+  void Connect();
+  bool Ready() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool RoleFits(const worker::v1::ServerInfo& info) const;
+
+  const uint64_t id_;
+  const WorkerKind kind_;
+  const std::string address_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<worker::v1::Prefill::Stub> prefill_stub_;
+  const std::unique_ptr<worker::v1::Decode::Stub> decode_stub_;
+  const std::unique_ptr<worker::v1::Control::Stub> control_stub_;
+  const std::shared_ptr<TimerQueue> timers_;
+  const std::function<void()> on_change_;
+
+  mutable absl::Mutex mutex_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::function<void()> cancel_watch_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration backoff_ ABSL_GUARDED_BY(mutex_);
+  std::optional<worker::v1::ServerInfo> info_ ABSL_GUARDED_BY(mutex_);
+  bool watching_ ABSL_GUARDED_BY(mutex_) = false;
+  bool suspect_ ABSL_GUARDED_BY(mutex_) = false;
+  bool full_ ABSL_GUARDED_BY(mutex_) = false;
+  worker::v1::Loads loads_ ABSL_GUARDED_BY(mutex_);
+  absl::Time reported_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  uint64_t report_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Sent and not acknowledged, and acknowledged since the last report.
+  int64_t unacknowledged_requests_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t unacknowledged_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t recent_requests_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t recent_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// A request's claim on a worker until the worker's reports count it. Movable; not thread-safe.
+class WorkerTicket {
+ public:
+  WorkerTicket() = default;
+  WorkerTicket(std::shared_ptr<Worker> worker, int64_t tokens);
+  ~WorkerTicket();
+  WorkerTicket(WorkerTicket&& other) noexcept;
+  WorkerTicket& operator=(WorkerTicket&& other) noexcept;
+
+  explicit operator bool() const { return worker_ != nullptr; }
+  const std::shared_ptr<Worker>& worker() const { return worker_; }
+  // The worker has accepted the request.
+  void Acknowledge();
+
+ private:
+  std::shared_ptr<Worker> worker_;
+  int64_t tokens_ = 0;
+  bool acknowledged_ = false;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,65 @@
+// Every worker that this router knows.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+#include "common/rpc/tls.h"
+#include "services/router/timer_queue.h"
+#include "services/router/workers/worker.h"
+
+namespace baton::router {
+
+// What the known workers allow a request to be.
+struct WorkerLimits {
+  // Largest kv_pool_tokens of any decode worker; unset: none is known.
+  std::optional<uint64_t> max_pool_tokens;
+  // Smallest max_sequence_tokens of any worker; unset: none is known.
+  std::optional<uint32_t> max_sequence_tokens;
+};
+
+// Thread-safe.
+class WorkerSet {
+ public:
+  // Channels use the router's own TLS.
+  WorkerSet(rpc::TlsOptions tls, std::shared_ptr<TimerQueue> timers);
+  ~WorkerSet();
+  WorkerSet(const WorkerSet&) = delete;
+  WorkerSet& operator=(const WorkerSet&) = delete;
+
+  // Called whenever a load or readiness changed. Set it before the first SetAddresses.
+  void set_on_change(std::function<void()> on_change) { on_change_ = std::move(on_change); }
+
+  // Makes the workers of `kind` exactly those at `addresses`. Requests that run on a removed one
+  // finish there.
+  void SetAddresses(WorkerKind kind, const std::vector<std::string>& addresses);
+
+  std::vector<std::shared_ptr<Worker>> List(WorkerKind kind) const;
+  WorkerLimits limits() const;
+
+  // Stops watching all of them.
+  void Stop();
+
+ private:
+  using Workers = std::map<std::string, std::shared_ptr<Worker>>;
+
+  std::shared_ptr<Worker> Make(WorkerKind kind, const std::string& address)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const rpc::TlsOptions tls_;
+  const std::shared_ptr<TimerQueue> timers_;
+  std::function<void()> on_change_;
+  mutable absl::Mutex mutex_;
+  uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<WorkerKind, Workers> workers_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace baton::router
