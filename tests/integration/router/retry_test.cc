@@ -1,0 +1,217 @@
+// Workers that refuse, die and break their streams.
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+
+#include "common/rpc/status_details.h"
+#include "tests/integration/router/router_fixture.h"
+
+namespace baton::router {
+namespace {
+
+using ::testing::ElementsAre;
+
+const grpc::Status kGone(grpc::StatusCode::UNAVAILABLE, "gone");
+
+class RetryTest : public RouterFixture {
+ protected:
+  void ExpectBaseline() {
+    EXPECT_TRUE(WaitUntil([this] { return WorkersIdle(); }));
+    EXPECT_EQ(router_->core().running.size(), 0u);
+  }
+};
+
+TEST_F(RetryTest, PrefillDyingBeforeItsFirstTokenIsTriedAgain) {
+  FakeWorker& prefill = AddPrefill();
+  AddDecode();
+  prefill.set_prefill([&](int call, auto* context, const auto& request, PrefillWriter* writer) {
+    EXPECT_EQ(request.attempt(), static_cast<uint32_t>(call));
+    return call == 1 ? kGone : prefill.NormalPrefill(context, request, writer);
+  });
+  Start();
+  const StreamOutcome outcome = Stream(Request(3));
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_THAT(outcome.token_ids, ElementsAre(300, 301, 301));
+  EXPECT_EQ(outcome.usage.retries(), 1u);
+  ExpectBaseline();
+}
+
+TEST_F(RetryTest, AFirstTokenIsDeliveredOnceThoughPrefillRanTwice) {
+  FakeWorker& first = AddPrefill();
+  FakeWorker& second = AddPrefill();
+  AddDecode();
+  for (FakeWorker* prefill : {&first, &second}) {
+    prefill->set_prefill([&, prefill](int, auto* context, const auto& request, auto* writer) {
+      if (request.attempt() == 1) {
+        prefill->WriteFirstTokens(request, writer);
+        return kGone;
+      }
+      return prefill->NormalPrefill(context, request, writer);
+    });
+  }
+  Start();
+  const StreamOutcome outcome = Stream(Request(3));
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_THAT(outcome.token_ids, ElementsAre(300, 301, 301));
+  EXPECT_EQ(first.calls(), 1) << "the other worker gets the second attempt";
+  EXPECT_EQ(second.calls(), 1);
+}
+
+TEST_F(RetryTest, AnotherFirstTokenAborts) {
+  FakeWorker& prefill = AddPrefill();
+  AddDecode();
+  prefill.set_prefill([&](int call, auto*, const auto& request, auto* writer) {
+    prefill.WriteFirstTokens(request, writer, /*token=*/200 + static_cast<uint32_t>(call));
+    return kGone;
+  });
+  Start();
+  const StreamOutcome outcome = Stream(Request(3));
+  EXPECT_EQ(outcome.status.code(), absl::StatusCode::kAborted) << outcome.status;
+  ExpectBaseline();
+}
+
+TEST_F(RetryTest, PrefillLostForGoodIsUnavailableWithADelay) {
+  FakeWorker& prefill = AddPrefill();
+  AddDecode();
+  prefill.set_prefill([&](int, auto*, const auto&, auto*) { return grpc::Status::OK; });
+  Start();
+  const StreamOutcome outcome = Stream(Request(3));
+  EXPECT_EQ(outcome.status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(rpc::ReasonOf(outcome.status), "PREFILL_LOST");
+  EXPECT_TRUE(rpc::RetryAfter(outcome.status).has_value());
+  EXPECT_TRUE(outcome.messages.empty()) << "nothing was sent: the client may retry";
+  EXPECT_EQ(prefill.calls(), 3);
+  ExpectBaseline();
+}
+
+// Test T3 of serving.md 3.3.
+TEST_F(RetryTest, PrefillsInvalidArgumentReachesTheClientAndEndsTheReservation) {
+  FakeWorker& prefill = AddPrefill();
+  AddDecode();
+  prefill.set_prefill([&](int, auto*, const auto&, auto*) {
+    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "bad prompt");
+  });
+  Start();
+  const StreamOutcome outcome = Stream(Request(3));
+  EXPECT_EQ(outcome.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(prefill.calls(), 1);
+  ExpectBaseline();
+}
+
+TEST_F(RetryTest, ARefusingDecodeIsAskedAgainWhenItsLoadsChange) {
+  AddPrefill();
+  FakeWorker& decode = AddDecode();
+  decode.set_decode([&](int call, auto* context, const auto& request, auto* writer) {
+    return call <= 5 ? grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "pool full")
+                     : decode.NormalDecode(context, request, writer);
+  });
+  Start();
+  const StreamOutcome outcome = Stream(Request(2));
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_EQ(decode.calls(), 6);
+}
+
+TEST_F(RetryTest, AnotherDecodeIsTakenWhenOneRefuses) {
+  AddPrefill();
+  FakeWorker& full = AddDecode();
+  FakeWorker& other = AddDecode();
+  full.set_decode([&](int, auto*, const auto&, auto*) {
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "pool full");
+  });
+  Start();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(Stream(Request(2)).status.ok());
+  }
+  EXPECT_EQ(other.calls(), 3);
+}
+
+TEST_F(RetryTest, DecodeLostBeforeTheFirstTokenGoesToAnotherPair) {
+  AddPrefill();
+  FakeWorker& decode = AddDecode();
+  decode.set_decode([&](int call, auto* context, const auto& request, auto* writer) {
+    return call == 1 ? kGone : decode.NormalDecode(context, request, writer);
+  });
+  Start();
+  const StreamOutcome outcome = Stream(Request(2));
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_EQ(outcome.usage.retries(), 1u);
+}
+
+TEST_F(RetryTest, DecodeLostAfterTheFirstTokenAbortsWithTheCount) {
+  AddPrefill();
+  FakeWorker& decode = AddDecode();
+  decode.set_decode([&](int, grpc::ServerContext* context, const auto& request, auto* writer) {
+    const uint64_t reservation = decode.WriteReserved(request, writer);
+    handoffs_.WaitForCommit(reservation, context);
+    decode.WriteToken(0, writer);
+    decode.WriteToken(0, writer);
+    return kGone;
+  });
+  Start();
+  const StreamOutcome outcome = Stream(Request(8));
+  EXPECT_EQ(outcome.status.code(), absl::StatusCode::kAborted) << outcome.status;
+  EXPECT_EQ(rpc::ReasonOf(outcome.status), "DECODE_LOST");
+  EXPECT_EQ(rpc::ReasonMetadata(outcome.status)["tokens_delivered"], "3");
+  EXPECT_EQ(outcome.token_ids.size(), 3u) << "what was counted was delivered";
+  ExpectBaseline();
+}
+
+TEST_F(RetryTest, ADecodeStreamThatEndsOkWithoutUsageIsAnError) {
+  AddPrefill();
+  FakeWorker& decode = AddDecode();
+  decode.set_decode([&](int, grpc::ServerContext* context, const auto& request, auto* writer) {
+    handoffs_.WaitForCommit(decode.WriteReserved(request, writer), context);
+    decode.WriteToken(0, writer);
+    return grpc::Status::OK;
+  });
+  Start();
+  EXPECT_EQ(Stream(Request(8)).status.code(), absl::StatusCode::kAborted);
+  ExpectBaseline();
+}
+
+// Test T20: a restarted worker serves again, and nothing hangs meanwhile.
+TEST_F(RetryTest, ARestartedWorkerIsFoundAgain) {
+  FakeWorker& prefill = AddPrefill();
+  FakeWorker& decode = AddDecode();
+  Start();
+  ASSERT_TRUE(Stream(Request(2)).status.ok());
+  const int prefill_port = prefill.port();
+  const int decode_port = decode.port();
+  prefill.Kill();
+  decode.Kill();
+  ASSERT_TRUE(WaitUntil([this] { return !ready(); }));
+  prefill.Start(prefill_port);
+  decode.Start(decode_port);
+  ASSERT_TRUE(WaitUntil([this] { return ready(); }));
+  EXPECT_TRUE(Stream(Request(2)).status.ok());
+}
+
+TEST_F(RetryTest, APrefillKilledInTheMiddleIsWaitedForUntilItIsBack) {
+  FakeWorker& prefill = AddPrefill();
+  AddDecode();
+  std::atomic<bool> running{false};
+  prefill.set_prefill([&](int call, auto* context, const auto& request, auto* writer) {
+    if (call == 1) {
+      running = true;
+      WaitForCancel(context);
+      return kGone;
+    }
+    return prefill.NormalPrefill(context, request, writer);
+  });
+  Start();
+  StreamOutcome outcome;
+  std::thread client([&] { outcome = Stream(Request(3)); });
+  EXPECT_TRUE(WaitUntil([&] { return running.load(); }));
+  const int port = prefill.port();
+  prefill.Kill();
+  prefill.Start(port);
+  client.join();
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_EQ(outcome.token_ids.size(), 3u);
+}
+
+}  // namespace
+}  // namespace baton::router

@@ -1,0 +1,50 @@
+#include "common/engine/command_queue.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <thread>
+
+namespace baton::engine {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+void Nothing(EngineState&) {}
+
+TEST(CommandQueueTest, FullQueueRefusesButNotWhatMustNotBeLost) {
+  CommandQueue queue(2);
+  EXPECT_TRUE(queue.TryPush(Nothing));
+  EXPECT_TRUE(queue.TryPush(Nothing));
+  EXPECT_FALSE(queue.TryPush(Nothing));
+  queue.PushAlways(Nothing);
+  EXPECT_THAT(queue.WaitAndTake(Clock::Real(), absl::InfiniteFuture()), SizeIs(3));
+  EXPECT_TRUE(queue.TryPush(Nothing));
+}
+
+TEST(CommandQueueTest, WaitEndsAtItsDeadline) {
+  CommandQueue queue(2);
+  EXPECT_THAT(queue.WaitAndTake(Clock::Real(), absl::InfinitePast()), IsEmpty());
+}
+
+TEST(CommandQueueTest, WaiterWakesForACommand) {
+  CommandQueue queue(2);
+  std::thread pusher([&] { queue.PushAlways(Nothing); });
+  EXPECT_THAT(queue.WaitAndTake(Clock::Real(), absl::InfiniteFuture()), SizeIs(1));
+  pusher.join();
+}
+
+TEST(CommandQueueTest, ClosedQueueDropsCommandsAndWhatTheyHold) {
+  CommandQueue queue(2);
+  EXPECT_TRUE(queue.TryPush(Nothing));
+  EXPECT_THAT(queue.CloseAndTake(), SizeIs(1));
+  auto held = std::make_shared<int>(1);
+  EXPECT_FALSE(queue.TryPush([held](EngineState&) {}));
+  queue.PushAlways([held](EngineState&) {});
+  EXPECT_EQ(held.use_count(), 1);
+}
+
+}  // namespace
+}  // namespace baton::engine

@@ -1,0 +1,51 @@
+// Joins a prefill engine to a decode engine of the same process.
+#pragma once
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include "common/engine/engine.h"
+#include "common/engine/kv_sink.h"
+
+namespace baton::engine {
+
+// Copies pages into a reservation as they become final, then commits to it. `decode` must outlive
+// it.
+class CopySink final : public KvSink {
+ public:
+  CopySink(Engine& decode, ReservationGrant grant) : decode_(decode), grant_(std::move(grant)) {
+    decode_.BeginAttempt(grant_.reservation_id, grant_.epoch, 1, [](const absl::Status&) {});
+  }
+  void LayersReady(ReadyKv ready) override {
+    size_t next = 0;
+    for (int32_t layer = ready.layer_begin; layer < ready.layer_end; ++layer) {
+      for (int32_t page = 0; page < ready.page_count; ++page) {
+        const auto target = grant_.pages[static_cast<size_t>(layer * grant_.pages_per_layer +
+                                                             ready.page_begin + page)];
+        const auto source = ready.pages[next++];
+        std::memcpy(target.data(), source.data(), source.size());
+        bytes_ += static_cast<int64_t>(source.size());
+      }
+    }
+  }
+  void Commit(CommitInfo info, std::function<void(absl::Status, int64_t)> done) override {
+    info.kv_wire_bytes = bytes_;
+    decode_.Commit(grant_.reservation_id,
+                   grant_.epoch,
+                   1,
+                   std::move(info),
+                   [done = std::move(done), bytes = bytes_.load()](absl::Status status) {
+                     done(std::move(status), bytes);
+                   });
+  }
+  void Abort(absl::Status, std::function<void()> released) override { released(); }
+
+ private:
+  Engine& decode_;
+  ReservationGrant grant_;
+  std::atomic<int64_t> bytes_ = 0;
+};
+
+}  // namespace baton::engine

@@ -1,0 +1,93 @@
+// An engine that only keeps reservations; for tests of the landing side.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+
+#include "common/engine/engine.h"
+
+namespace baton::handoff {
+
+// Answers BeginAttempt and Commit inside the call, as rules say: the epoch must match, attempts
+// must not go back, one commit per reservation. Thread-safe.
+class FakeEngine : public engine::Engine {
+ public:
+  struct Committed {
+    uint64_t reservation_id = 0;
+    uint32_t attempt = 0;
+    engine::CommitInfo info;
+  };
+
+  void Grant(uint64_t reservation_id, uint64_t epoch) {
+    absl::MutexLock lock(&mutex_);
+    reservations_[reservation_id] = {.epoch = epoch};
+  }
+  std::vector<Committed> committed() const {
+    absl::MutexLock lock(&mutex_);
+    return committed_;
+  }
+
+  void BeginAttempt(uint64_t reservation_id,
+                    uint64_t epoch,
+                    uint32_t attempt,
+                    StatusCallback done) override {
+    done(Begin(reservation_id, epoch, attempt));
+  }
+  void Commit(uint64_t reservation_id,
+              uint64_t epoch,
+              uint32_t attempt,
+              engine::CommitInfo info,
+              StatusCallback done) override {
+    absl::Status status = Begin(reservation_id, epoch, attempt);
+    if (status.ok()) {
+      absl::MutexLock lock(&mutex_);
+      reservations_.erase(reservation_id);
+      committed_.push_back({reservation_id, attempt, std::move(info)});
+    }
+    done(status);
+  }
+
+  absl::Status Submit(engine::GenerateRequest, std::shared_ptr<engine::RequestListener>) override {
+    return absl::UnimplementedError("not faked");
+  }
+  absl::Status Reserve(engine::ReserveRequest,
+                       std::shared_ptr<engine::RequestListener>,
+                       ReserveCallback) override {
+    return absl::UnimplementedError("not faked");
+  }
+  void RenewLease(uint64_t, uint64_t, StatusCallback done) override { done(absl::OkStatus()); }
+  void Cancel(std::string_view, absl::Status) override {}
+  void Drain() override {}
+  engine::EngineLoad load() const override { return {}; }
+  const model::Model& model() const override { std::abort(); }
+  const engine::EngineOptions& options() const override { return options_; }
+  kernels::DensePageLayout page_layout() const override { return {}; }
+
+ private:
+  struct Reservation {
+    uint64_t epoch = 0;
+    uint32_t attempt = 0;
+  };
+
+  absl::Status Begin(uint64_t reservation_id, uint64_t epoch, uint32_t attempt) {
+    absl::MutexLock lock(&mutex_);
+    const auto found = reservations_.find(reservation_id);
+    if (found == reservations_.end() || found->second.epoch != epoch ||
+        attempt < found->second.attempt) {
+      return absl::FailedPreconditionError("STALE_EPOCH: the engine refuses");
+    }
+    found->second.attempt = attempt;
+    return absl::OkStatus();
+  }
+
+  const engine::EngineOptions options_;
+  mutable absl::Mutex mutex_;
+  std::map<uint64_t, Reservation> reservations_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Committed> committed_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace baton::handoff

@@ -1,0 +1,178 @@
+// What landing refuses: every message of the control stream wrong in one way.
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+
+#include "common/kv/manifest/digest.h"
+#include "common/kv/manifest/segment_header.h"
+#include "tests/unit/handoff/handoff_fixture.h"
+
+namespace baton::handoff {
+namespace {
+
+using worker::v1::TransferRequest;
+
+// Changes the header of one segment on its way and makes its own checksum right again.
+InProcessControl::Edit EditHeader(std::function<void(kv::SegmentHeader&)> change,
+                                  uint32_t segment_index = 1) {
+  return [change, segment_index](TransferRequest& message) {
+    if (!message.has_segment_header()) {
+      return;
+    }
+    const std::string& bytes = message.segment_header();
+    kv::SegmentHeader header = *kv::DecodeSegmentHeader(std::as_bytes(std::span(bytes)));
+    if (header.segment_index == segment_index) {
+      change(header);
+      const auto encoded = kv::EncodeSegmentHeader(header);
+      message.set_segment_header(encoded.data(), encoded.size());
+    }
+  };
+}
+
+class LandingSessionTest : public HandoffFixture {
+ protected:
+  LandingSessionTest() : HandoffFixture("loopback") {}
+
+  // Runs a whole hand-off with messages changed by `edit`.
+  absl::Status Run(InProcessControl::Edit edit) {
+    const auto sink = Open(MakeTransfer(Reserve()), std::move(edit));
+    GiveAll(*sink);
+    absl::Status status = Wait(Commit(*sink));
+    EXPECT_TRUE(status.ok() || engine_.committed().empty());
+    landing_->OnReservationReleased(kReservation);
+    return status;
+  }
+  void ExpectRefused(const char* what,
+                     absl::StatusCode code,
+                     std::function<void(kv::SegmentHeader&)> change) {
+    const absl::Status status = Run(EditHeader(std::move(change)));
+    EXPECT_EQ(status.code(), code) << what << ": " << status;
+  }
+};
+
+TEST_F(LandingSessionTest, UnchangedMessagesAreAccepted) {
+  const absl::Status status = Run(EditHeader([](kv::SegmentHeader&) {}));
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(LandingSessionTest, EveryWrongHeaderFieldIsRefused) {
+  using Header = kv::SegmentHeader;
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  constexpr auto kPrecondition = absl::StatusCode::kFailedPrecondition;
+  ExpectRefused("reservation", kPrecondition, [](Header& h) { h.reservation_id ^= 1; });
+  ExpectRefused("epoch", kPrecondition, [](Header& h) { h.epoch ^= 1; });
+  ExpectRefused("attempt", kPrecondition, [](Header& h) { ++h.attempt; });
+  ExpectRefused("format version", kPrecondition, [](Header& h) { ++h.format_version; });
+  ExpectRefused("index skipped", kInvalid, [](Header& h) { ++h.segment_index; });
+  ExpectRefused("index repeated", kInvalid, [](Header& h) { --h.segment_index; });
+  ExpectRefused("layer range", kInvalid, [](Header& h) { h.layer_begin = kLayers; });
+  ExpectRefused("layer count 0", kInvalid, [](Header& h) { h.layer_count = 0; });
+  ExpectRefused("layer overflow", kInvalid, [](Header& h) { h.layer_count = 0xffff; });
+  ExpectRefused("head begin", kInvalid, [](Header& h) { h.head_begin = 1; });
+  ExpectRefused("head count", kInvalid, [](Header& h) { h.head_count = 1; });
+  ExpectRefused("token begin", kInvalid, [](Header& h) { ++h.token_begin; });
+  ExpectRefused("token overflow", kInvalid, [](Header& h) { h.token_begin = 0xfffffffc; });
+  ExpectRefused("token count", kInvalid, [](Header& h) { --h.token_count; });
+  ExpectRefused("token count 0", kInvalid, [](Header& h) { h.token_count = 0; });
+  ExpectRefused("past the prompt", kInvalid, [](Header& h) { h.token_count += 40; });
+  ExpectRefused("payload size", kInvalid, [](Header& h) { ++h.payload_bytes; });
+  ExpectRefused("payload overflow", kInvalid, [](Header& h) { h.payload_bytes = UINT64_MAX; });
+  ExpectRefused("overlap", kInvalid, [](Header& h) {
+    h.layer_begin = 0;
+    h.token_begin = 0;
+  });
+  ExpectRefused("checksum", absl::StatusCode::kDataLoss, [](Header& h) { h.checksum ^= 1; });
+}
+
+TEST_F(LandingSessionTest, DamagedHeaderBytesAreDataLoss) {
+  for (const size_t at : {0u, 8u, 40u, 95u}) {
+    const absl::Status status = Run([at](TransferRequest& message) {
+      if (message.has_segment_header()) {
+        (*message.mutable_segment_header())[at] ^= 4;
+      }
+    });
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << at << ": " << status;
+  }
+}
+
+TEST_F(LandingSessionTest, EveryWrongManifestFieldIsRefused) {
+  const auto edit = [](std::function<void(kv::v1::KvManifest&)> change) {
+    return [change](TransferRequest& message) {
+      if (message.has_manifest()) {
+        change(*message.mutable_manifest());
+      }
+    };
+  };
+  using Manifest = kv::v1::KvManifest;
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  constexpr auto kPrecondition = absl::StatusCode::kFailedPrecondition;
+  EXPECT_EQ(Run(edit([](Manifest& m) { m.set_reservation_id(1); })).code(), kPrecondition);
+  EXPECT_EQ(Run(edit([](Manifest& m) { m.set_epoch(1); })).code(), kPrecondition);
+  EXPECT_EQ(Run(edit([](Manifest& m) { m.set_attempt(0); })).code(), kInvalid);
+  EXPECT_EQ(Run(edit([](Manifest& m) { m.set_prompt_tokens(38); })).code(), kInvalid);
+  EXPECT_EQ(Run(edit([](Manifest& m) { m.set_segment_header_version(2); })).code(), kPrecondition);
+  EXPECT_EQ(Run(edit([](Manifest& m) { m.set_transport("ucx"); })).code(), kPrecondition);
+  EXPECT_EQ(Run(edit([](Manifest& m) { m.mutable_layout()->set_layers(4); })).code(),
+            kPrecondition);
+  EXPECT_EQ(Run([](TransferRequest& message) {
+              if (message.has_manifest()) {
+                message.mutable_commit();
+              }
+            }).code(),
+            kInvalid);
+}
+
+TEST_F(LandingSessionTest, EveryWrongCommitIsRefused) {
+  const auto edit = [](std::function<void(worker::v1::Commit&)> change) {
+    return [change](TransferRequest& message) {
+      if (message.has_commit()) {
+        change(*message.mutable_commit());
+      }
+    };
+  };
+  using Commit = worker::v1::Commit;
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_EQ(Run(edit([](Commit& c) { c.set_segments(c.segments() + 1); })).code(), kInvalid);
+  EXPECT_EQ(Run(edit([](Commit& c) { c.set_payload_bytes(1); })).code(), kInvalid);
+  EXPECT_EQ(Run(edit([](Commit& c) { c.set_digest(c.digest() ^ 1); })).code(),
+            absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Run(edit([](Commit& c) { c.clear_first_tokens(); })).code(), kInvalid);
+  EXPECT_EQ(Run(edit([](Commit& c) { c.mutable_first_tokens(0)->set_index(1); })).code(), kInvalid);
+  EXPECT_EQ(Run(edit([](Commit& c) { c.mutable_first_tokens(0)->clear_tokens(); })).code(),
+            kInvalid);
+  EXPECT_EQ(Run(edit([](Commit& c) { c.mutable_finished(0)->set_index(2); })).code(), kInvalid);
+  EXPECT_EQ(Run(edit([](Commit& c) { c.mutable_finished(0)->clear_reason(); })).code(), kInvalid);
+}
+
+TEST_F(LandingSessionTest, MissingSegmentIsRefusedAtCommit) {
+  const auto sink = Open(MakeTransfer(Reserve()));
+  Give(*sink, 0, kLayers, 0, pages_per_layer() - 1);  // the last page never comes
+  EXPECT_EQ(Wait(Commit(*sink)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(engine_.committed().empty());
+}
+
+TEST_F(LandingSessionTest, SamePageTwiceIsRefused) {
+  const auto sink = Open(MakeTransfer(Reserve()));
+  Give(*sink, 0, kLayers, 0, pages_per_layer());
+  Give(*sink, 1, 1, 2, 3);
+  EXPECT_EQ(Wait(Commit(*sink)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(engine_.committed().empty());
+}
+
+TEST_F(LandingSessionTest, SecondStreamOfAnAttemptIsRefused) {
+  const worker::v1::Reserved reserved = Reserve();
+  const auto first = Open(MakeTransfer(reserved, 1));
+  const auto twin = Open(MakeTransfer(reserved, 1));
+  EXPECT_EQ(Wait(Commit(*twin)).code(), absl::StatusCode::kAlreadyExists);
+  GiveAll(*first);
+  EXPECT_TRUE(Wait(Commit(*first)).ok());
+}
+
+TEST_F(LandingSessionTest, ReservationOfAnotherSizeIsNotOpened) {
+  engine::ReservationGrant grant;
+  grant.prompt_tokens = kPromptTokens;
+  grant.pages_per_layer = 1;
+  EXPECT_EQ(landing_->Open(grant, layout_).status().code(), absl::StatusCode::kInternal);
+}
+
+}  // namespace
+}  // namespace baton::handoff

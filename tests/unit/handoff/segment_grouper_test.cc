@@ -1,0 +1,75 @@
+#include "common/handoff/send/segment_grouper.h"
+
+#include "gtest/gtest.h"
+
+namespace baton::handoff {
+namespace {
+
+class SegmentGrouperTest : public testing::Test {
+ protected:
+  engine::ReadyKv Ready(int32_t layer, int32_t layers, int32_t page, int32_t pages) const {
+    engine::ReadyKv ready;
+    ready.layer_begin = layer;
+    ready.layer_end = layer + layers;
+    ready.page_begin = page;
+    ready.page_count = pages;
+    ready.token_begin = page * 4;
+    ready.token_count = pages * 4;
+    ready.pages.assign(static_cast<size_t>(layers * pages), std::span(page_));
+    return ready;
+  }
+
+  const std::vector<std::byte> page_ = std::vector<std::byte>(100);
+  const kv::WindowGeometry geometry_{.layers = 8,
+                                     .kv_heads = 1,
+                                     .page_tokens = 4,
+                                     .page_bytes = 100,
+                                     .prompt_tokens = 40,
+                                     .pages_per_layer = 10};
+};
+
+TEST_F(SegmentGrouperTest, LayersAreGroupedUntilTheSegmentIsLarge) {
+  SegmentGrouper grouper(geometry_, 2500);  // a layer of the prefill chunk has 1000 bytes
+  EXPECT_TRUE(grouper.Add(Ready(0, 1, 0, 10))->empty());
+  EXPECT_TRUE(grouper.Add(Ready(1, 1, 0, 10))->empty());
+  const auto segments = *grouper.Add(Ready(2, 1, 0, 10));
+  ASSERT_EQ(segments.size(), 1u);
+  EXPECT_EQ(segments[0].layer_begin, 0);
+  EXPECT_EQ(segments[0].layer_count, 3);
+  EXPECT_EQ(segments[0].pages.size(), 30u);
+}
+
+TEST_F(SegmentGrouperTest, LastLayerEndsTheSegmentOfItsPrefillChunk) {
+  SegmentGrouper grouper(geometry_, 2500);
+  EXPECT_EQ(grouper.Add(Ready(0, 6, 0, 10))->size(), 1u);
+  EXPECT_TRUE(grouper.Add(Ready(6, 1, 0, 10))->empty());
+  EXPECT_EQ(grouper.Add(Ready(7, 1, 0, 10))->size(), 1u);
+  EXPECT_FALSE(grouper.Flush().has_value());
+}
+
+TEST_F(SegmentGrouperTest, SmallPrefillChunkShipsEveryCall) {
+  SegmentGrouper grouper(geometry_, 2500);
+  EXPECT_EQ(grouper.Add(Ready(0, 1, 0, 3))->size(), 1u);
+  EXPECT_EQ(grouper.Add(Ready(1, 2, 0, 3))->size(), 1u);
+}
+
+TEST_F(SegmentGrouperTest, OtherPagesBeginANewSegment) {
+  SegmentGrouper grouper(geometry_, 2000);
+  EXPECT_TRUE(grouper.Add(Ready(0, 1, 0, 5))->empty());
+  const auto segments = *grouper.Add(Ready(0, 1, 5, 5));
+  ASSERT_EQ(segments.size(), 1u);
+  EXPECT_EQ(segments[0].page_begin, 0);
+  EXPECT_EQ(grouper.Flush()->page_begin, 5);
+}
+
+TEST_F(SegmentGrouperTest, WhatDoesNotFitTheReservationIsAnError) {
+  SegmentGrouper grouper(geometry_, 2500);
+  EXPECT_FALSE(grouper.Add(Ready(7, 2, 0, 1)).ok());
+  EXPECT_FALSE(grouper.Add(Ready(0, 1, 9, 2)).ok());
+  engine::ReadyKv short_of_pages = Ready(0, 1, 0, 2);
+  short_of_pages.pages.pop_back();
+  EXPECT_FALSE(grouper.Add(std::move(short_of_pages)).ok());
+}
+
+}  // namespace
+}  // namespace baton::handoff

@@ -1,0 +1,108 @@
+#include "common/kv/manifest/layout.h"
+
+#include <functional>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/kv/manifest/digest.h"
+#include "common/kv/manifest/reason.h"
+#include "proto/google/rpc/error_details.pb.h"
+
+namespace baton::kv {
+namespace {
+
+v1::KvLayout MakeLayout() {
+  return DenseLayout(0x77, 8, {.page_tokens = 32, .kv_heads = 4, .head_dim = 64});
+}
+
+TEST(LayoutTest, DenseLayoutDescribesItsPages) {
+  const v1::KvLayout layout = MakeLayout();
+  EXPECT_EQ(layout.page_bytes(), 2u * 4 * 32 * 64 * 2);
+  EXPECT_EQ(layout.dtype(), "bf16");
+  EXPECT_EQ(layout.format(), "dense");
+  EXPECT_EQ(layout.format_version(), 1u);
+  EXPECT_TRUE(CheckLayout(layout, MakeLayout()).ok());
+}
+
+TEST(LayoutTest, MismatchNamesTheFieldAndCarriesItsReason) {
+  const std::vector<std::pair<const char*, std::function<void(v1::KvLayout&)>>> changes = {
+      {"model_fingerprint", [](v1::KvLayout& l) { l.set_model_fingerprint(1); }},
+      {"layers", [](v1::KvLayout& l) { l.set_layers(1); }},
+      {"kv_heads", [](v1::KvLayout& l) { l.set_kv_heads(1); }},
+      {"head_dim", [](v1::KvLayout& l) { l.set_head_dim(1); }},
+      {"dtype", [](v1::KvLayout& l) { l.set_dtype("f32"); }},
+      {"page_tokens", [](v1::KvLayout& l) { l.set_page_tokens(1); }},
+      {"page_bytes", [](v1::KvLayout& l) { l.set_page_bytes(1); }},
+      {"format", [](v1::KvLayout& l) { l.set_format("diffkv"); }},
+      {"format_version", [](v1::KvLayout& l) { l.set_format_version(2); }},
+  };
+  for (const auto& [field, change] : changes) {
+    v1::KvLayout theirs = MakeLayout();
+    change(theirs);
+    const absl::Status status = CheckLayout(MakeLayout(), theirs);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()),
+                testing::HasSubstr(std::string("field ") + field + " "));
+    const auto payload = status.GetPayload(std::string(kErrorInfoTypeUrl));
+    ASSERT_TRUE(payload.has_value());
+    google::rpc::ErrorInfo info;
+    ASSERT_TRUE(info.ParseFromString(std::string(*payload)));
+    EXPECT_EQ(info.reason(), "LAYOUT_MISMATCH");
+  }
+}
+
+TEST(LayoutTest, GeometryPlacesPagesLayerByLayer) {
+  const auto geometry = MakeWindowGeometry(MakeLayout(), 65);
+  ASSERT_TRUE(geometry.ok());
+  EXPECT_EQ(geometry->pages_per_layer, 3);
+  EXPECT_EQ(geometry->offset(2, 1), 7 * geometry->page_bytes);
+  EXPECT_EQ(geometry->window_bytes(), 24 * geometry->page_bytes);
+}
+
+TEST(LayoutTest, GeometryRefusesSizesThatMakeNoSense) {
+  const auto code = [](std::function<void(v1::KvLayout&)> change, int64_t prompt_tokens) {
+    v1::KvLayout layout = MakeLayout();
+    change(layout);
+    return MakeWindowGeometry(layout, prompt_tokens).status().code();
+  };
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  const auto nothing = [](v1::KvLayout&) {};
+  EXPECT_EQ(code(nothing, 0), kInvalid);
+  EXPECT_EQ(code(nothing, -1), kInvalid);
+  EXPECT_EQ(code(nothing, INT64_MAX), kInvalid);
+  EXPECT_EQ(code([](v1::KvLayout& l) { l.set_layers(0); }, 1), kInvalid);
+  EXPECT_EQ(code([](v1::KvLayout& l) { l.set_layers(UINT32_MAX); }, 1), kInvalid);
+  EXPECT_EQ(code([](v1::KvLayout& l) { l.set_page_tokens(0); }, 1), kInvalid);
+  EXPECT_EQ(code([](v1::KvLayout& l) { l.set_page_bytes(UINT64_MAX); }, 1), kInvalid);
+  EXPECT_EQ(code([](v1::KvLayout& l) { l.set_kv_heads(0); }, 1), kInvalid);
+}
+
+TEST(DigestTest, StreamEqualsOneCallHoweverTheBytesAreCut) {
+  std::vector<std::byte> bytes(5000);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<std::byte>(i * 7 + 1);
+  }
+  for (const size_t piece : {1u, 3u, 64u, 1000u, 5000u}) {
+    Xxh3Stream stream;
+    for (size_t at = 0; at < bytes.size(); at += piece) {
+      stream.Update(std::span(bytes).subspan(at, std::min(piece, bytes.size() - at)));
+    }
+    EXPECT_EQ(stream.value(), Xxh3(bytes)) << piece;
+  }
+}
+
+TEST(DigestTest, ValuesAreThoseOfXxh3) {
+  // XXH3_64bits of nothing with seed 0, from the xxHash specification.
+  EXPECT_EQ(Xxh3({}), 0x2d06800538d394c2u);
+  EXPECT_EQ(DigestOfChecksums({}), 0x2d06800538d394c2u);
+}
+
+TEST(DigestTest, OrderOfSegmentsMatters) {
+  const uint64_t forward[] = {1, 2};
+  const uint64_t backward[] = {2, 1};
+  EXPECT_NE(DigestOfChecksums(forward), DigestOfChecksums(backward));
+}
+
+}  // namespace
+}  // namespace baton::kv

@@ -1,0 +1,103 @@
+#include "tests/unit/model/test_checkpoint.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/status_macros.h"
+#include "common/checkpoint/convert.h"
+#include "common/checkpoint/random_weights.h"
+#include "kernels/core/half.h"
+
+namespace baton::model {
+namespace {
+
+using checkpoint::ModelConfig;
+using kernels::DType;
+
+class TestCheckpoint : public checkpoint::Checkpoint {
+ public:
+  TestCheckpoint(ModelConfig config, uint64_t seed, Alias alias)
+      : config_(std::move(config)), seed_(seed), alias_(std::move(alias)) {}
+
+  const ModelConfig& config() const override { return config_; }
+  const std::string& directory() const override { return directory_; }
+  bool Has(std::string_view) const override { return true; }
+  std::vector<std::string> TensorNames() const override { return {}; }
+  absl::StatusOr<checkpoint::TensorView> View(std::string_view) const override {
+    return absl::FailedPreconditionError("not stored");
+  }
+  absl::StatusOr<kernels::Buffer> Read(std::string_view name,
+                                       std::span<const int64_t> shape,
+                                       DType dtype) const override {
+    std::string source(name);
+    if (alias_) {
+      source = alias_(source);
+    }
+    // Norms vary around 1; "norm" in the name would make them exactly 1.
+    const bool norm = source.find("norm") != std::string::npos;
+    std::replace(source.begin(), source.end(), 'n', 'm');
+    checkpoint::TensorView values = {
+        DType::kF32, std::vector<int64_t>(shape.begin(), shape.end()), {}};
+    const auto count = static_cast<size_t>(values.num_elements());
+    kernels::Buffer widened(count * sizeof(float));
+    const std::span<float> floats(widened.as<float>(), count);
+    checkpoint::FillRandomTensor(seed_, source, shape, floats);
+    for (float& value : floats) {
+      value = norm ? 1.0f + 10.0f * value : shape.size() == 1 ? 10.0f * value : value;
+      value = kernels::BF16ToF32(kernels::F32ToBF16(value));
+    }
+    if (dtype == DType::kF32) {
+      return widened;
+    }
+    values.bytes = widened.bytes();
+    kernels::Buffer narrowed(count * kernels::DTypeBytes(dtype));
+    BATON_RETURN_IF_ERROR(checkpoint::ConvertTensor(values, dtype, narrowed.bytes()));
+    return narrowed;
+  }
+  uint64_t fingerprint() const override { return seed_; }
+
+ private:
+  ModelConfig config_;
+  uint64_t seed_;
+  Alias alias_;
+  std::string directory_ = "test";
+};
+
+}  // namespace
+
+std::unique_ptr<checkpoint::Checkpoint> MakeTestCheckpoint(const ModelConfig& config,
+                                                           uint64_t seed,
+                                                           Alias alias) {
+  return std::make_unique<TestCheckpoint>(config, seed, std::move(alias));
+}
+
+ModelConfig SmallConfig(checkpoint::Architecture architecture, int32_t num_layers) {
+  ModelConfig config;
+  config.architecture = architecture;
+  config.hidden_size = 48;
+  config.num_layers = num_layers;
+  config.num_heads = 4;
+  config.num_kv_heads = 2;
+  config.head_dim = 16;
+  config.intermediate_size = 40;
+  config.vocab_size = 61;
+  config.max_position_embeddings = 4096;
+  config.qkv_bias = architecture == checkpoint::Architecture::kQwen2;
+  config.qk_norm = architecture == checkpoint::Architecture::kQwen3;
+  const int32_t window = architecture == checkpoint::Architecture::kMistral ? 9 : 0;
+  config.sliding_window.assign(static_cast<size_t>(num_layers), window);
+  config.num_key_value_layers = num_layers;
+  return config;
+}
+
+ModelConfig SmallSwiftKvConfig(checkpoint::Architecture architecture,
+                               int32_t num_layers,
+                               int32_t full_layers,
+                               int32_t group_size) {
+  ModelConfig config = SmallConfig(architecture, num_layers);
+  config.num_key_value_layers = full_layers;
+  config.key_value_group_size = group_size;
+  return config;
+}
+
+}  // namespace baton::model

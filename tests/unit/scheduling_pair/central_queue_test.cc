@@ -1,0 +1,133 @@
+#include "common/scheduling/central_queue.h"
+
+#include <cstdlib>
+#include <deque>
+#include <random>
+
+#include "gtest/gtest.h"
+
+namespace baton::scheduling {
+namespace {
+
+constexpr QueueLimits kLimits = {.max_requests = 3, .max_tokens = 100, .max_bytes = 1000};
+
+TEST(CentralQueueTest, GivesRequestsInOrderOfArrival) {
+  CentralQueue queue(kLimits);
+  ASSERT_TRUE(queue.PushBack({.id = 7, .tokens = 1, .bytes = 1}).ok());
+  ASSERT_TRUE(queue.PushBack({.id = 5, .tokens = 1, .bytes = 1}).ok());
+  EXPECT_EQ(queue.Front()->id, 7u);
+  EXPECT_EQ(queue.PopFront()->id, 7u);
+  EXPECT_EQ(queue.PopFront()->id, 5u);
+  EXPECT_FALSE(queue.PopFront().has_value());
+}
+
+TEST(CentralQueueTest, RefusesOneRequestMoreThanItMayHold) {
+  CentralQueue queue(kLimits);
+  for (uint64_t id = 1; id <= 3; ++id) {
+    ASSERT_TRUE(queue.PushBack({.id = id, .tokens = 1, .bytes = 1}).ok());
+  }
+  const absl::Status status = queue.PushBack({.id = 4, .tokens = 1, .bytes = 1});
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("3 of 3 requests"), absl::string_view::npos);
+}
+
+TEST(CentralQueueTest, RefusesByTokensAndByBytesNamingTheLimit) {
+  CentralQueue queue(kLimits);
+  ASSERT_TRUE(queue.PushBack({.id = 1, .tokens = 60, .bytes = 600}).ok());
+  const absl::Status tokens = queue.PushBack({.id = 2, .tokens = 41, .bytes = 1});
+  EXPECT_EQ(tokens.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(tokens.message().find("tokens"), absl::string_view::npos);
+  const absl::Status bytes = queue.PushBack({.id = 2, .tokens = 1, .bytes = 401});
+  EXPECT_EQ(bytes.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(bytes.message().find("bytes"), absl::string_view::npos);
+  EXPECT_TRUE(queue.PushBack({.id = 2, .tokens = 40, .bytes = 400}).ok());
+}
+
+TEST(CentralQueueTest, ARequestThatCanNeverFitIsInvalidRatherThanRefused) {
+  CentralQueue queue(kLimits);
+  EXPECT_EQ(queue.PushBack({.id = 1, .tokens = 101, .bytes = 1}).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(CentralQueueTest, AReturnedRequestGoesToTheHeadPastTheLimits) {
+  CentralQueue queue(kLimits);
+  for (uint64_t id = 1; id <= 3; ++id) {
+    ASSERT_TRUE(queue.PushBack({.id = id, .tokens = 1, .bytes = 1}).ok());
+  }
+  const QueueEntry head = *queue.PopFront();
+  ASSERT_TRUE(queue.PushBack({.id = 4, .tokens = 1, .bytes = 1}).ok());
+  ASSERT_TRUE(queue.PushFront(head).ok());
+  EXPECT_EQ(queue.totals().requests, 4);
+  EXPECT_EQ(queue.Front()->id, 1u);
+}
+
+TEST(CentralQueueTest, ARemovedRequestLeavesRoom) {
+  CentralQueue queue(kLimits);
+  ASSERT_TRUE(queue.PushBack({.id = 1, .tokens = 100, .bytes = 1}).ok());
+  EXPECT_TRUE(queue.Remove(1));
+  EXPECT_FALSE(queue.Remove(1));
+  EXPECT_TRUE(queue.empty());
+  EXPECT_TRUE(queue.PushBack({.id = 2, .tokens = 100, .bytes = 1}).ok());
+}
+
+TEST(CentralQueueTest, TheSameIdIsRefusedTwice) {
+  CentralQueue queue(kLimits);
+  ASSERT_TRUE(queue.PushBack({.id = 1, .tokens = 1, .bytes = 1}).ok());
+  EXPECT_EQ(queue.PushBack({.id = 1, .tokens = 1, .bytes = 1}).code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(queue.PushFront({.id = 1}).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(queue.totals().tokens, 1);
+}
+
+// Random operations against a plain deque.
+TEST(CentralQueueTest, BehavesLikeAPlainListUnderRandomOperations) {
+  const char* given = std::getenv("BATON_SEED");
+  const uint64_t seed =
+      given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
+  SCOPED_TRACE("repeat with BATON_SEED=" + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  CentralQueue queue({.max_requests = 20, .max_tokens = 500, .max_bytes = 500});
+  std::deque<QueueEntry> model;
+  int64_t tokens = 0;
+  uint64_t last_id = 0;
+  for (int step = 0; step < 5000; ++step) {
+    switch (random() % 4) {
+      case 0:
+      case 1: {
+        const QueueEntry entry = {
+            .id = ++last_id, .tokens = static_cast<int64_t>(random() % 60), .bytes = 1};
+        const bool fits = model.size() < 20 && tokens + entry.tokens <= 500;
+        ASSERT_EQ(queue.PushBack(entry).ok(), fits);
+        if (fits) {
+          model.push_back(entry);
+          tokens += entry.tokens;
+        }
+        break;
+      }
+      case 2: {
+        const auto popped = queue.PopFront();
+        ASSERT_EQ(popped.has_value(), !model.empty());
+        if (popped.has_value()) {
+          ASSERT_EQ(popped->id, model.front().id);
+          tokens -= model.front().tokens;
+          model.pop_front();
+        }
+        break;
+      }
+      default: {
+        if (model.empty()) {
+          break;
+        }
+        const auto at = model.begin() + static_cast<std::ptrdiff_t>(random() % model.size());
+        ASSERT_TRUE(queue.Remove(at->id));
+        tokens -= at->tokens;
+        model.erase(at);
+      }
+    }
+    ASSERT_EQ(queue.totals().requests, static_cast<int64_t>(model.size()));
+    ASSERT_EQ(queue.totals().tokens, tokens);
+  }
+}
+
+}  // namespace
+}  // namespace baton::scheduling

@@ -1,0 +1,112 @@
+#include "common/scheduling/pair_choice.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace baton::scheduling {
+namespace {
+
+PrefillLoad Prefill(uint64_t worker, int64_t free_slots, int64_t waiting_tokens = 0) {
+  return {
+      .worker = worker, .ready = true, .free_slots = free_slots, .waiting_tokens = waiting_tokens};
+}
+
+// A decode worker of 1000 tokens with a share of its pages in use.
+DecodeLoad Decode(uint64_t worker, int64_t used_percent, int64_t running = 1) {
+  return {.worker = worker,
+          .ready = true,
+          .pool_tokens = 1000,
+          .pages_total = 100,
+          .pages_free = 100 - used_percent,
+          .running_sequences = running};
+}
+
+constexpr PairNeeds kSmall = {.prompt_tokens = 50, .total_tokens = 100};
+
+TEST(PairChoiceTest, TakesThePrefillWorkerWithFewestTokensAhead) {
+  const std::vector<PrefillLoad> prefills = {Prefill(1, 1, 500), Prefill(2, 1, 20)};
+  EXPECT_EQ(ChoosePrefill(prefills, kSmall), 2u);
+}
+
+TEST(PairChoiceTest, CountsWhatThisRouterSentSinceTheReport) {
+  std::vector<PrefillLoad> prefills = {Prefill(1, 2), Prefill(2, 2, 20)};
+  prefills[0].unreported_requests = 1;
+  prefills[0].unreported_tokens = 50;
+  EXPECT_EQ(ChoosePrefill(prefills, kSmall), 2u);
+  prefills[1].unreported_requests = 2;  // its slots are spoken for
+  EXPECT_EQ(ChoosePrefill(prefills, kSmall), 1u);
+}
+
+TEST(PairChoiceTest, NoFreeSlotMeansNoPrefill) {
+  const std::vector<PrefillLoad> prefills = {Prefill(1, 0), Prefill(2, 0)};
+  EXPECT_FALSE(ChoosePrefill(prefills, kSmall).has_value());
+}
+
+TEST(PairChoiceTest, AWorkerThatIsNotReadyIsNeverChosen) {
+  std::vector<PrefillLoad> prefills = {Prefill(1, 4)};
+  prefills[0].ready = false;
+  EXPECT_FALSE(ChoosePrefill(prefills, kSmall).has_value());
+  std::vector<DecodeLoad> decodes = {Decode(1, 0)};
+  decodes[0].ready = false;
+  EXPECT_FALSE(ChooseDecode(decodes, kSmall, false).has_value());
+}
+
+TEST(PairChoiceTest, AFailedPrefillWorkerIsTheLastResort) {
+  PairNeeds needs = kSmall;
+  needs.avoid_prefill = 1;
+  EXPECT_EQ(ChoosePrefill(std::vector{Prefill(1, 4), Prefill(2, 1, 900)}, needs), 2u);
+  EXPECT_EQ(ChoosePrefill(std::vector{Prefill(1, 4)}, needs), 1u);
+}
+
+TEST(PairChoiceTest, TakesTheDecodeWorkerWithMostRoomLeft) {
+  EXPECT_EQ(ChooseDecode(std::vector{Decode(1, 60), Decode(2, 30)}, kSmall, false), 2u);
+}
+
+TEST(PairChoiceTest, ADecodeWorkerWithoutRoomWaitsForLoadsToChange) {
+  EXPECT_FALSE(ChooseDecode(std::vector{Decode(1, 95)}, kSmall, false).has_value());
+  std::vector<DecodeLoad> promised = {Decode(1, 50)};
+  promised[0].unreported_tokens = 450;
+  EXPECT_FALSE(ChooseDecode(promised, kSmall, false).has_value());
+}
+
+TEST(PairChoiceTest, AnIdleDecodeWorkerIsAskedWhateverTheEstimate) {
+  const PairNeeds large = {.prompt_tokens = 900, .total_tokens = 1010};
+  EXPECT_EQ(ChooseDecode(std::vector{Decode(1, 0, /*running=*/0)}, large, false), 1u);
+  EXPECT_FALSE(ChooseDecode(std::vector{Decode(1, 0, /*running=*/1)}, large, false).has_value());
+}
+
+TEST(PairChoiceTest, ARefusalCountsUntilTheNextReport) {
+  std::vector<DecodeLoad> decodes = {Decode(1, 0), Decode(2, 50)};
+  decodes[0].refused = true;
+  EXPECT_EQ(ChooseDecode(decodes, kSmall, false), 2u);
+  decodes[1].refused = true;
+  EXPECT_FALSE(ChooseDecode(decodes, kSmall, false).has_value());
+}
+
+TEST(PairChoiceTest, RoleBothPrefillsOnlyWhenNoPrefillWorkerIsReady) {
+  std::vector<DecodeLoad> decodes = {Decode(1, 0), Decode(2, 40)};
+  decodes[1].can_prefill = true;
+  const auto split = ChoosePair(std::vector{Prefill(9, 1)}, decodes, kSmall);
+  ASSERT_TRUE(split.has_value());
+  EXPECT_EQ(split->prefill, 9u);
+  EXPECT_EQ(split->decode, 1u);
+  EXPECT_FALSE(ChoosePair(std::vector{Prefill(9, 0)}, decodes, kSmall).has_value())
+      << "a busy prefill worker is waited for";
+  const auto local = ChoosePair({}, decodes, kSmall);
+  ASSERT_TRUE(local.has_value());
+  EXPECT_FALSE(local->prefill.has_value());
+  EXPECT_EQ(local->decode, 2u);
+}
+
+TEST(PairChoiceTest, CanServeNeedsBothRolesOrRoleBoth) {
+  std::vector<DecodeLoad> decodes = {Decode(1, 100)};
+  EXPECT_FALSE(CanServe({}, decodes));
+  EXPECT_TRUE(CanServe(std::vector{Prefill(9, 0)}, decodes)) << "full is still able to serve";
+  EXPECT_FALSE(CanServe(std::vector{Prefill(9, 0)}, {}));
+  decodes[0].can_prefill = true;
+  EXPECT_TRUE(CanServe({}, decodes));
+}
+
+}  // namespace
+}  // namespace baton::scheduling

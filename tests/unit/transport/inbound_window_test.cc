@@ -1,0 +1,92 @@
+#include "common/transport/inbound_window.h"
+
+#include <optional>
+
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+
+namespace baton::transport {
+namespace {
+
+class InboundWindowTest : public testing::Test {
+ protected:
+  absl::Status Announce(uint64_t transfer_id, int64_t offset, int64_t size_bytes) {
+    return window_.Announce(
+        {.runs = {{offset, size_bytes}}, .transfer_id = transfer_id, .tag = transfer_id});
+  }
+  // What Claim answers, or nothing while it waits.
+  std::shared_ptr<std::optional<absl::Status>> Claim(uint64_t transfer_id, const void* owner) {
+    auto verdict = std::make_shared<std::optional<absl::Status>>();
+    window_.Claim(transfer_id, owner, [verdict](absl::Status status) { *verdict = status; });
+    return verdict;
+  }
+  std::vector<Completion> Completions() { return completions_->Poll(absl::Now()); }
+
+  std::vector<std::byte> memory_ = std::vector<std::byte>(100);
+  std::vector<std::byte> bytes_ = std::vector<std::byte>(100, std::byte{7});
+  std::shared_ptr<CompletionQueue> completions_ = std::make_shared<CompletionQueue>();
+  InboundWindow window_{{std::span(memory_).first(10), std::span(memory_).subspan(10)},
+                        completions_};
+  const int first_ = 0;
+  const int second_ = 0;
+};
+
+TEST_F(InboundWindowTest, ATransferBelongsToOneStream) {
+  ASSERT_TRUE(Announce(1, 0, 20).ok());
+  EXPECT_TRUE(Claim(1, &first_)->value().ok());
+  EXPECT_EQ(Claim(1, &second_)->value().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(window_.Write(1, &second_, 0, std::span(bytes_).first(20)).code(),
+            absl::StatusCode::kFailedPrecondition);
+  window_.Abandon(1, &second_, absl::UnavailableError("gone"));  // not its own: nothing happens
+  EXPECT_TRUE(window_.Write(1, &first_, 0, std::span(bytes_).first(20)).ok());
+  EXPECT_TRUE(window_.Finish(1, &first_, 20).ok());
+  const auto completions = Completions();
+  ASSERT_EQ(completions.size(), 1u);
+  EXPECT_TRUE(completions[0].status.ok());
+}
+
+TEST_F(InboundWindowTest, OnlyOneStreamMayWaitForATransfer) {
+  const auto waiting = Claim(1, &first_);
+  EXPECT_FALSE(waiting->has_value());
+  EXPECT_EQ(Claim(1, &second_)->value().code(), absl::StatusCode::kAlreadyExists);
+  ASSERT_TRUE(Announce(1, 0, 20).ok());
+  EXPECT_TRUE(waiting->value().ok());
+}
+
+TEST_F(InboundWindowTest, AbandonedWaiterIsForgotten) {
+  const auto waiting = Claim(1, &first_);
+  window_.Abandon(1, &first_, absl::UnavailableError("gone"));
+  ASSERT_TRUE(Announce(1, 0, 20).ok());
+  EXPECT_FALSE(waiting->has_value());
+  EXPECT_TRUE(Claim(1, &second_)->value().ok());
+}
+
+TEST_F(InboundWindowTest, AbandonedTransferCompletesWithTheReasonAndStaysClosed) {
+  ASSERT_TRUE(Announce(1, 0, 20).ok());
+  EXPECT_TRUE(Claim(1, &first_)->value().ok());
+  window_.Abandon(1, &first_, absl::UnavailableError("gone"));
+  const auto completions = Completions();
+  ASSERT_EQ(completions.size(), 1u);
+  EXPECT_EQ(completions[0].status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Claim(1, &second_)->value().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(InboundWindowTest, WaitersAreBounded) {
+  std::vector<int> owners(InboundWindow::kMaxWaiters + 1);
+  for (size_t i = 0; i < InboundWindow::kMaxWaiters; ++i) {
+    EXPECT_FALSE(Claim(i, &owners[i])->has_value());
+  }
+  EXPECT_EQ(Claim(InboundWindow::kMaxWaiters, &owners.back())->value().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(InboundWindowTest, WithdrawRefusesWaitersAndIsFinal) {
+  const auto waiting = Claim(1, &first_);
+  window_.Withdraw();
+  EXPECT_EQ(waiting->value().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Announce(2, 0, 1).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Claim(3, &first_)->value().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace baton::transport

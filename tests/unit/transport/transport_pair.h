@@ -1,0 +1,116 @@
+// Two connected transports of one kind, for tests that hold for every back end.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+
+#include "common/transport/grpc/grpc_transport.h"
+#include "common/transport/loopback/loopback_transport.h"
+#include "common/transport/transport.h"
+
+namespace baton::transport {
+
+// KvTransfer with PushKv alone.
+class PushService : public worker::v1::KvTransfer::CallbackService {
+ public:
+  explicit PushService(GrpcTransport* transport) : transport_(transport) {}
+  grpc::ServerBidiReactor<worker::v1::KvChunk, worker::v1::KvChunkAck>* PushKv(
+      grpc::CallbackServerContext* context) override {
+    return transport_->NewPushKvReactor(context);
+  }
+
+ private:
+  GrpcTransport* const transport_;
+};
+
+// A sending and a receiving transport; the receiver can be killed and started again.
+class TransportPair {
+ public:
+  static constexpr int kMaxOpenPosts = 64;
+
+  virtual ~TransportPair() = default;
+  // `kind` is "loopback" or "grpc".
+  static std::unique_ptr<TransportPair> Make(const std::string& kind);
+
+  Transport& sender() { return *sender_; }
+  Transport& receiver() { return *receiver_; }
+  // The receiver dies as a process would: connections break, its windows are gone.
+  virtual void KillReceiver() = 0;
+  virtual void StartReceiver() = 0;
+
+ protected:
+  std::unique_ptr<Transport> sender_;
+  std::unique_ptr<Transport> receiver_;
+};
+
+class LoopbackPair : public TransportPair {
+ public:
+  LoopbackPair() {
+    sender_ = std::make_unique<LoopbackTransport>(
+        network_, LoopbackOptions{.name = "sender", .max_open_posts = kMaxOpenPosts});
+    StartReceiver();
+  }
+  void KillReceiver() override { receiver_.reset(); }
+  void StartReceiver() override {
+    receiver_ = std::make_unique<LoopbackTransport>(network_, LoopbackOptions{.name = "receiver"});
+  }
+
+ private:
+  const std::shared_ptr<LoopbackNetwork> network_ = std::make_shared<LoopbackNetwork>();
+};
+
+class GrpcPair : public TransportPair {
+ public:
+  GrpcPair() {
+    sender_ = std::make_unique<GrpcTransport>(
+        GrpcTransportOptions{.credentials = grpc::InsecureChannelCredentials(),
+                             .address = "",
+                             .max_open_posts = kMaxOpenPosts,
+                             .connect_timeout = absl::Seconds(5)});
+    StartReceiver();
+  }
+  ~GrpcPair() override {
+    sender_.reset();
+    KillReceiver();
+  }
+  void KillReceiver() override {
+    if (server_ != nullptr) {
+      server_->Shutdown(std::chrono::system_clock::now());
+      server_->Wait();
+    }
+    server_.reset();
+    service_.reset();
+    receiver_.reset();
+  }
+  void StartReceiver() override {
+    auto receiver = std::make_unique<GrpcTransport>(
+        GrpcTransportOptions{.credentials = grpc::InsecureChannelCredentials()});
+    service_ = std::make_unique<PushService>(receiver.get());
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort(
+        "127.0.0.1:" + std::to_string(port_), grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(service_.get());
+    server_ = builder.BuildAndStart();
+    port_ = port;
+    receiver->set_address("127.0.0.1:" + std::to_string(port));
+    receiver_ = std::move(receiver);
+  }
+
+ private:
+  int port_ = 0;
+  std::unique_ptr<PushService> service_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+inline std::unique_ptr<TransportPair> TransportPair::Make(const std::string& kind) {
+  if (kind == "grpc") {
+    return std::make_unique<GrpcPair>();
+  }
+  return std::make_unique<LoopbackPair>();
+}
+
+}  // namespace baton::transport
