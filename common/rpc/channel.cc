@@ -4,6 +4,7 @@
 #include "grpcpp/support/channel_arguments.h"
 
 #include "common/base/status_macros.h"
+#include "common/rpc/callback_queue.h"
 
 namespace baton::rpc {
 namespace {
@@ -26,6 +27,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(
     const std::shared_ptr<grpc::ChannelCredentials>& credentials,
     const std::string& server_name,
     Exposure exposure) {
+  PinCallbackQueue();
   const bool internal = exposure == Exposure::kInternal;
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(MaxMessageBytes(exposure));

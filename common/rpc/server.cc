@@ -10,6 +10,7 @@
 #include "grpcpp/server_builder.h"
 
 #include "common/base/status_macros.h"
+#include "common/rpc/callback_queue.h"
 
 namespace baton::rpc {
 namespace {
@@ -66,6 +67,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   }
   BATON_ASSIGN_OR_RETURN(auto credentials, MakeServerCredentials(options.tls));
   EnablePlugins();
+  PinCallbackQueue();
   grpc::ServerBuilder builder;
   SetLimits(options, builder);
   int port = 0;

@@ -42,8 +42,8 @@ struct PairNeeds {
   // Prompt and every token that may follow: prompt + n x max_tokens.
   int64_t total_tokens = 0;
   // A prefill worker that has just failed this request: chosen only when there is no other.
-  std::optional<uint64_t> avoid_prefill;
-  std::optional<uint64_t> avoid_decode;
+  std::optional<uint64_t> avoid_prefill = {};
+  std::optional<uint64_t> avoid_decode = {};
 };
 
 // The choice. No prefill: the decode worker prefills by itself (role both).

@@ -124,11 +124,11 @@ absl::Status Worker::Open() {
 }
 
 void Worker::Drain() {
-  spdlog::info("draining open_calls={}", open_calls_.load());
+  spdlog::info("draining open_calls={}", open_calls_->load());
   engine_->Drain();
 }
 
-bool Worker::idle() const { return open_calls_.load() == 0; }
+bool Worker::idle() const { return open_calls_->load() == 0; }
 
 void Worker::Shutdown(absl::Duration grace) {
   accepting_.store(false);

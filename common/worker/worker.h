@@ -63,16 +63,16 @@ class Worker {
   int port() const { return server_->port(); }
   int metrics_port() const { return exposer_ == nullptr ? 0 : exposer_->port(); }
 
-  // Counts a request's call as open while it lives.
+  // Counts a request's call as open while it lives; may outlive the worker.
   class OpenCall {
    public:
-    explicit OpenCall(Worker& worker) : worker_(worker) { ++worker_.open_calls_; }
-    ~OpenCall() { --worker_.open_calls_; }
+    explicit OpenCall(Worker& worker) : open_calls_(worker.open_calls_) { ++*open_calls_; }
+    ~OpenCall() { --*open_calls_; }
     OpenCall(const OpenCall&) = delete;
     OpenCall& operator=(const OpenCall&) = delete;
 
    private:
-    Worker& worker_;
+    const std::shared_ptr<std::atomic<int64_t>> open_calls_;
   };
 
  private:
@@ -91,7 +91,8 @@ class Worker {
   std::vector<std::string> service_names_;
   std::string address_;
   std::atomic<bool> accepting_{false};
-  std::atomic<int64_t> open_calls_{0};
+  const std::shared_ptr<std::atomic<int64_t>> open_calls_ =
+      std::make_shared<std::atomic<int64_t>>(0);
 };
 
 // OK while the worker accepts requests, else kUnavailable with reason DRAINING.

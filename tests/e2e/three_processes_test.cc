@@ -75,8 +75,8 @@ INSTANTIATE_TEST_SUITE_P(Models,
                          ::testing::Values("tiny-llama-needle",
                                            "tiny-llama-needle-swiftkv-l6",
                                            "tiny-llama-needle-swiftkv-l6-across2"),
-                         [](const auto& info) {
-                           std::string name = info.param;
+                         [](const auto& test) {
+                           std::string name = test.param;
                            std::erase(name, '-');
                            return name;
                          });

@@ -141,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(DeadlineCase{"Admission", 2000, 16, absl::Milliseconds(3)},
                       DeadlineCase{"Prefill", 12000, 16, absl::Milliseconds(700)},
                       DeadlineCase{"Decode", 64, 8000, absl::Seconds(2)}),
-    [](const auto& info) { return info.param.phase; });
+    [](const auto& test) { return test.param.phase; });
 
 }  // namespace
 }  // namespace baton::testing

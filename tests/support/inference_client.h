@@ -27,7 +27,7 @@ struct StreamResult {
 struct StreamOptions {
   absl::Duration timeout = absl::Seconds(60);
   // Called after every message with the number of tokens so far; false cancels the call.
-  std::function<bool(const StreamResult&)> keep_going;
+  std::function<bool(const StreamResult&)> keep_going = {};
   // Cancels the call this long after it began, from another thread.
   absl::Duration cancel_after = absl::InfiniteDuration();
 };

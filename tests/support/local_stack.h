@@ -17,10 +17,10 @@ struct LocalStackOptions {
   std::string model;  // directory
   int prefill_workers = 1;
   int decode_workers = 1;
-  std::vector<std::string> worker_flags;   // for every prefill and decode worker
-  std::vector<std::string> prefill_flags;
-  std::vector<std::string> decode_flags;
-  std::vector<std::string> router_flags;
+  std::vector<std::string> worker_flags = {};   // for every prefill and decode worker
+  std::vector<std::string> prefill_flags = {};
+  std::vector<std::string> decode_flags = {};
+  std::vector<std::string> router_flags = {};
 };
 
 // One service process and the ports it listens on.

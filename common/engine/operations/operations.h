@@ -69,8 +69,7 @@ void ScheduleStep(EngineState& state);
 void RetireStep(EngineState& state, std::unique_ptr<Step> step);
 
 // hand_off.cc: the prompt is prefilled and its first tokens are drawn; gives them to the listener
-// and commits to the sink. FinishHandOff takes the sink's answer,
-// to Commit or to Abort.
+// and commits to the sink. FinishHandOff takes the sink's answer, to Commit or to Abort.
 void HandOff(EngineState& state, ActiveRequest& request, std::span<const TokenOutput> first_tokens);
 void FinishHandOff(EngineState& state,
                    uint64_t request_serial,

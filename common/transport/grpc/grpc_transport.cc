@@ -133,13 +133,17 @@ absl::Status GrpcTransport::Post(const std::shared_ptr<Connection>& connection, 
 }
 
 void GrpcTransport::OnStreamDone(uint64_t tag, Completion completion) {
-  completions_->Push(std::move(completion));
-  // The entry is dropped after the lock: this may be the stream's last reference.
-  std::shared_ptr<PushStream> stream;
-  absl::MutexLock lock(&mutex_);
-  const auto found = open_posts_.find(tag);
-  stream = std::move(found->second);
-  open_posts_.erase(found);
+  // The transport may be gone as soon as its last post is: the queue is held for the push. A caller
+  // that sees the completion finds the tag and a place in the queue free.
+  const std::shared_ptr<CompletionQueue> completions = completions_;
+  std::shared_ptr<PushStream> stream;  // its last reference may be the map's
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = open_posts_.find(tag);
+    stream = std::move(found->second);
+    open_posts_.erase(found);
+  }
+  completions->Push(std::move(completion));
 }
 
 void GrpcTransport::CancelPost(uint64_t tag) {

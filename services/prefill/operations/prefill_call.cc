@@ -106,8 +106,14 @@ std::unique_ptr<engine::KvSink> PrefillCall::OpenSink(handoff::Sender& sender,
                                                       const worker::v1::PrefillRequest& request) {
   rpc::RequestMetadata metadata = metadata_;
   metadata.request_id = request_id_;
-  auto control = MakeGrpcControlStream(
-      channels.Get(request.reservation().control_address()), deadline_, metadata);
+  auto control = MakeGrpcControlStream(channels.Get(request.reservation().control_address()),
+                                       deadline_,
+                                       metadata,
+                                       [call = weak_from_this()](const absl::Status& status) {
+                                         if (const auto self = call.lock(); self != nullptr) {
+                                           self->Cancel(status);
+                                         }
+                                       });
   handoff::OutgoingTransfer transfer;
   transfer.request_id = request_id_;
   transfer.reserved = request.reservation();
@@ -139,28 +145,34 @@ void PrefillCall::AnnounceAccepted() {
 }
 
 void PrefillCall::MarkAccepted() {
+  absl::Status reason;
   {
     absl::MutexLock lock(&mutex_);
     accepted_ = true;
-    if (!cancelled_ || ended_) {
+    reason = cancel_reason_;
+    if (reason.ok() || ended_) {
       return;
     }
   }
-  worker_.engine().Cancel(request_id_, absl::CancelledError("the caller ended the call"));
+  worker_.engine().Cancel(request_id_, std::move(reason));
 }
 
 void PrefillCall::OnCancel() {
+  Cancel(absl::Now() >= deadline_ ? absl::DeadlineExceededError("the deadline passed")
+                                  : absl::CancelledError("the caller ended the call"));
+}
+
+void PrefillCall::Cancel(absl::Status reason) {
   {
     absl::MutexLock lock(&mutex_);
-    cancelled_ = true;
+    if (cancel_reason_.ok()) {
+      cancel_reason_ = reason;
+    }
     if (!accepted_ || ended_) {
       return;  // not the engine's yet, or no more: the id may be another request's
     }
   }
-  worker_.engine().Cancel(request_id_,
-                          absl::Now() >= deadline_
-                              ? absl::DeadlineExceededError("the deadline passed")
-                              : absl::CancelledError("the caller ended the call"));
+  worker_.engine().Cancel(request_id_, std::move(reason));
 }
 
 void PrefillCall::OnDone() { self_.reset(); }
@@ -221,10 +233,8 @@ void PrefillCall::WriteCommitted(const engine::RequestStats& stats) {
 
 void PrefillCall::Write(PrefillEvent event) {
   if (absl::IsResourceExhausted(writer_.Write(std::move(event)))) {
-    worker_.engine().Cancel(
-        request_id_,
-        rpc::WithReason(absl::ResourceExhaustedError("the reader of the stream is too slow"),
-                        rpc::reason::kSlowReader));
+    Cancel(rpc::WithReason(absl::ResourceExhaustedError("the reader of the stream is too slow"),
+                           rpc::reason::kSlowReader));
   }
 }
 

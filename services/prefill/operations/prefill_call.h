@@ -60,7 +60,10 @@ class PrefillCall final : public grpc::ServerWriteReactor<worker::v1::PrefillEve
   void OnReport(const handoff::TransferReport& report);
   // Writes the first message, once, before any other.
   void AnnounceAccepted();
+  // The engine knows the request: a cancellation that came earlier is passed on.
   void MarkAccepted();
+  // Caller, control stream or writer: the request is of no use any more.
+  void Cancel(absl::Status reason);
   // Writes first_tokens once every sequence has its first token or its end.
   void WriteFirstTokensIfComplete();
   void WriteCommitted(const engine::RequestStats& stats);
@@ -88,7 +91,7 @@ class PrefillCall final : public grpc::ServerWriteReactor<worker::v1::PrefillEve
 
   absl::Mutex mutex_;
   bool accepted_ ABSL_GUARDED_BY(mutex_) = false;
-  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status cancel_reason_ ABSL_GUARDED_BY(mutex_);  // OK: nobody has cancelled
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   handoff::TransferReport report_ ABSL_GUARDED_BY(mutex_);
   absl::Mutex announce_mutex_;  // held while the first message is written

@@ -1,6 +1,7 @@
 #include "services/prefill/peers/grpc_control_stream.h"
 
 #include <deque>
+#include <functional>
 #include <string_view>
 #include <utility>
 
@@ -29,8 +30,10 @@ class TransferClient final : public grpc::ClientBidiReactor<TransferRequest, Tra
  public:
   TransferClient(std::shared_ptr<grpc::Channel> channel,
                  absl::Time deadline,
-                 const rpc::RequestMetadata& metadata)
-      : stub_(worker::v1::KvTransfer::NewStub(std::move(channel))) {
+                 const rpc::RequestMetadata& metadata,
+                 std::function<void(const absl::Status&)> on_failed)
+      : stub_(worker::v1::KvTransfer::NewStub(std::move(channel))),
+        on_failed_(std::move(on_failed)) {
     rpc::SetDeadline(deadline, &context_);
     rpc::AddRequestMetadata(metadata, &context_);
   }
@@ -99,8 +102,15 @@ class TransferClient final : public grpc::ClientBidiReactor<TransferRequest, Tra
   }
 
   void OnDone(const grpc::Status& status) override {
-    events_->OnClosed(CloseStatus(rpc::FromGrpcStatus(status)));
+    const absl::Status closed = CloseStatus(rpc::FromGrpcStatus(status));
+    // Asked before OnClosed, which makes the sender cancel what has ended already.
+    const bool failed = !closed.ok() && !cancelled();
+    events_->OnClosed(closed);
+    if (failed) {
+      on_failed_(closed);
+    }
     events_.reset();
+    on_failed_ = nullptr;
     self_.reset();
   }
 
@@ -116,6 +126,11 @@ class TransferClient final : public grpc::ClientBidiReactor<TransferRequest, Tra
       pending_.pop_front();
     }
     StartWrite(&current_);
+  }
+
+  bool cancelled() {
+    absl::MutexLock lock(&mutex_);
+    return cancelled_;
   }
 
   // Codes by which gRPC reports a peer that died become "decode lost", unless we cancelled.
@@ -139,6 +154,7 @@ class TransferClient final : public grpc::ClientBidiReactor<TransferRequest, Tra
   const std::unique_ptr<worker::v1::KvTransfer::Stub> stub_;
   grpc::ClientContext context_;
   std::shared_ptr<handoff::ControlStreamEvents> events_;
+  std::function<void(const absl::Status&)> on_failed_;
   TransferResponse response_;  // of the outstanding read
   TransferRequest current_;    // the write in flight; belongs to whoever set writing_
   std::shared_ptr<TransferClient> self_;
@@ -170,9 +186,10 @@ class GrpcControlStream final : public handoff::ControlStream {
 std::unique_ptr<handoff::ControlStream> MakeGrpcControlStream(
     std::shared_ptr<grpc::Channel> channel,
     absl::Time deadline,
-    const rpc::RequestMetadata& metadata) {
-  return std::make_unique<GrpcControlStream>(
-      std::make_shared<TransferClient>(std::move(channel), deadline, metadata));
+    const rpc::RequestMetadata& metadata,
+    std::function<void(const absl::Status&)> on_failed) {
+  return std::make_unique<GrpcControlStream>(std::make_shared<TransferClient>(
+      std::move(channel), deadline, metadata, std::move(on_failed)));
 }
 
 }  // namespace baton::prefill

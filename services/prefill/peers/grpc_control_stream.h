@@ -1,9 +1,10 @@
 // KvTransfer.Transfer to a decode worker.
 #pragma once
 
+#include <functional>
 #include <memory>
-#include <string>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "grpcpp/channel.h"
 
@@ -13,10 +14,13 @@
 namespace baton::prefill {
 
 // A stream on `channel`, opened by Start, with `deadline` and `metadata`. A connection that breaks
-// closes it with kUnavailable and reason DECODE_LOST.
+// closes it with kUnavailable and reason DECODE_LOST. `on_failed` is called at most once, from a
+// gRPC thread, when decode or the connection ended the stream with an error, so that a prompt whose
+// reservation is gone need not be computed to its end.
 std::unique_ptr<handoff::ControlStream> MakeGrpcControlStream(
     std::shared_ptr<grpc::Channel> channel,
     absl::Time deadline,
-    const rpc::RequestMetadata& metadata);
+    const rpc::RequestMetadata& metadata,
+    std::function<void(const absl::Status&)> on_failed);
 
 }  // namespace baton::prefill

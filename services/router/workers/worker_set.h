@@ -21,9 +21,9 @@ namespace baton::router {
 // What the known workers allow a request to be.
 struct WorkerLimits {
   // Largest kv_pool_tokens of any decode worker; unset: none is known.
-  std::optional<uint64_t> max_pool_tokens;
+  std::optional<uint64_t> max_pool_tokens = {};
   // Smallest max_sequence_tokens of any worker; unset: none is known.
-  std::optional<uint32_t> max_sequence_tokens;
+  std::optional<uint32_t> max_sequence_tokens = {};
 };
 
 // Thread-safe.

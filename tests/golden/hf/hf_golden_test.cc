@@ -1,6 +1,7 @@
 // Every family against HuggingFace transformers (tests/data/goldens/README.md).
 #include <algorithm>
 #include <filesystem>
+#include <ostream>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,10 +26,13 @@ struct Variant {
   std::string device;
 };
 
+void PrintTo(const Variant& variant, std::ostream* out) {
+  *out << variant.directory << (variant.config_file == "config.json" ? "" : "_transformers5") << "_"
+       << variant.device;
+}
+
 std::string Name(const testing::TestParamInfo<Variant>& test) {
-  std::string name = test.param.directory +
-                     (test.param.config_file == "config.json" ? "" : "_transformers5") + "_" +
-                     test.param.device;
+  std::string name = testing::PrintToString(test.param);
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 }
@@ -38,7 +42,7 @@ class HfGoldenTest : public testing::TestWithParam<Variant> {
   // A copy of the directory made of links, with the wanted configuration.
   void SetUp() override {
     const fs::path source =
-        fs::path(BATON_SOURCE_DIR) / "tests/data/goldens/hf" / GetParam().directory;
+        fs::absolute(BATON_SOURCE_DIR) / "tests/data/goldens/hf" / GetParam().directory;
     for (const fs::directory_entry& entry : fs::directory_iterator(source)) {
       if (entry.path().filename() != "config.json") {
         fs::create_symlink(entry.path(), directory_.File(entry.path().filename().string()));

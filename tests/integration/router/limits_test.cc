@@ -130,53 +130,81 @@ TEST_F(LimitsTest, ADuplicateOfARunningIdIsRefusedAndAFinishedOneIsNot) {
   EXPECT_TRUE(Stream(request).status.ok());
 }
 
-TEST_F(LimitsTest, AClientThatStopsReadingBoundsTheRouterAndDelaysNobody) {
+// Sends `count` messages of 100 tokens with logprobs for each of the request's sequences.
+grpc::Status FloodDecode(uint32_t n,
+                         uint32_t count,
+                         std::atomic<uint32_t>* written,
+                         DecodeWriter* writer) {
+  worker::v1::DecodeEvent event;
+  for (int i = 0; i < 100; ++i) {
+    worker::v1::Token* token = event.mutable_tokens()->add_tokens();
+    token->set_id(FakeWorker::kNextToken);
+    token->set_logprob(-1.0f);
+    for (uint32_t k = 0; k < 20; ++k) {
+      auto* top = token->add_top_logprobs();
+      top->set_token_id(1000 + k);
+      top->set_logprob(-1.0f);
+    }
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    for (uint32_t index = 0; index < n; ++index) {
+      event.mutable_tokens()->set_index(index);
+      if (!writer->Write(event)) {
+        return grpc::Status::CANCELLED;
+      }
+      ++*written;
+    }
+  }
+  for (uint32_t index = 0; index < n; ++index) {
+    worker::v1::DecodeEvent finished;
+    finished.mutable_finished()->set_index(index);
+    finished.mutable_finished()->set_reason(worker::v1::FINISH_REASON_LENGTH);
+    writer->Write(finished);
+  }
+  worker::v1::DecodeEvent usage;
+  usage.mutable_usage();
+  writer->Write(usage);
+  return grpc::Status::OK;
+}
+
+TEST_F(LimitsTest, AClientThatStopsReadingStopsDecodeAndDelaysNobody) {
   AddPrefill();
   FakeWorker& decode = AddDecode();
+  decode.set_pool_tokens(1 << 20);
   RouterOptions options;
   options.max_stream_buffer_bytes = 4096;
   Start(options);
-  constexpr uint32_t kTokens = 30000;
-  // Logprobs make the messages large enough to fill every buffer on the way.
+  constexpr uint32_t kSequences = 8;
+  constexpr uint32_t kMessages = 300;  // of each sequence: about 60 MB in all
   decode.set_decode([&](int call, grpc::ServerContext* context, const auto& request, auto* writer) {
     if (call > 1) {
       return decode.NormalDecode(context, request, writer);
     }
     handoffs_.WaitForCommit(decode.WriteReserved(request, writer), context);
-    worker::v1::DecodeEvent event;
-    event.mutable_tokens()->add_tokens()->set_id(FakeWorker::kNextToken);
-    for (uint32_t i = 0; i < 20; ++i) {
-      auto* top = event.mutable_tokens()->mutable_tokens(0)->add_top_logprobs();
-      top->set_token_id(1000 + i);
-      top->set_logprob(-1.0f);
-    }
-    event.mutable_tokens()->mutable_tokens(0)->set_logprob(-1.0f);
-    uint32_t written = 0;
-    while (written + 1 < kTokens && writer->Write(event)) {
-      ++written;
-      written_ = written;
-    }
-    worker::v1::DecodeEvent finished;
-    finished.mutable_finished()->set_reason(worker::v1::FINISH_REASON_LENGTH);
-    writer->Write(finished);
-    worker::v1::DecodeEvent usage;
-    usage.mutable_usage();
-    writer->Write(usage);
-    return grpc::Status::OK;
+    return FloodDecode(kSequences, kMessages, &written_, writer);
   });
+  // A client whose gRPC keeps little, so that the router notices early that nobody reads.
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  const auto slow_stub = inference::v1::Inference::NewStub(
+      grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(router_->port()),
+                                grpc::InsecureChannelCredentials(),
+                                arguments));
   grpc::ClientContext context;
-  inference::v1::GenerateRequest slow = Request(kTokens);
-  const auto reader = stub_->GenerateStream(&context, slow);
+  inference::v1::GenerateRequest slow = Request(kMessages * 100 + 1);
+  slow.mutable_sampling()->set_n(kSequences);
+  const auto reader = slow_stub->GenerateStream(&context, slow);
   // Decode stalls: flow control has reached it through the router.
   uint32_t last = 0;
   ASSERT_TRUE(WaitUntil([&] {
-    absl::SleepFor(absl::Milliseconds(300));
+    absl::SleepFor(absl::Milliseconds(500));
     const uint32_t now = written_;
     const bool stalled = now > 0 && now == last;
     last = now;
     return stalled;
   }));
-  EXPECT_LT(written_, kTokens - 1);
+  EXPECT_LT(written_, kSequences * kMessages);
+  RecordProperty("messages_before_the_stall", static_cast<int>(last));
   EXPECT_TRUE(Stream(Request(50)).status.ok()) << "another stream is served meanwhile";
   // Reading on gives everything.
   uint32_t tokens = 0;
@@ -188,7 +216,7 @@ TEST_F(LimitsTest, AClientThatStopsReadingBoundsTheRouterAndDelaysNobody) {
   }
   EXPECT_TRUE(reader->Finish().ok());
   EXPECT_TRUE(usage);
-  EXPECT_EQ(tokens, kTokens);
+  EXPECT_EQ(tokens, kSequences * (kMessages * 100 + 1));
 }
 
 TEST_F(LimitsTest, BadInputIsNamedOnTheWire) {

@@ -106,13 +106,14 @@ INSTANTIATE_TEST_SUITE_P(
                   r->mutable_stopping()->set_max_tokens(3);
                   r->mutable_stopping()->set_min_tokens(4);
                 }},
-        BadCase{
-            "EmptyStop", "stopping.stop[0]", [](auto* r) { r->mutable_stopping()->add_stop(""); }},
+        BadCase{"EmptyStop",
+                "stopping.stop[0]",
+                [](auto* r) { r->mutable_stopping()->add_stop(std::string()); }},
         BadCase{"ManyStops",
                 "stopping.stop",
                 [](auto* r) {
                   for (int i = 0; i < 65; ++i) {
-                    r->mutable_stopping()->add_stop("x");
+                    r->mutable_stopping()->add_stop(std::string(1, 'x'));
                   }
                 }},
         BadCase{"UnknownStopId",

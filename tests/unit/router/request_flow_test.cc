@@ -526,6 +526,7 @@ TEST_F(RequestFlowTest, AWaitForPrefillThatExpiresStartsOverOrFails) {
   flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
   flow_->OnPrefillWaitExpired(/*other_pair=*/true, now_);
   EXPECT_EQ(flow_->phase(), Phase::kQueued);
+  EXPECT_THAT(Take(), Contains(FlowCommand::kRequeue));
   Reserve();
   flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
   flow_->OnPrefillWaitExpired(/*other_pair=*/false, now_);
