@@ -137,7 +137,7 @@ TEST_F(ControlTest, DrainTurnsReadinessOffAndRefusesNewRequestsWhileOthersStay) 
   const absl::Status status = refused.Finish();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(rpc::ReasonOf(status), rpc::reason::kDraining);
-  EXPECT_EQ(decode_->worker().engine().load().reservations, 1);
+  EXPECT_TRUE(Eventually([&] { return decode_->worker().engine().load().reservations == 1; }));
 }
 
 TEST_F(ControlTest, UnknownLogLevelIsRefused) {
