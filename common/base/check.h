@@ -4,10 +4,10 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define BATON_CHECK(condition)                                                                   \
-  do {                                                                                           \
-    if (!(condition)) [[unlikely]] {                                                             \
-      std::fprintf(stderr, "%s:%d: broken invariant: %s\n", __FILE__, __LINE__, #condition);     \
-      std::abort();                                                                              \
-    }                                                                                            \
+#define BATON_CHECK(condition)                                                               \
+  do {                                                                                       \
+    if (!(condition)) [[unlikely]] {                                                         \
+      std::fprintf(stderr, "%s:%d: broken invariant: %s\n", __FILE__, __LINE__, #condition); \
+      std::abort();                                                                          \
+    }                                                                                        \
   } while (false)

@@ -11,9 +11,8 @@ absl::Status WithContext(const absl::Status& status, std::string_view context) {
   std::string message(context);
   message.append(": ").append(status.message().data(), status.message().size());
   absl::Status result(status.code(), message);
-  status.ForEachPayload([&](absl::string_view type, const absl::Cord& payload) {
-    result.SetPayload(type, payload);
-  });
+  status.ForEachPayload(
+      [&](absl::string_view type, const absl::Cord& payload) { result.SetPayload(type, payload); });
   return result;
 }
 

@@ -26,7 +26,11 @@ std::shared_ptr<grpc::Channel>* MakePinnedChannel() {
   const grpc::ByteBuffer request(&nothing, 1);
   grpc::ByteBuffer response;
   absl::Notification ended;
-  stub.UnaryCall(&context, "/baton/Pin", grpc::StubOptions(), &request, &response,
+  stub.UnaryCall(&context,
+                 "/baton/Pin",
+                 grpc::StubOptions(),
+                 &request,
+                 &response,
                  [&ended](const grpc::Status&) { ended.Notify(); });
   ended.WaitForNotification();
   return channel;

@@ -6,6 +6,7 @@
 
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+
 #include "tests/support/inference_client.h"
 #include "tests/support/local_stack.h"
 
@@ -94,8 +95,7 @@ TEST(KillTest, DecodeKilledDuringDecodeEndsTheStreamAbortedWithItsCount) {
   }};
   const StreamResult result =
       InferenceClient(stack->router_address()).Run(TokenRequest(200, 2000), options);
-  EXPECT_EQ(result.status.error_code(), grpc::StatusCode::ABORTED)
-      << result.status.error_message();
+  EXPECT_EQ(result.status.error_code(), grpc::StatusCode::ABORTED) << result.status.error_message();
   EXPECT_FALSE(result.usage_seen);
   EXPECT_GE(result.token_ids.size(), 5u);
   EXPECT_TRUE(WaitIdle(stack->prefill(), kLease).ok()) << WaitIdle(stack->prefill(), kLease);

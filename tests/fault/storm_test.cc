@@ -9,6 +9,7 @@
 
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+
 #include "tests/support/inference_client.h"
 #include "tests/support/local_stack.h"
 
@@ -43,8 +44,7 @@ TEST(StormTest, ThousandRequestsCancelledAtRandomMomentsLeaveNothingBehind) {
   constexpr unsigned kSeed = 20240917;
   constexpr int kRequests = 1000;
   constexpr int kClients = 32;
-  SCOPED_TRACE("seed " + std::to_string(kSeed) +
-               "; repeat: ctest -R StormTest.ThousandRequests");
+  SCOPED_TRACE("seed " + std::to_string(kSeed) + "; repeat: ctest -R StormTest.ThousandRequests");
   std::atomic<int> next = 0;
   std::atomic<int> unexpected = 0;
   std::atomic<int> cancelled = 0;
@@ -54,14 +54,13 @@ TEST(StormTest, ThousandRequestsCancelledAtRandomMomentsLeaveNothingBehind) {
       const InferenceClient client(stack->router_address());
       for (int i = next++; i < kRequests; i = next++) {
         std::mt19937 random(kSeed + static_cast<unsigned>(i));
-        const auto request = TokenRequest(static_cast<int>(16 + random() % 600),
-                                          static_cast<int>(1 + random() % 60), i);
+        const auto request = TokenRequest(
+            static_cast<int>(16 + random() % 600), static_cast<int>(1 + random() % 60), i);
         const StreamResult result =
             client.Run(request, {.cancel_after = absl::Microseconds(random() % 400000)});
         cancelled += result.status.error_code() == grpc::StatusCode::CANCELLED ? 1 : 0;
         const bool complete = result.status.ok() && result.usage_seen;
-        unexpected +=
-            complete || result.status.error_code() == grpc::StatusCode::CANCELLED ? 0 : 1;
+        unexpected += complete || result.status.error_code() == grpc::StatusCode::CANCELLED ? 0 : 1;
       }
     });
   }
@@ -123,16 +122,15 @@ TEST_P(DeadlineTest, ExpiryIsDeadlineExceededAndReturnsEveryPage) {
   const DeadlineCase param = GetParam();
   auto stack = StartStack();
   ASSERT_NE(stack, nullptr);
-  const StreamResult result = InferenceClient(stack->router_address())
-                                  .Run(TokenRequest(param.prompt_tokens, param.max_tokens),
-                                       {.timeout = param.timeout});
+  const StreamResult result =
+      InferenceClient(stack->router_address())
+          .Run(TokenRequest(param.prompt_tokens, param.max_tokens), {.timeout = param.timeout});
   EXPECT_EQ(result.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED)
       << result.status.error_message();
   EXPECT_FALSE(result.usage_seen);
   EXPECT_TRUE(WaitIdle(stack->decode(), kLease).ok()) << WaitIdle(stack->decode(), kLease);
   EXPECT_TRUE(WaitIdle(stack->prefill(), kLease).ok()) << WaitIdle(stack->prefill(), kLease);
-  EXPECT_TRUE(
-      InferenceClient(stack->router_address()).Run(TokenRequest(64, 8)).status.ok());
+  EXPECT_TRUE(InferenceClient(stack->router_address()).Run(TokenRequest(64, 8)).status.ok());
 }
 
 INSTANTIATE_TEST_SUITE_P(

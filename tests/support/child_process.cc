@@ -76,8 +76,6 @@ absl::StatusOr<int> ChildProcess::Wait(absl::Duration timeout) {
   return absl::FailedPreconditionError("the process was reaped before");
 }
 
-bool ChildProcess::running() {
-  return pid_ > 0 && !Wait(absl::ZeroDuration()).ok();
-}
+bool ChildProcess::running() { return pid_ > 0 && !Wait(absl::ZeroDuration()).ok(); }
 
 }  // namespace baton::testing

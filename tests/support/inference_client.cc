@@ -68,7 +68,8 @@ StreamResult InferenceClient::Run(const inference::v1::GenerateRequest& request,
 inference::v1::GenerateRequest TokenRequest(int prompt_tokens, int max_tokens, int variant) {
   inference::v1::GenerateRequest request;
   for (int i = 0; i < prompt_tokens; ++i) {
-    request.mutable_token_ids()->add_ids(static_cast<uint32_t>(300 + (i * 7 + variant * 13) % 3000));
+    request.mutable_token_ids()->add_ids(
+        static_cast<uint32_t>(300 + (i * 7 + variant * 13) % 3000));
   }
   request.mutable_sampling()->set_temperature(0);
   request.mutable_stopping()->set_max_tokens(static_cast<uint32_t>(max_tokens));

@@ -9,6 +9,7 @@
 
 #include "absl/time/time.h"
 #include "grpcpp/grpcpp.h"
+
 #include "proto/baton/inference/v1/inference.grpc.pb.h"
 
 namespace baton::testing {

@@ -139,12 +139,11 @@ absl::Status LocalStack::Restart(Service& service) {
 }
 
 absl::Status LocalStack::WaitReady(absl::Duration timeout) {
-  auto wait = ChildProcess::Start(
-      {BinaryPath("baton-client"),
-       "health",
-       "--router=" + router_address(),
-       absl::StrCat("--wait=", absl::ToInt64Seconds(timeout))},
-      folder_ + "/health.log");
+  auto wait = ChildProcess::Start({BinaryPath("baton-client"),
+                                   "health",
+                                   "--router=" + router_address(),
+                                   absl::StrCat("--wait=", absl::ToInt64Seconds(timeout))},
+                                  folder_ + "/health.log");
   if (!wait.ok()) {
     return wait.status();
   }
@@ -226,8 +225,18 @@ absl::Status WaitIdle(const Service& worker, absl::Duration timeout) {
           free == pages) {
         return absl::OkStatus();
       }
-      held = absl::StrCat("running ", running, ", waiting ", waiting, ", leases ", leases,
-                          ", reserved pages ", reserved, ", free pages ", free, " of ", pages);
+      held = absl::StrCat("running ",
+                          running,
+                          ", waiting ",
+                          waiting,
+                          ", leases ",
+                          leases,
+                          ", reserved pages ",
+                          reserved,
+                          ", free pages ",
+                          free,
+                          " of ",
+                          pages);
     } else {
       held = std::string(samples.status().message());
     }

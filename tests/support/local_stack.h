@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+
 #include "tests/support/child_process.h"
 
 namespace baton::testing {
@@ -17,7 +18,7 @@ struct LocalStackOptions {
   std::string model;  // directory
   int prefill_workers = 1;
   int decode_workers = 1;
-  std::vector<std::string> worker_flags = {};   // for every prefill and decode worker
+  std::vector<std::string> worker_flags = {};  // for every prefill and decode worker
   std::vector<std::string> prefill_flags = {};
   std::vector<std::string> decode_flags = {};
   std::vector<std::string> router_flags = {};

@@ -33,7 +33,8 @@ class TransferSession final : public LandingSession,
 
   // A payload is in place (or will not be); called by the progress thread, which verifies it.
   void OnReceived(uint32_t segment_index, const absl::Status& status);
-  // Ends the session with an error answer, unless the engine is committing it: then its verdict does.
+  // Ends the session with an error answer, unless the engine is committing it: then its verdict
+  // does.
   void Fail(absl::Status status);
 
  private:

@@ -23,7 +23,10 @@
 #include "services/lab/eval/generator.h"
 #include "services/lab/flags.h"
 
-ABSL_FLAG(std::string, cases, "", "eval: JSONL files (gzip allowed) or folders, separated by commas.");
+ABSL_FLAG(std::string,
+          cases,
+          "",
+          "eval: JSONL files (gzip allowed) or folders, separated by commas.");
 ABSL_FLAG(std::string, kv, "dense", "eval: KV policy.");
 ABSL_FLAG(std::string, role, "both", "eval: both: one engine; split: prefill and decode engines.");
 ABSL_FLAG(std::string, subset, "", "eval: file of case ids to run, one per line.");

@@ -16,8 +16,8 @@
 #include "common/checkpoint/read_file.h"
 #include "common/checkpoint/safetensors_writer.h"
 #include "common/config/check_flag.h"
-#include "services/lab/flags.h"
 #include "common/worker/sequence_runner.h"
+#include "services/lab/flags.h"
 
 ABSL_FLAG(std::string, input_ids, "", "logits: JSON file, an array of token ids.");
 ABSL_FLAG(int32_t, greedy, 0, "logits: tokens to generate greedily after the input.");

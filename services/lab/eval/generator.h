@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+
 #include "common/engine/request.h"
 #include "common/worker/worker_options.h"
 

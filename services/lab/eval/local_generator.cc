@@ -1,6 +1,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+
 #include "common/base/status_macros.h"
 #include "common/engine/engine.h"
 #include "common/worker/compute.h"

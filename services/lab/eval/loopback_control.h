@@ -7,6 +7,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+
 #include "common/handoff/land/landing.h"
 #include "common/handoff/send/control_stream.h"
 #include "common/handoff/send/handshake_client.h"

@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+
 #include "common/base/status_macros.h"
 #include "common/engine/engine.h"
 #include "common/handoff/land/landing.h"
@@ -100,8 +101,8 @@ class SplitGenerator : public Generator {
          .kv_policy = request.kv_policy},
         listener,
         [&](absl::StatusOr<engine::ReservationGrant> grant) {
-          reserved = grant.ok() ? Describe(*grant)
-                                : absl::StatusOr<worker::v1::Reserved>(grant.status());
+          reserved =
+              grant.ok() ? Describe(*grant) : absl::StatusOr<worker::v1::Reserved>(grant.status());
           answered.Notify();
         }));
     answered.WaitForNotification();

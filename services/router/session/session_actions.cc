@@ -148,10 +148,10 @@ void Session::AddEndpointWait() {
 void Session::AddEndActions() {
   claim_.Release();
   services_.metrics->ObserveEnd(flow_->final_status(), flow_->timeline(), flow_->usage());
-  Push([this,
-        status = flow_->final_status(),
-        timeline = flow_->timeline(),
-        usage = flow_->usage()] { LogEnd(status, timeline, usage); });
+  Push(
+      [this, status = flow_->final_status(), timeline = flow_->timeline(), usage = flow_->usage()] {
+        LogEnd(status, timeline, usage);
+      });
   AddCancelPrefill();
   AddCancelDecode();
   Push([this, timer = deadline_timer_] {

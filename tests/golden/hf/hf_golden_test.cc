@@ -1,8 +1,8 @@
 // Every family against HuggingFace transformers (tests/data/goldens/README.md).
 #include <algorithm>
 #include <filesystem>
-#include <ostream>
 #include <memory>
+#include <ostream>
 #include <span>
 #include <string>
 #include <vector>
