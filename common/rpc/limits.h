@@ -24,6 +24,8 @@ inline constexpr absl::Duration kInternalKeepaliveTime = absl::Seconds(5);
 inline constexpr absl::Duration kInternalKeepaliveTimeout = absl::Seconds(3);
 inline constexpr absl::Duration kPublicKeepaliveTime = absl::Seconds(30);
 inline constexpr absl::Duration kPublicKeepaliveTimeout = absl::Seconds(10);
+// Time that one attempt to connect gets, TLS handshake included.
+inline constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
 // Pings faster than this are abuse.
 inline constexpr absl::Duration kMinPingInterval = absl::Seconds(1);
 
