@@ -1,10 +1,15 @@
 #include "common/rpc/channel.h"
 
+#include <memory>
+#include <string>
+
 #include "grpcpp/create_channel.h"
 #include "grpcpp/support/channel_arguments.h"
 
 #include "common/base/status_macros.h"
 #include "common/rpc/callback_queue.h"
+#include "common/rpc/limits.h"
+#include "common/rpc/tls.h"
 
 namespace baton::rpc {
 namespace {
@@ -39,7 +44,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, internal ? 1 : 0);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  // Despite its name the time that one attempt to connect gets; a short one gives up on a busy peer.
+  // Despite its name the time that one attempt to connect gets; a short one gives up on a busy
+  // peer.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, Milliseconds(kConnectTimeout));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, internal ? 1000 : 5000);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
