@@ -1,5 +1,8 @@
 #include "common/eval/result_row.h"
 
+#include <algorithm>
+#include <cstdint>
+
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
@@ -12,6 +15,12 @@ using nlohmann::ordered_json;
 
 constexpr text::JsonLimits kLimits = {
     .max_bytes = 16 << 20, .max_depth = 8, .max_members = 1 << 10};
+
+bool IsTokenList(const ordered_json& field) {
+  return field.is_array() && std::ranges::all_of(field, [](const ordered_json& id) {
+           return id.is_number_unsigned() && id.get<uint64_t>() <= INT32_MAX;
+         });
+}
 
 // Reads fields one after another and remembers the first that is wrong.
 class Reader {
@@ -29,6 +38,10 @@ class Reader {
   void Read(const char* name, int64_t& value) {
     const ordered_json* field = Find(name, [](const auto& f) { return f.is_number_integer(); });
     value = field == nullptr ? 0 : field->get<int64_t>();
+  }
+  void Read(const char* name, std::vector<int32_t>& value) {
+    const ordered_json* field = Find(name, IsTokenList);
+    value = field == nullptr ? std::vector<int32_t>() : field->get<std::vector<int32_t>>();
   }
   void Read(const char* name, double& value) {
     const ordered_json* field = Find(name, [](const auto& f) { return f.is_number(); });
@@ -61,6 +74,7 @@ std::string ToJsonLine(const ResultRow& row) {
                                {"task", row.task},
                                {"length_bucket", row.length_bucket},
                                {"output", row.output},
+                               {"token_ids", row.token_ids},
                                {"correct", row.correct},
                                {"prompt_tokens", row.prompt_tokens},
                                {"completion_tokens", row.completion_tokens},
@@ -84,6 +98,7 @@ absl::StatusOr<ResultRow> ParseResultRow(std::string_view line) {
   reader.Read("task", row.task);
   reader.Read("length_bucket", length_bucket);
   reader.Read("output", row.output);
+  reader.Read("token_ids", row.token_ids);
   reader.Read("correct", row.correct);
   reader.Read("prompt_tokens", row.prompt_tokens);
   reader.Read("completion_tokens", row.completion_tokens);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -14,7 +15,8 @@ struct ResultRow {
   std::string id;
   std::string task;
   int32_t length_bucket = 0;
-  std::string output;  // text before the stop token
+  std::string output;              // text before the stop token
+  std::vector<int32_t> token_ids;  // the stop token left out
   bool correct = false;
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;

@@ -30,7 +30,9 @@ eval::ResultRow MakeRow(const eval::EvalCase& eval_case, const Generation& gener
   row.task = eval_case.task;
   row.length_bucket = eval_case.length_bucket;
   if (!generation.sequences.empty()) {
-    row.output = generation.sequences.front().text;
+    const Generation::Sequence& answer = generation.sequences.front();
+    row.output = answer.text;
+    row.token_ids.assign(answer.token_ids.begin(), answer.token_ids.end());
   }
   row.correct = eval::IsCorrect(eval_case, row.output);
   row.prompt_tokens = usage.prompt_tokens();

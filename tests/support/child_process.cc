@@ -12,31 +12,36 @@
 #include "absl/time/clock.h"
 
 namespace baton::testing {
+namespace {
+
+// An empty path gives `inherited`; -1 when the file can't be opened.
+int OpenStream(const std::string& path, int flags, int inherited) {
+  return path.empty() ? inherited : open(path.c_str(), flags | O_CLOEXEC, 0644);
+}
+
+}  // namespace
 
 absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>& argv,
-                                                 const std::string& log_path) {
+                                                 const ChildFiles& files) {
   std::vector<char*> arguments;
   for (const std::string& argument : argv) {
     arguments.push_back(const_cast<char*>(argument.c_str()));
   }
   arguments.push_back(nullptr);
-  const int log = open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (log < 0) {
-    return absl::InternalError("can't open log " + log_path);
-  }
+  constexpr int kAppend = O_WRONLY | O_CREAT | O_APPEND;
   const pid_t pid = fork();
   if (pid < 0) {
-    close(log);
     return absl::InternalError("fork failed");
   }
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    dup2(log, STDOUT_FILENO);
-    dup2(log, STDERR_FILENO);
-    execv(arguments[0], arguments.data());
+    if (dup2(OpenStream(files.input, O_RDONLY, STDIN_FILENO), STDIN_FILENO) >= 0 &&
+        dup2(OpenStream(files.output, kAppend, STDOUT_FILENO), STDOUT_FILENO) >= 0 &&
+        dup2(OpenStream(files.errors, kAppend, STDOUT_FILENO), STDERR_FILENO) >= 0) {
+      execv(arguments[0], arguments.data());
+    }
     _exit(127);
   }
-  close(log);
   return ChildProcess(pid);
 }
 

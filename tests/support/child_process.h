@@ -11,12 +11,25 @@
 
 namespace baton::testing {
 
+// Where a process reads and writes; an empty path leaves the test's own stream, for `errors` it
+// means `output`.
+struct ChildFiles {
+  std::string output;
+  std::string errors = {};
+  std::string input = {};
+};
+
 // Owns one process; the destructor kills it (SIGKILL) and reaps it. The child also dies with the
-// test process. Output goes to `log_path`. Not thread-safe.
+// test process. Not thread-safe.
 class ChildProcess {
  public:
   static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& argv,
-                                            const std::string& log_path);
+                                            const ChildFiles& files);
+  // Everything it writes goes to `log_path`.
+  static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& argv,
+                                            const std::string& log_path) {
+    return Start(argv, ChildFiles{.output = log_path});
+  }
   ChildProcess(ChildProcess&& other) noexcept;
   ChildProcess& operator=(ChildProcess&& other) noexcept;
   ~ChildProcess();

@@ -14,24 +14,16 @@
 #include "common/base/status_context.h"
 #include "common/base/status_macros.h"
 #include "common/config/check_flag.h"
-#include "common/eval/case_list.h"
+#include "common/eval/eval_flags.h"
 #include "common/eval/progress_bar.h"
-#include "common/eval/read_cases.h"
 #include "common/eval/result_table.h"
 #include "common/eval/result_writer.h"
 #include "common/text/chat.h"
 #include "services/lab/eval/generator.h"
 #include "services/lab/flags.h"
 
-ABSL_FLAG(std::string,
-          cases,
-          "",
-          "eval: JSONL files (gzip allowed) or folders, separated by commas.");
 ABSL_FLAG(std::string, kv, "dense", "eval: KV policy.");
 ABSL_FLAG(std::string, role, "both", "eval: both: one engine; split: prefill and decode engines.");
-ABSL_FLAG(std::string, subset, "", "eval: file of case ids to run, one per line.");
-ABSL_FLAG(int64_t, limit, 0, "eval: at most this many cases; 0: all.");
-ABSL_FLAG(bool, resume, false, "eval: go on with an interrupted --out file.");
 ABSL_FLAG(int32_t, prefill_chunk_tokens, 2048, "eval: prompt tokens of one step.");
 ABSL_FLAG(int64_t, kv_pool_mib, 1024, "eval: KV page pool of each engine, MiB.");
 
@@ -39,30 +31,12 @@ namespace baton::lab {
 namespace {
 
 absl::Status CheckFlags() {
-  BATON_RETURN_IF_ERROR(config::CheckFlagSet("cases", absl::GetFlag(FLAGS_cases)));
   BATON_RETURN_IF_ERROR(config::CheckFlagSet("out", absl::GetFlag(FLAGS_out)));
   BATON_RETURN_IF_ERROR(
       config::CheckFlagChoice("role", absl::GetFlag(FLAGS_role), {"both", "split"}));
-  BATON_RETURN_IF_ERROR(
-      config::CheckFlagRange("limit", absl::GetFlag(FLAGS_limit), 0, int64_t{1} << 40));
   BATON_RETURN_IF_ERROR(config::CheckFlagRange(
       "prefill-chunk-tokens", absl::GetFlag(FLAGS_prefill_chunk_tokens), 1, 1 << 16));
   return config::CheckFlagRange("kv-pool-mib", absl::GetFlag(FLAGS_kv_pool_mib), 1, 1 << 20);
-}
-
-absl::StatusOr<std::vector<eval::EvalCase>> CasesFromFlags() {
-  BATON_ASSIGN_OR_RETURN(std::vector<eval::EvalCase> cases,
-                         eval::ReadCases(absl::GetFlag(FLAGS_cases)));
-  if (!absl::GetFlag(FLAGS_subset).empty()) {
-    BATON_ASSIGN_OR_RETURN(const std::vector<std::string> ids,
-                           eval::ReadCaseList(absl::GetFlag(FLAGS_subset)));
-    BATON_ASSIGN_OR_RETURN(cases, eval::SelectCases(cases, ids));
-  }
-  const int64_t limit = absl::GetFlag(FLAGS_limit);
-  if (limit > 0 && static_cast<size_t>(limit) < cases.size()) {
-    cases.resize(static_cast<size_t>(limit));
-  }
-  return cases;
 }
 
 absl::StatusOr<std::unique_ptr<Generator>> GeneratorFromFlags() {
@@ -104,6 +78,7 @@ eval::ResultRow MakeRow(const eval::EvalCase& eval_case,
   row.task = eval_case.task;
   row.length_bucket = eval_case.length_bucket;
   row.output = tokenizer.Decode(answer.token_ids, /*skip_special_tokens=*/true);
+  row.token_ids = answer.token_ids;
   row.correct = eval::IsCorrect(eval_case, row.output);
   row.prompt_tokens = answer.stats.prompt_tokens;
   row.completion_tokens = answer.stats.completion_tokens;
@@ -140,7 +115,7 @@ absl::Status RunCases(const std::vector<eval::EvalCase>& cases, eval::ResultWrit
 
 absl::Status RunEval() {
   BATON_RETURN_IF_ERROR(CheckFlags());
-  BATON_ASSIGN_OR_RETURN(const std::vector<eval::EvalCase> cases, CasesFromFlags());
+  BATON_ASSIGN_OR_RETURN(const std::vector<eval::EvalCase> cases, eval::CasesFromFlags());
   BATON_ASSIGN_OR_RETURN(
       const auto writer,
       eval::ResultWriter::Open(absl::GetFlag(FLAGS_out), absl::GetFlag(FLAGS_resume)));

@@ -57,11 +57,8 @@ class SplitGenerator : public Generator {
                                  .prompt_tokens = static_cast<int64_t>(request.prompt.size()),
                                  .layout = prefill_compute_->layout},
                                 std::make_unique<LoopbackControlStream>(landing_));
-    absl::StatusOr<engine::RequestStats> prefill_stats =
-        prefill_->Submit(std::move(request), prefilled);
-    if (prefill_stats.status().ok()) {
-      prefill_stats = prefilled->Wait();
-    }
+    const absl::StatusOr<engine::RequestStats> prefill_stats =
+        Prefill(std::move(request), prefilled);
     if (!prefill_stats.ok()) {
       decode_->Cancel(request_id, prefill_stats.status());
       return prefill_stats.status();
@@ -78,6 +75,12 @@ class SplitGenerator : public Generator {
   }
 
  private:
+  absl::StatusOr<engine::RequestStats> Prefill(engine::GenerateRequest request,
+                                               const std::shared_ptr<Collector>& listener) {
+    BATON_RETURN_IF_ERROR(prefill_->Submit(std::move(request), listener));
+    return listener->Wait();
+  }
+
   static absl::StatusOr<std::unique_ptr<engine::Engine>> MakeEngine(
       worker::Compute& compute,
       const engine::EngineOptions& options,

@@ -25,6 +25,7 @@ ResultRow Row(const std::string& id, const std::string& task, int32_t length, bo
   row.task = task;
   row.length_bucket = length;
   row.output = "out \"put\"\n\xc3\xa9";
+  row.token_ids = {5, 0, 4095};
   row.correct = correct;
   row.prompt_tokens = 500;
   row.completion_tokens = 7;

@@ -1,0 +1,97 @@
+"""The three services as processes on loopback ports, for the scripts of this folder."""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import time
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+BINARIES = pathlib.Path(os.environ.get("BATON_BINARIES", CHECKOUT / "build/release/bin"))
+MODELS = CHECKOUT / "tests/data/models"
+CASES = MODELS / "eval"
+SHIPPED = [
+    "tiny-llama-needle",
+    "tiny-llama-needle-swiftkv-l6",
+    "tiny-llama-needle-swiftkv-l6-across2",
+]
+START_SECONDS = 120
+
+
+class Stack:
+    """with Stack(model, worker_flags) as stack: stack.router is host:port."""
+
+    def __init__(self, model, worker_flags=()):
+        self._model = model
+        self._worker_flags = list(worker_flags)
+        self._folder = tempfile.TemporaryDirectory(prefix="baton-stack-")
+        self._processes = []
+        self.router = None
+        # Of the processes, once stopped.
+        self.exit_codes = []
+        self.logs = ""
+
+    def __enter__(self):
+        try:
+            decode = self._start("decode", self._worker_flags)
+            prefill = self._start("prefill", self._worker_flags)
+            addresses = [f"--prefill={self._await(prefill)}", f"--decode={self._await(decode)}"]
+            self.router = self._await(self._start("router", addresses))
+            subprocess.run(
+                [BINARIES / "baton-client", "health", "--router", self.router,
+                 f"--wait={START_SECONDS}"],
+                check=True, stdout=subprocess.DEVNULL)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            try:
+                process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.exit_codes = [process.returncode for process in self._processes]
+        self.logs = "".join(path.read_text(errors="replace") for path in
+                            sorted(pathlib.Path(self._folder.name).glob("*.log")))
+        self._folder.cleanup()
+
+    def _start(self, name, flags):
+        port_file = pathlib.Path(self._folder.name) / f"{name}.json"
+        with open(port_file.with_suffix(".log"), "wb") as log:
+            self._processes.append(subprocess.Popen(
+                [BINARIES / f"baton-{name}", f"--model={MODELS / self._model}",
+                 f"--port_file={port_file}", "--listen=127.0.0.1:0",
+                 "--metrics_listen=127.0.0.1:0", *flags],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+        return port_file, self._processes[-1]
+
+    @staticmethod
+    def _await(service):
+        port_file, process = service
+        deadline = time.monotonic() + START_SECONDS
+        while not port_file.exists() or port_file.stat().st_size == 0:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(port_file.with_suffix(".log").read_text())
+            time.sleep(0.05)
+        return f"127.0.0.1:{json.loads(port_file.read_text())['grpc']}"
+
+
+def client_eval(stack, out, *flags):
+    """Runs baton-client eval; returns (rows by case id, seconds)."""
+    begin = time.monotonic()
+    subprocess.run(
+        [BINARIES / "baton-client", "eval", f"--router={stack.router}", f"--cases={CASES}",
+         f"--out={out}", *flags],
+        check=True, stdout=subprocess.DEVNULL)
+    return read_rows(out), time.monotonic() - begin
+
+
+def read_rows(path):
+    with open(path, encoding="utf-8") as file:
+        return {row["id"]: row for row in map(json.loads, file)}
