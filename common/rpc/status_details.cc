@@ -17,7 +17,8 @@ std::string TypeUrl() {
 
 template <typename Detail>
 void SetDetail(absl::Status& status, const Detail& detail) {
-  status.SetPayload(TypeUrl<Detail>(), absl::Cord(detail.SerializeAsString()));
+  const std::string bytes = detail.SerializeAsString();
+  status.SetPayload(TypeUrl<Detail>(), absl::Cord(absl::string_view(bytes)));
 }
 
 template <typename Detail>

@@ -3,6 +3,7 @@
 #include <functional>
 #include <utility>
 
+#include "common/base/status_macros.h"
 #include "common/rpc/status_details.h"
 #include "common/rpc/status_mapping.h"
 #include "services/router/operations/detokenize.h"
@@ -11,6 +12,7 @@
 #include "services/router/operations/get_model_info.h"
 #include "services/router/operations/list_models.h"
 #include "services/router/operations/tokenize.h"
+#include "services/router/operations/wire_message.h"
 #include "services/router/session/worker_failure.h"
 
 namespace baton::router {
@@ -48,21 +50,26 @@ grpc::ServerUnaryReactor* FinishWith(grpc::CallbackServerContext* context,
 }  // namespace
 
 grpc::ServerUnaryReactor* InferenceService::Generate(grpc::CallbackServerContext* context,
-                                                     const inference::v1::GenerateRequest* request,
-                                                     inference::v1::GenerateResponse* response) {
-  return StartGenerate(core_, context, request, response);
+                                                     const grpc::ByteBuffer* request,
+                                                     grpc::ByteBuffer* response) {
+  return StartGenerate(core_, context, *request, response);
 }
 
-grpc::ServerWriteReactor<inference::v1::GenerateStreamResponse>* InferenceService::GenerateStream(
-    grpc::CallbackServerContext* context, const inference::v1::GenerateRequest* request) {
-  return StartGenerateStream(core_, context, request);
+grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::GenerateStream(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  return StartGenerateStream(core_, context, *request);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
-                                                     const inference::v1::TokenizeRequest* request,
-                                                     inference::v1::TokenizeResponse* response) {
+                                                     const grpc::ByteBuffer* request,
+                                                     grpc::ByteBuffer* response) {
   return RunOnPool(core_, context, [this, request, response] {
-    return router::Tokenize(*core_->model, *request, response);
+    inference::v1::TokenizeRequest parsed;
+    BATON_RETURN_IF_ERROR(ParseRequest(*request, &parsed));
+    inference::v1::TokenizeResponse answer;
+    BATON_RETURN_IF_ERROR(router::Tokenize(*core_->model, parsed, &answer));
+    *response = SerializeResponse(answer);
+    return absl::OkStatus();
   });
 }
 

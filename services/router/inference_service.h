@@ -6,20 +6,30 @@
 
 namespace baton::router {
 
+// Methods whose requests carry text are raw, so that a string which is not UTF-8 can be answered
+// with its name.
+using InferenceMethods = inference::v1::Inference::WithRawCallbackMethod_Generate<
+    inference::v1::Inference::WithRawCallbackMethod_GenerateStream<
+        inference::v1::Inference::WithRawCallbackMethod_Tokenize<
+            inference::v1::Inference::WithCallbackMethod_Detokenize<
+                inference::v1::Inference::WithCallbackMethod_ListModels<
+                    inference::v1::Inference::WithCallbackMethod_GetModelInfo<
+                        inference::v1::Inference::Service>>>>>>;
+
 // Thread-safe. Reactions only start work.
-class InferenceService final : public inference::v1::Inference::CallbackService {
+class InferenceService final : public InferenceMethods {
  public:
   // `core` must outlive the service and its calls.
   explicit InferenceService(RouterCore* core) : core_(core) {}
 
   grpc::ServerUnaryReactor* Generate(grpc::CallbackServerContext* context,
-                                     const inference::v1::GenerateRequest* request,
-                                     inference::v1::GenerateResponse* response) override;
-  grpc::ServerWriteReactor<inference::v1::GenerateStreamResponse>* GenerateStream(
-      grpc::CallbackServerContext* context, const inference::v1::GenerateRequest* request) override;
+                                     const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateStream(
+      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override;
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
-                                     const inference::v1::TokenizeRequest* request,
-                                     inference::v1::TokenizeResponse* response) override;
+                                     const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context,
                                        const inference::v1::DetokenizeRequest* request,
                                        inference::v1::DetokenizeResponse* response) override;

@@ -25,7 +25,7 @@ ABSL_FLAG(std::string,
           "",
           "name of the model in the API; default: the directory's name");
 ABSL_FLAG(std::string, listen, "127.0.0.1:8000", "host:port of the API; port 0 takes a free one");
-ABSL_FLAG(std::string, metrics_listen, "127.0.0.1:8001", "host:port of /metrics");
+ABSL_FLAG(std::string, metrics_listen, "127.0.0.1:8001", "host:port of /metrics; empty: none");
 ABSL_FLAG(std::string, port_file, "", "file that receives the ports in use as JSON");
 ABSL_FLAG(std::string,
           prefill,
@@ -62,9 +62,9 @@ absl::Status CheckFlags() {
   BATON_RETURN_IF_ERROR(config::CheckFlagSet("decode", absl::GetFlag(FLAGS_decode)));
   BATON_RETURN_IF_ERROR(
       config::ParseHostPort(absl::GetFlag(FLAGS_listen), /*allow_port_zero=*/true).status());
-  BATON_RETURN_IF_ERROR(
-      config::ParseHostPort(absl::GetFlag(FLAGS_metrics_listen), /*allow_port_zero=*/true)
-          .status());
+  if (const std::string metrics = absl::GetFlag(FLAGS_metrics_listen); !metrics.empty()) {
+    BATON_RETURN_IF_ERROR(config::ParseHostPort(metrics, /*allow_port_zero=*/true).status());
+  }
   constexpr int64_t kLarge = int64_t{1} << 40;
   const auto range = [](const char* name, int64_t value, int64_t min, int64_t max) {
     return config::CheckFlagRange(name, value, min, max);

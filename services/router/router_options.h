@@ -17,7 +17,7 @@ struct RouterOptions {
   std::string model;       // HuggingFace directory: tokenizer and configuration are read
   std::string model_name;  // empty: the directory's name
   std::string listen = "127.0.0.1:0";
-  std::string metrics_listen = "127.0.0.1:0";
+  std::string metrics_listen;  // host:port of /metrics; empty: none
   // host:port[,host:port...] or dns:///name:port. No prefill: decode workers of role both.
   std::string prefill;
   std::string decode;

@@ -60,7 +60,9 @@ absl::Status RouterServer::Init(const RouterOptions& options) {
                                              .exposure = rpc::Exposure::kPublic,
                                              .services = {service_.get()},
                                              .health_names = {kServiceName, kReadiness}}));
-  BATON_ASSIGN_OR_RETURN(exposer_, metrics::Exposer::Start(options.metrics_listen, registry_));
+  if (!options.metrics_listen.empty()) {
+    BATON_ASSIGN_OR_RETURN(exposer_, metrics::Exposer::Start(options.metrics_listen, registry_));
+  }
   AddGauges();
   core_.admission->set_on_dispatched([this] { UpdateHealth(); });
   BATON_RETURN_IF_ERROR(StartDiscoveries(options));

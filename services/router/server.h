@@ -28,7 +28,8 @@ class RouterServer {
   RouterServer& operator=(const RouterServer&) = delete;
 
   int port() const { return server_->port(); }
-  int metrics_port() const { return exposer_->port(); }
+  // 0 without --metrics_listen.
+  int metrics_port() const { return exposer_ == nullptr ? 0 : exposer_->port(); }
   // Address that clients dial.
   const std::string& address() const { return server_->address(); }
   RouterCore& core() { return core_; }

@@ -6,6 +6,7 @@
 #include "common/rpc/status_mapping.h"
 #include "services/router/operations/collect_response.h"
 #include "services/router/operations/generate_call.h"
+#include "services/router/operations/wire_message.h"
 
 namespace baton::router {
 namespace {
@@ -14,9 +15,8 @@ class GenerateReactor final : public grpc::ServerUnaryReactor, public GenerateCa
  public:
   GenerateReactor(RouterCore* core,
                   grpc::CallbackServerContext* context,
-                  const inference::v1::GenerateRequest* request,
-                  inference::v1::GenerateResponse* response)
-      : GenerateCall(core, context, request), response_(response) {}
+                  grpc::ByteBuffer* response)
+      : GenerateCall(core, context), response_(response) {}
 
   // gRPC holds the reactor until OnDone.
   void Hold(std::shared_ptr<GenerateReactor> self) { self_ = std::move(self); }
@@ -26,12 +26,16 @@ class GenerateReactor final : public grpc::ServerUnaryReactor, public GenerateCa
 
  private:
   bool Deliver(inference::v1::GenerateStreamResponse&& message) override {
-    CollectResponse(std::move(message), response_);
+    CollectResponse(std::move(message), &collected_);
     return false;
   }
-  void End(const absl::Status& status) override { Finish(rpc::FinishStatus(context(), status)); }
+  void End(const absl::Status& status) override {
+    *response_ = SerializeResponse(collected_);
+    Finish(rpc::FinishStatus(context(), status));
+  }
 
-  inference::v1::GenerateResponse* const response_;
+  grpc::ByteBuffer* const response_;
+  inference::v1::GenerateResponse collected_;
   std::shared_ptr<GenerateReactor> self_;
 };
 
@@ -39,11 +43,11 @@ class GenerateReactor final : public grpc::ServerUnaryReactor, public GenerateCa
 
 grpc::ServerUnaryReactor* StartGenerate(RouterCore* core,
                                         grpc::CallbackServerContext* context,
-                                        const inference::v1::GenerateRequest* request,
-                                        inference::v1::GenerateResponse* response) {
-  auto reactor = std::make_shared<GenerateReactor>(core, context, request, response);
+                                        const grpc::ByteBuffer& request,
+                                        grpc::ByteBuffer* response) {
+  auto reactor = std::make_shared<GenerateReactor>(core, context, response);
   reactor->Hold(reactor);
-  reactor->Begin();
+  reactor->Begin(request);
   return reactor.get();
 }
 

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "grpcpp/server_context.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 
-#include "proto/baton/inference/v1/inference.pb.h"
 #include "services/router/router_core.h"
 
 namespace baton::router {
@@ -12,7 +12,7 @@ namespace baton::router {
 // GenerateStream collected into one message.
 grpc::ServerUnaryReactor* StartGenerate(RouterCore* core,
                                         grpc::CallbackServerContext* context,
-                                        const inference::v1::GenerateRequest* request,
-                                        inference::v1::GenerateResponse* response);
+                                        const grpc::ByteBuffer& request,
+                                        grpc::ByteBuffer* response);
 
 }  // namespace baton::router

@@ -13,6 +13,7 @@
 #include "common/rpc/request_log.h"
 #include "common/rpc/request_metadata.h"
 #include "common/rpc/status_details.h"
+#include "services/router/operations/wire_message.h"
 #include "services/router/session/worker_failure.h"
 #include "services/router/validate/check_request.h"
 #include "services/router/validate/prepare_request.h"
@@ -41,10 +42,8 @@ absl::Time WithMargin(absl::Time deadline, absl::Time now) {
 
 }  // namespace
 
-GenerateCall::GenerateCall(RouterCore* core,
-                           grpc::CallbackServerContext* context,
-                           const inference::v1::GenerateRequest* request)
-    : core_(core), context_(context), request_(request), received_(absl::Now()) {}
+GenerateCall::GenerateCall(RouterCore* core, grpc::CallbackServerContext* context)
+    : core_(core), context_(context), received_(absl::Now()) {}
 
 absl::Status GenerateCall::CheckAccepting() const {
   if (core_->draining.load()) {
@@ -53,9 +52,10 @@ absl::Status GenerateCall::CheckAccepting() const {
   return absl::OkStatus();
 }
 
-void GenerateCall::Begin() {
+absl::Status GenerateCall::ReadRequest(const grpc::ByteBuffer& request) {
+  absl::Status status = ParseRequest(request, &request_);
   metadata_ = rpc::ReadRequestMetadata(*context_);
-  request_id_ = !request_->request_id().empty() ? request_->request_id()
+  request_id_ = !request_.request_id().empty()  ? request_.request_id()
                 : !metadata_.request_id.empty() ? metadata_.request_id
                                                 : RandomRequestId();
   // An id that can't be a header value is refused by PrepareRequest and must not be sent back.
@@ -65,7 +65,15 @@ void GenerateCall::Begin() {
     context_->AddInitialMetadata(rpc::kRequestIdKey, request_id_);
     metadata_.request_id = request_id_;
   }
-  if (const absl::Status status = CheckAccepting(); !status.ok()) {
+  return status;
+}
+
+void GenerateCall::Begin(const grpc::ByteBuffer& request) {
+  absl::Status status = ReadRequest(request);
+  if (status.ok()) {
+    status = CheckAccepting();
+  }
+  if (!status.ok()) {
     EndWithoutSession(status);
     return;
   }
@@ -80,7 +88,7 @@ absl::StatusOr<std::shared_ptr<Session>> GenerateCall::MakeSession() {
                          PrepareRequest(*core_->model,
                                         {.default_max_tokens = core_->default_max_tokens,
                                          .worker_limits = core_->workers->limits()},
-                                        *request_,
+                                        request_,
                                         received_));
   plan.request_id = request_id_;
   plan.received = received_;

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "grpcpp/server_context.h"
+#include "grpcpp/support/byte_buffer.h"
 
 #include "proto/baton/inference/v1/inference.pb.h"
 #include "services/router/router_core.h"
@@ -19,13 +20,11 @@ namespace baton::router {
 // pool, session and gRPC refer to it. Thread-safe.
 class GenerateCall : public SessionClient, public std::enable_shared_from_this<GenerateCall> {
  public:
-  // `context` and `request` live until End has been called.
-  GenerateCall(RouterCore* core,
-               grpc::CallbackServerContext* context,
-               const inference::v1::GenerateRequest* request);
+  // `context` lives until End has been called.
+  GenerateCall(RouterCore* core, grpc::CallbackServerContext* context);
 
   // Call once, right after construction.
-  void Begin();
+  void Begin(const grpc::ByteBuffer& request);
 
   // SessionClient
   void OnOutput() override;
@@ -45,6 +44,8 @@ class GenerateCall : public SessionClient, public std::enable_shared_from_this<G
   grpc::CallbackServerContext* context() { return context_; }
 
  private:
+  // Reads the request and its id.
+  absl::Status ReadRequest(const grpc::ByteBuffer& request);
   absl::Status CheckAccepting() const;
   void Prepare();
   absl::StatusOr<std::shared_ptr<Session>> MakeSession();
@@ -54,8 +55,8 @@ class GenerateCall : public SessionClient, public std::enable_shared_from_this<G
 
   RouterCore* const core_;
   grpc::CallbackServerContext* const context_;
-  const inference::v1::GenerateRequest* const request_;
   const absl::Time received_;
+  inference::v1::GenerateRequest request_;
   rpc::RequestMetadata metadata_;
   std::string request_id_;
 

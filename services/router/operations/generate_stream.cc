@@ -5,13 +5,13 @@
 
 #include "common/rpc/status_mapping.h"
 #include "services/router/operations/generate_call.h"
+#include "services/router/operations/wire_message.h"
 
 namespace baton::router {
 namespace {
 
-class GenerateStreamReactor final
-    : public grpc::ServerWriteReactor<inference::v1::GenerateStreamResponse>,
-      public GenerateCall {
+class GenerateStreamReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
+                                    public GenerateCall {
  public:
   using GenerateCall::GenerateCall;
 
@@ -24,25 +24,23 @@ class GenerateStreamReactor final
 
  private:
   bool Deliver(inference::v1::GenerateStreamResponse&& message) override {
-    message_ = std::move(message);
+    message_ = SerializeResponse(message);
     StartWrite(&message_);
     return true;
   }
   void End(const absl::Status& status) override { Finish(rpc::FinishStatus(context(), status)); }
 
   std::shared_ptr<GenerateStreamReactor> self_;
-  inference::v1::GenerateStreamResponse message_;
+  grpc::ByteBuffer message_;  // being written
 };
 
 }  // namespace
 
-grpc::ServerWriteReactor<inference::v1::GenerateStreamResponse>* StartGenerateStream(
-    RouterCore* core,
-    grpc::CallbackServerContext* context,
-    const inference::v1::GenerateRequest* request) {
-  auto reactor = std::make_shared<GenerateStreamReactor>(core, context, request);
+grpc::ServerWriteReactor<grpc::ByteBuffer>* StartGenerateStream(
+    RouterCore* core, grpc::CallbackServerContext* context, const grpc::ByteBuffer& request) {
+  auto reactor = std::make_shared<GenerateStreamReactor>(core, context);
   reactor->Hold(reactor);
-  reactor->Begin();
+  reactor->Begin(request);
   return reactor.get();
 }
 

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 #include "common/base/status_macros.h"
+#include "common/rpc/status_details.h"
 #include "services/router/session/worker_failure.h"
 
 namespace baton::router {
@@ -189,6 +192,18 @@ void RequestFlow::End(absl::Status status, absl::Time now) {
   final_status_ = std::move(status);
   phase_ = Phase::kEnded;
   Emit(FlowCommand::kNotifyClient);
+}
+
+void RequestFlow::EndLost(std::string_view reason, const std::string& message, absl::Time now) {
+  if (!output_begun_) {
+    End(rpc::Unavailable(reason, message, kRetryDelay), now);
+    return;
+  }
+  const std::string delivered = absl::StrCat(delivered_tokens());
+  End(rpc::WithReason(absl::AbortedError(absl::StrCat(message, ", after ", delivered, " tokens")),
+                      reason,
+                      {{"tokens_delivered", delivered}}),
+      now);
 }
 
 }  // namespace baton::router

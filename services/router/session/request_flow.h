@@ -158,6 +158,9 @@ class RequestFlow {
   void FillKvUsage();
   void FillDurations(absl::Time now);
   void End(absl::Status status, absl::Time now);
+  // Ends a request whose worker is lost: UNAVAILABLE, which clients repeat by themselves, before
+  // the first token; ABORTED with the tokens delivered afterwards (serving.md 7.3).
+  void EndLost(std::string_view reason, const std::string& message, absl::Time now);
 
   const RequestPlan* plan_;
   FlowLimits limits_;

@@ -149,24 +149,14 @@ void RequestFlow::OnDecodeEnd(const absl::Status& status, absl::Time now) {
   }
 }
 
-// serving.md 7.3: before the first token another pair is tried, afterwards the client decides.
+// Before the first token another pair is tried.
 void RequestFlow::DecodeLost(const absl::Status& status, absl::Time now) {
   const std::string cause =
       status.ok() ? "its stream ended without the terminal message" : std::string(status.message());
-  if (output_begun_) {
-    End(rpc::WithReason(
-            absl::AbortedError(absl::StrCat(
-                "the decode worker was lost after ", delivered_tokens(), " tokens: ", cause)),
-            rpc::reason::kDecodeLost,
-            {{"tokens_delivered", absl::StrCat(delivered_tokens())}}),
-        now);
-    return;
-  }
-  if (++failures_ >= limits_.max_attempts) {
-    End(rpc::Unavailable(rpc::reason::kDecodeLost,
-                         absl::StrCat("decode failed ", failures_, " times: ", cause),
-                         kRetryDelay),
-        now);
+  if (++failures_ >= limits_.max_attempts || output_begun_) {
+    EndLost(rpc::reason::kDecodeLost,
+            absl::StrCat("decode failed ", failures_, " times: ", cause),
+            now);
     return;
   }
   observer_->OnRetry(RetryReason::kDecodeLost);

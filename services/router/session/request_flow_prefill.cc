@@ -63,10 +63,7 @@ void RequestFlow::OnFirstTokens(const worker::v1::FirstTokens& first, absl::Time
   }
   if (output_begun_) {  // a repeated attempt: the client has them already
     if (*tokens != first_tokens_) {
-      End(rpc::WithReason(absl::AbortedError("a repeated prefill gave another first token"),
-                          rpc::reason::kPrefillLost,
-                          {{"tokens_delivered", absl::StrCat(delivered_tokens())}}),
-          now);
+      EndLost(rpc::reason::kPrefillLost, "a repeated prefill gave another first token", now);
     }
     return;
   }
@@ -139,10 +136,9 @@ void RequestFlow::PrefillLost(const absl::Status& status, absl::Time now) {
     }
     const std::string cause =
         status.ok() ? "its stream ended without the commit" : std::string(status.message());
-    End(rpc::Unavailable(rpc::reason::kPrefillLost,
-                         absl::StrCat("prefill failed ", failures_, " times: ", cause),
-                         kRetryDelay),
-        now);
+    EndLost(rpc::reason::kPrefillLost,
+            absl::StrCat("prefill failed ", failures_, " times: ", cause),
+            now);
     return;
   }
   ++retries_;
@@ -171,10 +167,7 @@ void RequestFlow::OnPrefillWaitExpired(bool other_pair, absl::Time now) {
     StartOver();
     return;
   }
-  End(rpc::Unavailable(rpc::reason::kPrefillLost,
-                       "the prefill worker was lost and no other one came",
-                       kRetryDelay),
-      now);
+  EndLost(rpc::reason::kPrefillLost, "the prefill worker was lost and no other one came", now);
 }
 
 }  // namespace baton::router

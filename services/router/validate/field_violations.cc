@@ -33,7 +33,8 @@ absl::Status FieldViolations::ToStatus() const {
     violation->set_description(description);
   }
   absl::Status status = absl::InvalidArgumentError(message);
-  status.SetPayload(kBadRequestUrl, absl::Cord(details.SerializeAsString()));
+  const std::string bytes = details.SerializeAsString();
+  status.SetPayload(kBadRequestUrl, absl::Cord(absl::string_view(bytes)));
   return status;
 }
 
