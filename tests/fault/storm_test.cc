@@ -37,7 +37,7 @@ double ResidentMib(pid_t pid) {
   return 0;
 }
 
-// T4: the storm of the failure catalogue.
+// Catalogue T4: the storm.
 TEST(StormTest, ThousandRequestsCancelledAtRandomMomentsLeaveNothingBehind) {
   auto stack = StartStack();
   ASSERT_NE(stack, nullptr);
@@ -75,6 +75,9 @@ TEST(StormTest, ThousandRequestsCancelledAtRandomMomentsLeaveNothingBehind) {
   EXPECT_TRUE(after.status.ok()) << after.status.error_message();
 }
 
+constexpr int kSlowTokens = 1000;
+constexpr int kSlowSequences = 16;
+
 TEST(StormTest, ReaderThatStopsDelaysNoOtherStreamAndBoundsTheRoutersMemory) {
   auto stack = StartStack({"--max_stream_buffer_bytes=65536"});
   ASSERT_NE(stack, nullptr);
@@ -83,63 +86,42 @@ TEST(StormTest, ReaderThatStopsDelaysNoOtherStreamAndBoundsTheRoutersMemory) {
   const double before_mib = ResidentMib(stack->router().process->pid());
   std::atomic<bool> stopped = false;
   StreamResult slow;
+  // About 8 MB of answers, most of which come while nobody reads.
+  inference::v1::GenerateRequest large = TokenRequest(64, kSlowTokens);
+  large.mutable_sampling()->set_n(kSlowSequences);
+  large.mutable_output()->set_logprobs(20);
   std::thread reader([&] {
-    slow = client.Run(TokenRequest(64, 4000),
-                      {.timeout = absl::Seconds(150), .keep_going = [&](const StreamResult&) {
-                         if (!stopped.exchange(true)) {
-                           absl::SleepFor(absl::Seconds(30));
-                         }
-                         return true;
-                       }});
+    slow =
+        client.Run(large, {.timeout = absl::Seconds(150), .keep_going = [&](const StreamResult&) {
+                             if (!stopped.exchange(true)) {
+                               absl::SleepFor(absl::Seconds(30));
+                             }
+                             return true;
+                           }});
   });
   const absl::Time until = absl::Now() + absl::Seconds(28);
   int served = 0;
+  absl::Duration longest;
   double peak_mib = 0;
   while (absl::Now() < until) {
+    const absl::Time begin = absl::Now();
     const StreamResult other = InferenceClient(stack->router_address()).Run(TokenRequest(64, 8));
-    ASSERT_TRUE(other.status.ok()) << other.status.error_message();
+    longest = std::max(longest, absl::Now() - begin);
+    EXPECT_TRUE(other.status.ok()) << other.status.error_message();
     ++served;
     peak_mib = std::max(peak_mib, ResidentMib(stack->router().process->pid()));
     absl::SleepFor(absl::Milliseconds(50));
   }
+  RecordProperty("served", served);
+  RecordProperty("longest_ms", static_cast<int>(absl::ToInt64Milliseconds(longest)));
+  RecordProperty("router_mib", static_cast<int>(peak_mib - before_mib));
   EXPECT_GT(served, 20);
-  EXPECT_LT(peak_mib - before_mib, 64);
+  EXPECT_LT(longest, absl::Seconds(5)) << "another stream waited for the one that is not read";
+  EXPECT_LT(peak_mib - before_mib, 10) << "MiB more than before";
   reader.join();
   EXPECT_TRUE(slow.status.ok()) << slow.status.error_message();
-  EXPECT_EQ(slow.token_ids.size(), 4000u);
+  EXPECT_EQ(slow.token_ids.size(), size_t{kSlowTokens});
 }
-
-struct DeadlineCase {
-  const char* phase;
-  int prompt_tokens;
-  int max_tokens;
-  absl::Duration timeout;
-};
-
-class DeadlineTest : public ::testing::TestWithParam<DeadlineCase> {};
-
-TEST_P(DeadlineTest, ExpiryIsDeadlineExceededAndReturnsEveryPage) {
-  const DeadlineCase param = GetParam();
-  auto stack = StartStack();
-  ASSERT_NE(stack, nullptr);
-  const StreamResult result =
-      InferenceClient(stack->router_address())
-          .Run(TokenRequest(param.prompt_tokens, param.max_tokens), {.timeout = param.timeout});
-  EXPECT_EQ(result.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED)
-      << result.status.error_message();
-  EXPECT_FALSE(result.usage_seen);
-  EXPECT_TRUE(WaitIdle(stack->decode(), kLease).ok()) << WaitIdle(stack->decode(), kLease);
-  EXPECT_TRUE(WaitIdle(stack->prefill(), kLease).ok()) << WaitIdle(stack->prefill(), kLease);
-  EXPECT_TRUE(InferenceClient(stack->router_address()).Run(TokenRequest(64, 8)).status.ok());
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Phases,
-    DeadlineTest,
-    ::testing::Values(DeadlineCase{"Admission", 2000, 16, absl::Milliseconds(3)},
-                      DeadlineCase{"Prefill", 12000, 16, absl::Milliseconds(700)},
-                      DeadlineCase{"Decode", 64, 8000, absl::Seconds(2)}),
-    [](const auto& test) { return test.param.phase; });
 
 }  // namespace
 }  // namespace baton::testing

@@ -25,12 +25,17 @@ void Apply(const inference::v1::GenerateStreamResponse& message, StreamResult& r
 
 }  // namespace
 
-InferenceClient::InferenceClient(const std::string& router_address) {
+InferenceClient::InferenceClient(const std::string& router_address,
+                                 const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  stub_ = inference::v1::Inference::NewStub(
-      grpc::CreateCustomChannel(router_address, grpc::InsecureChannelCredentials(), arguments));
+  // gRPC must not take megabytes on behalf of a test that has stopped to read.
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  stub_ = inference::v1::Inference::NewStub(grpc::CreateCustomChannel(
+      router_address,
+      credentials != nullptr ? credentials : grpc::InsecureChannelCredentials(),
+      arguments));
 }
 
 StreamResult InferenceClient::Run(const inference::v1::GenerateRequest& request,
@@ -41,10 +46,14 @@ StreamResult InferenceClient::Run(const inference::v1::GenerateRequest& request,
   auto reader = stub_->GenerateStream(&context, request);
   std::atomic<bool> ended = false;
   std::thread canceller;
-  if (options.cancel_after != absl::InfiniteDuration()) {
+  if (options.cancel_after != absl::InfiniteDuration() || options.cancel != nullptr) {
     canceller = std::thread([&] {
       const absl::Time when = absl::Now() + options.cancel_after;
-      while (!ended && absl::Now() < when) {
+      const auto due = [&] {
+        return absl::Now() >= when ||
+               (options.cancel != nullptr && options.cancel->HasBeenNotified());
+      };
+      while (!ended && !due()) {
         absl::SleepFor(absl::Milliseconds(1));
       }
       context.TryCancel();

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "grpcpp/grpcpp.h"
 
@@ -31,12 +32,16 @@ struct StreamOptions {
   std::function<bool(const StreamResult&)> keep_going = {};
   // Cancels the call this long after it began, from another thread.
   absl::Duration cancel_after = absl::InfiniteDuration();
+  // Cancels the call when notified, from another thread.
+  const absl::Notification* cancel = nullptr;
 };
 
 // Thread-safe; a client may run many streams at once.
 class InferenceClient {
  public:
-  explicit InferenceClient(const std::string& router_address);
+  explicit InferenceClient(
+      const std::string& router_address,
+      const std::shared_ptr<grpc::ChannelCredentials>& credentials = nullptr);  // null: none
 
   // Blocks until the stream has ended.
   StreamResult Run(const inference::v1::GenerateRequest& request,

@@ -60,6 +60,7 @@ absl::StatusOr<std::unique_ptr<LocalStack>> LocalStack::Start(const LocalStackOp
     return absl::InternalError("can't make a temporary folder");
   }
   stack->folder_ = folder;
+  stack->tls_flags_ = options.tls_flags;
   const auto make = [&](const char* binary, const std::vector<std::string>& role_flags) {
     Service service;
     service.argv = {BinaryPath(binary), "--model=" + options.model};
@@ -122,6 +123,7 @@ absl::Status LocalStack::Launch(Service& service, const std::string& name) {
   const std::string port_file = folder_ + "/" + name + ".ports";
   std::filesystem::remove(port_file);
   std::vector<std::string> argv = service.argv;
+  argv.insert(argv.end(), tls_flags_.begin(), tls_flags_.end());
   argv.push_back(absl::StrCat("--listen=127.0.0.1:", service.grpc_port));
   argv.push_back(absl::StrCat("--metrics_listen=127.0.0.1:", service.metrics_port));
   argv.push_back("--port_file=" + port_file);
@@ -139,11 +141,12 @@ absl::Status LocalStack::Restart(Service& service) {
 }
 
 absl::Status LocalStack::WaitReady(absl::Duration timeout) {
-  auto wait = ChildProcess::Start({BinaryPath("baton-client"),
+  std::vector<std::string> argv = {BinaryPath("baton-client"),
                                    "health",
                                    "--router=" + router_address(),
-                                   absl::StrCat("--wait=", absl::ToInt64Seconds(timeout))},
-                                  folder_ + "/health.log");
+                                   absl::StrCat("--wait=", absl::ToInt64Seconds(timeout))};
+  argv.insert(argv.end(), tls_flags_.begin(), tls_flags_.end());
+  auto wait = ChildProcess::Start(argv, folder_ + "/health.log");
   if (!wait.ok()) {
     return wait.status();
   }
@@ -221,7 +224,7 @@ absl::Status WaitIdle(const Service& worker, absl::Duration timeout) {
       const double reserved = Sample(*samples, "baton_kv_reserved_pages");
       const double pages = Sample(*samples, "baton_kv_pages");
       const double free = Sample(*samples, "baton_kv_pages", "state=\"free\"");
-      if (running == 0 && waiting == 0 && leases <= 0 && reserved <= 0 && free > 0 &&
+      if (running == 0 && waiting == 0 && leases == 0 && reserved == 0 && free > 0 &&
           free == pages) {
         return absl::OkStatus();
       }

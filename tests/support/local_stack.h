@@ -18,6 +18,7 @@ struct LocalStackOptions {
   std::string model;  // directory
   int prefill_workers = 1;
   int decode_workers = 1;
+  std::vector<std::string> tls_flags = {};     // for every service and for clients
   std::vector<std::string> worker_flags = {};  // for every prefill and decode worker
   std::vector<std::string> prefill_flags = {};
   std::vector<std::string> decode_flags = {};
@@ -59,6 +60,7 @@ class LocalStack {
   absl::Status Launch(Service& service, const std::string& name);
 
   std::string folder_;
+  std::vector<std::string> tls_flags_;
   std::map<const Service*, std::string> names_;
   std::vector<Service> decode_;
   std::vector<Service> prefill_;

@@ -3,7 +3,8 @@
 #
 # baton_sanitizer_support is linked into every test and binary. ctest gets the options by an included
 # script that sets its own environment, so that they reach every test and every process that a test
-# starts, however the test was declared.
+# starts, however the test was declared. An allocation that is too large returns null, as it does
+# without a sanitizer: callers turn that into a status.
 add_library(baton_sanitizer_support INTERFACE)
 if(NOT BATON_SANITIZE)
   return()
@@ -20,10 +21,11 @@ if(BATON_SANITIZE MATCHES "thread")
   # addr2line reads what this compiler writes; the llvm-symbolizer on the path may be of an older
   # LLVM, and suppressions by function need symbols.
   find_program(BATON_ADDR2LINE addr2line REQUIRED)
-  file(WRITE ${script} "set(ENV{TSAN_OPTIONS} \"ignore_noninstrumented_modules=1 \
+  file(WRITE ${script} "set(ENV{TSAN_OPTIONS} \"allocator_may_return_null=1 \
+ignore_noninstrumented_modules=1 \
 suppressions=${suppressions}/tsan.supp external_symbolizer_path=${BATON_ADDR2LINE} \$ENV{TSAN_OPTIONS}\")\n")
 else()
-  file(WRITE ${script} "set(ENV{ASAN_OPTIONS} \"detect_stack_use_after_return=1 \$ENV{ASAN_OPTIONS}\")
+  file(WRITE ${script} "set(ENV{ASAN_OPTIONS} \"allocator_may_return_null=1 detect_stack_use_after_return=1 \$ENV{ASAN_OPTIONS}\")
 set(ENV{LSAN_OPTIONS} \"suppressions=${suppressions}/lsan.supp print_suppressions=0 \$ENV{LSAN_OPTIONS}\")
 set(ENV{UBSAN_OPTIONS} \"suppressions=${suppressions}/ubsan.supp print_stacktrace=1 \$ENV{UBSAN_OPTIONS}\")\n")
 endif()

@@ -71,6 +71,7 @@ class StuckTest : public RouterFixture, public ::testing::WithParamInterface<Poi
   std::atomic<bool> reached_{false};
 };
 
+// Catalogue T6: a client that leaves takes both workers' calls with it.
 TEST_P(StuckTest, ACancelledRequestEndsBothCallsAtOnce) {
   StartStuck();
   grpc::ClientContext context;
@@ -106,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Points,
 
 class CancelStormTest : public RouterFixture {};
 
-// Test T4 in small: requests cancelled at random moments leave nothing behind.
+// Catalogue T4 in small: requests cancelled at random moments leave nothing behind.
 TEST_F(CancelStormTest, RandomCancellationsLeaveNothingOpen) {
   AddPrefill();
   AddDecode();

@@ -1,7 +1,13 @@
 // Bounds: full queue, nobody to serve, draining, duplicates, slow clients, bad input.
 #include <atomic>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <ostream>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "grpcpp/create_channel.h"
@@ -28,38 +34,63 @@ class LimitsTest : public RouterFixture {
   std::atomic<uint32_t> written_{0};
 };
 
-// Test T32.
-TEST_F(LimitsTest, AFullQueueRefusesWithADelay) {
+struct QueueCase {
+  const char* name;
+  scheduling::QueueLimits limits;  // room for two of the test's requests
+};
+
+void PrintTo(const QueueCase& limit, std::ostream* out) { *out << limit.name; }
+
+class QueueLimitTest : public LimitsTest, public ::testing::WithParamInterface<QueueCase> {};
+
+// Catalogue T32: the queue is bounded by requests, by tokens and by bytes.
+TEST_P(QueueLimitTest, AFullQueueRefusesWithADelayAndTakesMoreWhenThereIsRoom) {
   AddPrefill().set_free_slots(0);
   AddDecode();
   RouterOptions options;
-  options.queue.max_requests = 2;
+  options.queue = GetParam().limits;
   Start(options);
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
   std::vector<std::unique_ptr<grpc::ClientReader<inference::v1::GenerateStreamResponse>>> readers;
-  for (int i = 0; i < 2; ++i) {
+  const auto open = [&] {
     contexts.push_back(std::make_unique<grpc::ClientContext>());
     readers.push_back(stub_->GenerateStream(contexts.back().get(), Request()));
-  }
-  ASSERT_TRUE(WaitUntil([this] { return router_->core().admission->queued().requests == 2; }));
+  };
+  const auto queued = [this] { return router_->core().admission->queued().requests; };
+  inference::v1::GenerateStreamResponse message;
+  open();
+  open();
+  ASSERT_TRUE(WaitUntil([&] { return queued() == 2; }));
   grpc::ClientContext context;
   const auto reader = stub_->GenerateStream(&context, Request());
-  inference::v1::GenerateStreamResponse message;
   EXPECT_FALSE(reader->Read(&message));
   const absl::Status status = rpc::FromGrpcStatus(reader->Finish());
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(rpc::ReasonOf(status), "QUEUE_FULL");
   EXPECT_TRUE(rpc::RetryAfter(status).has_value());
   EXPECT_EQ(context.GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1u);
-  for (auto& open : contexts) {
-    open->TryCancel();
-  }
-  for (auto& open : readers) {
-    while (open->Read(&message)) {
+  contexts.front()->TryCancel();
+  ASSERT_TRUE(WaitUntil([&] { return queued() == 1; }));
+  open();
+  EXPECT_TRUE(WaitUntil([&] { return queued() == 2; }));
+  for (size_t i = 0; i < readers.size(); ++i) {
+    contexts[i]->TryCancel();
+    while (readers[i]->Read(&message)) {
     }
-    open->Finish();
+    readers[i]->Finish();
   }
 }
+
+constexpr int64_t kMany = 1 << 20;
+// A request of the fixture has a prompt of two tokens, four bytes each.
+INSTANTIATE_TEST_SUITE_P(
+    Limits,
+    QueueLimitTest,
+    ::testing::Values(
+        QueueCase{"Requests", {.max_requests = 2, .max_tokens = kMany, .max_bytes = kMany}},
+        QueueCase{"Tokens", {.max_requests = kMany, .max_tokens = 5, .max_bytes = kMany}},
+        QueueCase{"Bytes", {.max_requests = kMany, .max_tokens = kMany, .max_bytes = 20}}),
+    [](const auto& test) { return test.param.name; });
 
 TEST_F(LimitsTest, WithoutWorkersARequestFailsAfterAShortWait) {
   RouterOptions options;
@@ -219,27 +250,76 @@ TEST_F(LimitsTest, AClientThatStopsReadingStopsDecodeAndDelaysNobody) {
   EXPECT_EQ(tokens, kSequences * (kMessages * 100 + 1));
 }
 
+// The first field that the status names, with what is said about it.
+std::string FirstViolation(const absl::Status& status) {
+  const auto violations = rpc::FieldViolations(status);
+  return violations.empty() ? "" : violations[0].field + ": " + violations[0].description;
+}
+
 TEST_F(LimitsTest, BadInputIsNamedOnTheWire) {
   AddPrefill();
   AddDecode().set_pool_tokens(1000);
   Start();
-  inference::v1::GenerateRequest bad = Request();
-  bad.mutable_sampling()->set_temperature(-1.0f);
-  absl::Status status = Stream(bad).status;
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  ASSERT_EQ(rpc::FieldViolations(status).size(), 1u);
-  EXPECT_EQ(rpc::FieldViolations(status)[0].field, "sampling.temperature");
+  using Spoil = std::function<void(inference::v1::GenerateRequest*)>;
+  const auto refuse = [&](const Spoil& spoil) {
+    inference::v1::GenerateRequest request = Request();
+    spoil(&request);
+    return Stream(request).status;
+  };
+  const std::vector<std::pair<Spoil, std::string>> cases = {
+      {[](auto* r) { r->mutable_sampling()->set_temperature(-1.0f); }, "sampling.temperature: "},
+      {[](auto* r) { r->mutable_sampling()->set_temperature(std::nanf("")); },
+       "sampling.temperature: "},
+      {[](auto* r) { r->mutable_stopping()->set_max_tokens(0); }, "stopping.max_tokens: "},
+      {[](auto* r) { (*r->mutable_sampling()->mutable_logit_bias())[4096] = 1; },
+       "sampling.logit_bias[4096]: unknown token id; the vocabulary size is 4096"},
+      {[](auto* r) { r->set_text(""); }, "text: must not be empty"},
+      {[](auto* r) { r->mutable_token_ids()->clear_ids(); }, "token_ids.ids: must not be empty"},
+      {[](auto* r) { r->set_text("a\xff"); }, "text: is not valid UTF-8 at byte 1"},
+      {[](auto* r) {
+         auto* message = r->mutable_chat()->add_messages();
+         message->set_role("user");
+         message->set_content("\xc3");
+       },
+       "chat.messages.content: is not valid UTF-8 at byte 0"},
+      {[](auto* r) { r->mutable_token_ids()->mutable_ids()->Resize(32768, 5); },
+       "token_ids.ids: the prompt has 32768 tokens; with at least one token of output the limit is "
+       "32767"},
+      {[](auto* r) { r->mutable_stopping()->set_max_tokens(2000); },
+       "stopping.max_tokens: prompt + n x max_tokens is 2002 tokens; the largest KV pool holds "
+       "1000"}};
+  for (const auto& [spoil, violation] : cases) {
+    const absl::Status status = refuse(spoil);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << violation << status;
+    EXPECT_TRUE(FirstViolation(status).starts_with(violation)) << FirstViolation(status);
+    EXPECT_FALSE(rpc::RetryAfter(status).has_value()) << violation;
+  }
+  EXPECT_EQ(rpc::ReasonOf(refuse([](auto* r) { r->mutable_stopping()->set_max_tokens(2000); })),
+            "EXCEEDS_CAPACITY");
+  EXPECT_EQ(refuse([](auto* r) { r->set_model("other"); }).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(refuse([](auto* r) { r->set_kv_policy("diffkv"); }).code(),
+            absl::StatusCode::kUnimplemented);
+  EXPECT_TRUE(Stream(Request()).status.ok());
+}
 
-  status = Stream(Request(2000)).status;
-  EXPECT_EQ(rpc::ReasonOf(status), "EXCEEDS_CAPACITY") << status;
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-
-  inference::v1::GenerateRequest other = Request();
-  other.set_model("other");
-  EXPECT_EQ(Stream(other).status.code(), absl::StatusCode::kNotFound);
-  other = Request();
-  other.set_kv_policy("diffkv");
-  EXPECT_EQ(Stream(other).status.code(), absl::StatusCode::kUnimplemented);
+TEST_F(LimitsTest, UnaryCallsNameAStringThatIsNotUtf8) {
+  AddPrefill();
+  AddDecode();
+  Start();
+  grpc::ClientContext generate_context;
+  inference::v1::GenerateRequest generate;
+  generate.set_text("\xff");
+  inference::v1::GenerateResponse response;
+  EXPECT_EQ(
+      FirstViolation(rpc::FromGrpcStatus(stub_->Generate(&generate_context, generate, &response))),
+      "text: is not valid UTF-8 at byte 0");
+  grpc::ClientContext tokenize_context;
+  inference::v1::TokenizeRequest tokenize;
+  tokenize.set_text("ab\xff");
+  inference::v1::TokenizeResponse tokens;
+  EXPECT_EQ(
+      FirstViolation(rpc::FromGrpcStatus(stub_->Tokenize(&tokenize_context, tokenize, &tokens))),
+      "text: is not valid UTF-8 at byte 2");
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ TEST_F(RetryTest, PrefillLostForGoodIsUnavailableWithADelay) {
   ExpectBaseline();
 }
 
-// Test T3 of serving.md 3.3.
+// Catalogue T3: what prefill refuses ends the request on both sides.
 TEST_F(RetryTest, PrefillsInvalidArgumentReachesTheClientAndEndsTheReservation) {
   FakeWorker& prefill = AddPrefill();
   AddDecode();
@@ -101,8 +101,9 @@ TEST_F(RetryTest, PrefillsInvalidArgumentReachesTheClientAndEndsTheReservation) 
   ExpectBaseline();
 }
 
+// Catalogue T2: prefill never hears of a request that decode refuses.
 TEST_F(RetryTest, ARefusingDecodeIsAskedAgainWhenItsLoadsChange) {
-  AddPrefill();
+  FakeWorker& prefill = AddPrefill();
   FakeWorker& decode = AddDecode();
   decode.set_decode([&](int call, auto* context, const auto& request, auto* writer) {
     return call <= 5 ? grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "pool full")
@@ -112,6 +113,7 @@ TEST_F(RetryTest, ARefusingDecodeIsAskedAgainWhenItsLoadsChange) {
   const StreamOutcome outcome = Stream(Request(2));
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_EQ(decode.calls(), 6);
+  EXPECT_EQ(prefill.calls(), 1);
 }
 
 TEST_F(RetryTest, AnotherDecodeIsTakenWhenOneRefuses) {
@@ -172,7 +174,7 @@ TEST_F(RetryTest, ADecodeStreamThatEndsOkWithoutUsageIsAnError) {
   ExpectBaseline();
 }
 
-// Test T20: a restarted worker serves again, and nothing hangs meanwhile.
+// Catalogue T20: a restarted worker serves again, and nothing hangs meanwhile.
 TEST_F(RetryTest, ARestartedWorkerIsFoundAgain) {
   FakeWorker& prefill = AddPrefill();
   FakeWorker& decode = AddDecode();

@@ -151,6 +151,33 @@ TEST_F(ServeTest, AStopStringCutsTheAnswerAndEndsTheWorkersCalls) {
   EXPECT_LT(decode.tokens_written(), 20000);
 }
 
+// Catalogue T25: what prefill's token says is neither lost nor delivered past a stop.
+TEST_F(ServeTest, AStopStringInTheFirstTokenEndsTheAnswerWithIt) {
+  AddPrefill();
+  AddDecode();
+  Start();
+  grpc::ClientContext detokenize_context;
+  inference::v1::DetokenizeRequest detokenize;
+  detokenize.add_token_ids(FakeWorker::kFirstToken);
+  inference::v1::DetokenizeResponse text;
+  ASSERT_TRUE(stub_->Detokenize(&detokenize_context, detokenize, &text).ok());
+  for (const bool included : {false, true}) {
+    inference::v1::GenerateRequest request = Request(20000);
+    request.mutable_stopping()->add_stop(text.text());
+    request.mutable_stopping()->set_include_stop_str(included);
+    grpc::ClientContext context;
+    inference::v1::GenerateResponse response;
+    const grpc::Status status = stub_->Generate(&context, request, &response);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    ASSERT_EQ(response.choices_size(), 1);
+    EXPECT_EQ(response.choices(0).text(), included ? text.text() : "");
+    EXPECT_EQ(response.choices(0).finished().reason(), inference::v1::FINISH_REASON_STOP);
+    EXPECT_EQ(response.choices(0).finished().stop(), text.text());
+    EXPECT_EQ(response.usage().completion_tokens(), 1u);
+    EXPECT_TRUE(WaitUntil([this] { return WorkersIdle(); }));
+  }
+}
+
 TEST_F(ServeTest, LeasesAreRenewedWhilePrefillTakesItsTime) {
   FakeWorker& prefill = AddPrefill();
   FakeWorker& decode = AddDecode();

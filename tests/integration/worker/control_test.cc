@@ -149,6 +149,52 @@ TEST_F(ControlTest, UnknownLogLevelIsRefused) {
             grpc::StatusCode::INVALID_ARGUMENT);
 }
 
+// Catalogue T4: work without a finished step is said, not hidden behind a healthy answer.
+TEST(StallTest, HealthFollowsProgress) {
+  worker::WorkerOptions options = TinyOptions(engine::Role::kBoth);
+  options.stall_timeout = absl::Milliseconds(50);
+  options.engine.step_token_budget = options.engine.prefill_chunk_tokens = 4000;  // one long step
+  const auto decode = StartDecode(options);
+  ASSERT_NE(decode, nullptr);
+  const auto channel = ChannelTo(decode->worker());
+  const auto serving = [&](const std::string& name) {
+    const auto answer = rpc::CheckHealth(channel, name, absl::Now() + absl::Seconds(20));
+    EXPECT_TRUE(answer.ok()) << answer.status();
+    return answer.ok() && *answer;
+  };
+  const auto all = [&](bool wanted) {
+    return serving("readiness") == wanted && serving("liveness") == wanted && serving("") == wanted;
+  };
+  EXPECT_TRUE(Eventually([&] { return all(true); }));
+  DecodeCall call(channel, GreedyRequest("long", 4000, 2), /*with_prompt=*/true);
+  EXPECT_TRUE(Eventually([&] { return all(false); }));
+  call.Cancel();
+  EXPECT_TRUE(Eventually([&] { return all(true); }));
+}
+
+TEST(TlsPairTest, AWorkerWithACertificateOfAnotherRootHandsNothingOver) {
+  const std::string folder = std::string(BATON_SOURCE_DIR) + "/tests/data/tls/";
+  const std::string ca = folder + "ca.pem";
+  const rpc::TlsOptions own = {
+      .cert = folder + "worker.pem", .key = folder + "worker.key", .ca = ca};
+  worker::WorkerOptions options = TinyOptions(engine::Role::kDecode);
+  options.tls = own;
+  const auto decode = StartDecode(options);
+  options = TinyOptions(engine::Role::kPrefill);
+  options.tls = {.cert = folder + "stranger.pem", .key = folder + "stranger.key", .ca = ca};
+  const auto stranger = StartPrefill(options);
+  ASSERT_TRUE(decode != nullptr && stranger != nullptr);
+  rpc::TlsOptions to_stranger = own;
+  to_stranger.ca = folder + "other_ca.pem";
+  const Outcome outcome = RunSplit(ChannelTo(stranger->worker(), to_stranger),
+                                   ChannelTo(decode->worker(), own),
+                                   GreedyRequest("r", 100, 5));
+  EXPECT_EQ(outcome.status.code(), absl::StatusCode::kUnavailable) << outcome.status;
+  EXPECT_EQ(rpc::ReasonOf(outcome.status), rpc::reason::kDecodeLost) << outcome.status;
+  EXPECT_TRUE(AtBaseline(stranger->worker()));
+  EXPECT_TRUE(AtBaseline(decode->worker()));
+}
+
 TEST(TlsPairTest, MutualTlsBetweenRolesCarriesARequest) {
   const std::string folder = std::string(BATON_SOURCE_DIR) + "/tests/data/tls/";
   const rpc::TlsOptions tls = {

@@ -9,6 +9,7 @@
 
 #include "common/rpc/status_details.h"
 #include "common/rpc/status_mapping.h"
+#include "proto/baton/worker/v1/control.grpc.pb.h"
 #include "tests/integration/worker/worker_pair.h"
 
 namespace baton {
@@ -46,6 +47,78 @@ class FailureTest : public testing::Test {
   std::shared_ptr<grpc::Channel> prefill_channel_;
   std::shared_ptr<grpc::Channel> decode_channel_;
 };
+
+// Who ends a request, and on which side.
+enum class Ender { kPrefillCall, kDecodeCall, kPrefillControl, kDecodeControl };
+constexpr Ender kEnders[] = {
+    Ender::kPrefillCall, Ender::kDecodeCall, Ender::kPrefillControl, Ender::kDecodeControl};
+
+void AbortByControl(const std::shared_ptr<grpc::Channel>& channel, const std::string& id) {
+  grpc::ClientContext context;
+  worker::v1::AbortRequest request;
+  request.add_request_ids(id);
+  worker::v1::AbortResponse response;
+  EXPECT_TRUE(worker::v1::Control::NewStub(channel)->Abort(&context, request, &response).ok());
+}
+
+// Catalogue T6: whoever ends it first and whoever second, both sides are free again.
+TEST_F(FailureTest, AbortsOfBothSidesInEveryOrderReturnThePagesOfBoth) {
+  for (const Ender first : kEnders) {
+    for (const Ender second : kEnders) {
+      SCOPED_TRACE(testing::Message() << "first " << static_cast<int>(first) << ", second "
+                                      << static_cast<int>(second));
+      const Request request = GreedyRequest("r", 2000, 10);
+      DecodeCall decode_call(decode_channel_, request, false);
+      worker::v1::Reserved reserved;
+      ASSERT_TRUE(decode_call.ReadReserved(&reserved));
+      PrefillCall prefill_call(prefill_channel_, request, reserved);
+      ASSERT_TRUE(prefill_call.ReadUntilProgress());
+      for (const Ender ender : {first, second}) {
+        switch (ender) {
+          case Ender::kPrefillCall:
+            prefill_call.Cancel();
+            break;
+          case Ender::kDecodeCall:
+            decode_call.Cancel();
+            break;
+          case Ender::kPrefillControl:
+            AbortByControl(prefill_channel_, request.id);
+            break;
+          case Ender::kDecodeControl:
+            AbortByControl(decode_channel_, request.id);
+            break;
+        }
+      }
+      const bool decode_hears = first == Ender::kDecodeCall || first == Ender::kDecodeControl ||
+                                second == Ender::kDecodeCall || second == Ender::kDecodeControl;
+      EXPECT_TRUE(AtBaseline(prefill_->worker()));
+      if (!decode_hears) {
+        decode_call.Cancel();  // as a router does that has lost its prefill
+      }
+      EXPECT_TRUE(AtBaseline(decode_->worker()));
+    }
+  }
+  ExpectStillServing();
+}
+
+// Catalogue T8: the client leaves when prefill is done and decode has not run a step for it.
+TEST_F(FailureTest, CancelBetweenTheCommitAndTheFirstDecodedTokenReturnsItsPages) {
+  for (int round = 0; round < 20; ++round) {
+    const Request request = GreedyRequest("r", 60, 2000);
+    DecodeCall decode_call(decode_channel_, request, false);
+    worker::v1::Reserved reserved;
+    ASSERT_TRUE(decode_call.ReadReserved(&reserved));
+    Outcome outcome;
+    outcome.tokens.resize(1);
+    outcome.finished.resize(1);
+    PrefillCall(prefill_channel_, request, reserved).ReadAll(outcome);
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+    decode_call.Cancel();
+    EXPECT_TRUE(AtBaseline(prefill_->worker()));
+    EXPECT_TRUE(AtBaseline(decode_->worker()));
+  }
+  ExpectStillServing();
+}
 
 TEST_F(FailureTest, CancelAfterTheReservationReturnsItsPages) {
   DecodeCall call(decode_channel_, GreedyRequest("r", 500, 100), false);
@@ -126,6 +199,7 @@ TEST_F(FailureTest, DeadlineEndsTheRequestOnBothSides) {
   EXPECT_TRUE(AtBaseline(decode_->worker()));
 }
 
+// Catalogue T9
 TEST_F(FailureTest, LostDecodeEndsThePrefillAsUnavailableAndItsPagesReturn) {
   const Request request = GreedyRequest("r", kLongPrompt, 10);
   DecodeCall decode_call(decode_channel_, request, false);
@@ -144,6 +218,7 @@ TEST_F(FailureTest, LostDecodeEndsThePrefillAsUnavailableAndItsPagesReturn) {
   EXPECT_TRUE(AtBaseline(prefill_->worker()));
 }
 
+// Catalogue T20
 TEST_F(FailureTest, DecodeThatCameBackOnItsPortIsUsedAgain) {
   ExpectStillServing();
   const std::string address = decode_->worker().address();
@@ -185,6 +260,7 @@ TEST_F(FailureTest, LostPrefillLeavesTheReservationToTheNextAttempt) {
   EXPECT_TRUE(AtBaseline(decode_->worker()));
 }
 
+// Catalogue T1: nobody tells decode that prefill and router are gone; the lease ends it.
 TEST(LeaseTest, ReservationLivesWhileRenewedAndExpiresAfterwards) {
   worker::WorkerOptions options = TinyOptions(engine::Role::kDecode);
   options.engine.lease = absl::Milliseconds(400);

@@ -84,6 +84,7 @@ TEST_F(RefusalTest, PromptForAWorkerOfRoleDecodeIsTheWrongRole) {
   EXPECT_EQ(rpc::ReasonOf(status), rpc::reason::kWrongRole);
 }
 
+// Catalogue T16: a layout that differs is refused at the handshake.
 TEST_F(RefusalTest, PrefillWithAnotherPageLayoutIsRefusedByDecodeAndTheRouterHearsIt) {
   worker::WorkerOptions options = TinyOptions(engine::Role::kPrefill);
   options.engine.page_tokens = 16;
@@ -110,6 +111,26 @@ TEST_F(RefusalTest, PrefillRequestWithoutReservationOrAttemptIsInvalid) {
   PrefillCall no_attempt(channel, GreedyRequest("a", 100, 10), {}, 0);
   EXPECT_FALSE(no_attempt.Read(&event));
   EXPECT_EQ(rpc::FieldViolations(no_attempt.Finish()).at(0).field, "attempt");
+}
+
+// Catalogue T2: what decode refuses, prefill gives up in the middle, and its pages with it.
+TEST_F(RefusalTest, PrefillReturnsItsPagesWithinASecondOfDecodesRefusal) {
+  worker::WorkerOptions options = TinyOptions(engine::Role::kPrefill);
+  options.engine.prefill_chunk_tokens = 64;
+  const auto prefill = StartPrefill(options);
+  ASSERT_NE(prefill, nullptr);
+  const Request request = GreedyRequest("a", 2000, 10);
+  DecodeCall call(channel_, request, false);
+  worker::v1::Reserved reserved;
+  ASSERT_TRUE(call.ReadReserved(&reserved));
+  reserved.set_epoch(reserved.epoch() + 1);
+  PrefillCall refused(ChannelTo(prefill->worker()), request, reserved);
+  worker::v1::PrefillEvent event;
+  while (refused.Read(&event)) {
+    EXPECT_FALSE(event.has_first_tokens()) << "the whole prompt was computed for nothing";
+  }
+  EXPECT_EQ(refused.Finish().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(AtBaseline(prefill->worker(), absl::Seconds(1)));
 }
 
 TEST_F(RefusalTest, StaleEpochIsRefusedAndLeavesTheReservationAlone) {

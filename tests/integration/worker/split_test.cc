@@ -1,4 +1,5 @@
 // Prefill and decode on separate workers give what one worker gives.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <thread>
@@ -62,6 +63,7 @@ TEST_F(SplitTest, GreedyTokensEqualThoseOfRoleBothAtEveryLength) {
   }
 }
 
+// Catalogue T24
 TEST_F(SplitTest, CountsOfOneTwoAndThreeTokensAreExact) {
   for (const uint32_t max_tokens : {1U, 2U, 3U}) {
     SCOPED_TRACE(max_tokens);
@@ -74,6 +76,7 @@ TEST_F(SplitTest, CountsOfOneTwoAndThreeTokensAreExact) {
   }
 }
 
+// Catalogue T25
 TEST_F(SplitTest, FirstTokenThatIsAStopTokenEndsTheSequence) {
   Request request = GreedyRequest("stop", 50, 8);
   const uint32_t first = Both(request).tokens.at(0).at(0);
@@ -138,6 +141,43 @@ TEST_F(SplitTest, ConcurrentRequestsDoNotDisturbEachOther) {
   EXPECT_TRUE(AtBaseline(prefill_->worker()));
   EXPECT_TRUE(AtBaseline(decode_->worker()));
   EXPECT_TRUE(AtBaseline(both_->worker()));
+}
+
+// Catalogue T5: pages that a transfer still reads are not given to the next prompt, however many
+// wait for them.
+TEST_F(SplitTest, PromptsThatShareASmallPoolDoNotDisturbEachOther) {
+  worker::WorkerOptions options = TinyOptions(engine::Role::kPrefill);
+  options.engine.kv_pool_bytes = int64_t{4} << 20;  // 672 tokens: two of these prompts
+  const auto prefill = StartPrefill(options);
+  ASSERT_NE(prefill, nullptr);
+  // Nobody renews here, and the last prompts wait long on a slow machine.
+  worker::WorkerOptions decode_options = TinyOptions(engine::Role::kDecode);
+  decode_options.engine.lease = absl::Minutes(5);
+  const auto decode = StartDecode(decode_options);
+  ASSERT_NE(decode, nullptr);
+  const auto request = [](size_t i) {
+    Request different = GreedyRequest(absl::StrCat("small-", i), 300, 6);
+    std::rotate(different.prompt.begin(),
+                different.prompt.begin() + static_cast<ptrdiff_t>(i),
+                different.prompt.end());
+    return different;
+  };
+  std::vector<Outcome> outcomes(16);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    threads.emplace_back([&, i] {
+      outcomes[i] = RunSplit(ChannelTo(prefill->worker()), ChannelTo(decode->worker()), request(i));
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    EXPECT_TRUE(outcomes[i].status.ok()) << outcomes[i].status;
+    EXPECT_EQ(outcomes[i].tokens, Both(request(i)).tokens) << "request " << i;
+  }
+  EXPECT_TRUE(AtBaseline(prefill->worker()));
+  EXPECT_TRUE(AtBaseline(decode->worker()));
 }
 
 }  // namespace

@@ -213,12 +213,14 @@ bool Eventually(const std::function<bool()>& condition, absl::Duration timeout) 
   return true;
 }
 
-bool AtBaseline(worker::Worker& worker) {
-  return Eventually([&] {
-    const engine::EngineLoad load = worker.engine().load();
-    return worker.idle() && load.pages_free == load.pages_total && load.pages_reserved == 0 &&
-           load.reservations == 0 && load.running_sequences == 0 && load.waiting_requests == 0;
-  });
+bool AtBaseline(worker::Worker& worker, absl::Duration timeout) {
+  return Eventually(
+      [&] {
+        const engine::EngineLoad load = worker.engine().load();
+        return worker.idle() && load.pages_free == load.pages_total && load.pages_reserved == 0 &&
+               load.reservations == 0 && load.running_sequences == 0 && load.waiting_requests == 0;
+      },
+      timeout);
 }
 
 }  // namespace baton

@@ -103,8 +103,8 @@ Outcome RunSplit(const std::shared_ptr<grpc::Channel>& prefill,
 // The same on a worker of role both.
 Outcome RunBoth(const std::shared_ptr<grpc::Channel>& both, const Request& request);
 
-// Waits until every page is free and nothing is reserved or runs; false after 20 s.
-bool AtBaseline(worker::Worker& worker);
+// Waits until every page is free and nothing is reserved or runs; false after `timeout`.
+bool AtBaseline(worker::Worker& worker, absl::Duration timeout = absl::Seconds(20));
 // Waits for `condition`, at most `timeout`.
 bool Eventually(const std::function<bool()>& condition, absl::Duration timeout = absl::Seconds(20));
 

@@ -1,4 +1,4 @@
-// Cancelling at any moment returns every page (serving.md 3.3: T4, T6, T8).
+// Cancelling at any moment returns every page.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -101,6 +101,7 @@ class CancelStorm {
   std::mt19937 random_;
 };
 
+// Catalogue T4, the engine alone: a thousand requests in every role.
 TEST(EngineCancelTest, StormOnTheBothRoleReturnsEveryPage) {
   const uint32_t seed = 11;
   SCOPED_TRACE(testing::Message() << "seed " << seed << "; --gtest_filter=*StormOnTheBoth*");

@@ -191,7 +191,7 @@ TEST(EngineDecodeTest, LeaseExpiryFreesTheReservationAndWithdrawsTheWindowFirst)
   EXPECT_TRUE(Eventually([&] { return harness.AtBaseline(); }));
 }
 
-// T14: whoever owns the pages next, no window over them is open any more.
+// Catalogue T14: whoever owns the pages next, no window over them is open any more.
 TEST(EngineDecodeTest, WindowIsWithdrawnBeforePagesAreFree) {
   EngineHarness harness(TestOptions(Role::kDecode, 30));
   std::vector<int64_t> free_at_release;

@@ -30,6 +30,7 @@ TEST(EngineGenerateTest, DeliversTheTokensOfTheModel) {
   EXPECT_TRUE(Eventually([&] { return harness.AtBaseline(); }));
 }
 
+// Catalogue T24
 TEST(EngineGenerateTest, MaxTokensIsExact) {
   EngineHarness harness(TestOptions(Role::kBoth));
   for (int32_t max_tokens : {1, 2, 3, 4, 5, 17}) {
@@ -130,6 +131,7 @@ TEST(EngineGenerateTest, StopTokenIsCountedButNotDelivered) {
   EXPECT_EQ(listener->stats().completion_tokens, static_cast<int64_t>(expected.size()) + 1);
 }
 
+// Catalogue T25
 TEST(EngineGenerateTest, StopIdAsFirstTokenEndsWithoutADecodeStep) {
   EngineHarness harness(TestOptions(Role::kBoth));
   harness.control->Prefer(7);

@@ -63,7 +63,7 @@ TEST(EngineLimitsTest, DuplicateIdsAreRefusedWhileLive) {
   EXPECT_TRUE(second->AwaitDone());
 }
 
-// T32
+// Catalogue T32
 TEST(EngineLimitsTest, WaitingQueueIsBoundedByRequestsAndTokens) {
   EngineOptions options = TestOptions(Role::kBoth, 12);
   options.max_waiting_requests = 3;

@@ -156,6 +156,7 @@ TEST(EnginePrefillTest, CommitCarriesAllFirstTokensFinishesAndThePromptBitmap) {
   EXPECT_EQ(info->prompt_token_bitmap, MakeTokenBitmap(prompt, FakeModel::kVocab));
 }
 
+// Catalogue T25
 TEST(EnginePrefillTest, StopIdAsFirstTokenIsCommittedButNotDelivered) {
   EngineHarness harness(TestOptions(Role::kPrefill));
   harness.control->Prefer(7);
@@ -181,7 +182,7 @@ TEST(EnginePrefillTest, AFailedTransferEndsTheRequestWithItsStatus) {
   EXPECT_TRUE(Eventually([&] { return harness.AtBaseline(); }));
 }
 
-// T5: a page that a sink still reads is never given to anybody else.
+// Catalogue T5: a page that a sink still reads is never given to anybody else.
 TEST(EnginePrefillTest, PagesStayWhileASinkReadsThem) {
   EngineHarness harness(TestOptions(Role::kPrefill, 12));  // room for one prompt of 16 tokens
   const auto slow = std::make_shared<SinkLog>(/*answers_at_once=*/false);

@@ -89,7 +89,7 @@ TEST_F(EngineSplitTest, GivesTheTokensOfOneEngine) {
   EXPECT_TRUE(Eventually([&] { return prefill_.AtBaseline() && decode_.AtBaseline(); }));
 }
 
-// T24
+// Catalogue T24
 TEST_F(EngineSplitTest, MaxTokensIsExact) {
   for (const int32_t max_tokens : {1, 2, 3, 8}) {
     const SplitResult result =
@@ -102,7 +102,7 @@ TEST_F(EngineSplitTest, MaxTokensIsExact) {
   }
 }
 
-// T25
+// Catalogue T25
 TEST_F(EngineSplitTest, StopIdAsFirstTokenEndsBothSides) {
   prefill_.control->Prefer(7);
   SamplingParams params = GreedyParams(5);

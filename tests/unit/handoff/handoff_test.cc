@@ -120,6 +120,7 @@ TEST_P(HandoffTest, AbortReleasesThePagesAndIgnoresWhatComesLater) {
   EXPECT_TRUE(engine_.committed().empty());
 }
 
+// Catalogue T14
 TEST_P(HandoffTest, LateWriteToReusedPagesIsRefusedAndTheirBytesStay) {
   faulty_.Hold();  // the posts are on their way, as on a slow network
   auto sink = Open(MakeTransfer(Reserve()));
@@ -192,6 +193,7 @@ TEST_P(HandoffTest, LayoutMismatchIsRefusedBeforeAnythingIsSent) {
   EXPECT_TRUE(TargetUntouched());
 }
 
+// Catalogue T16
 TEST_P(HandoffTest, HandshakeNamesTheFirstFieldThatDiffers) {
   worker::v1::HandshakeRequest request;
   *request.mutable_layout() = layout_;

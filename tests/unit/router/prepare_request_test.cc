@@ -1,10 +1,13 @@
 #include "services/router/validate/prepare_request.h"
 
 #include <cstring>
+#include <filesystem>
+#include <string>
 
 #include "gtest/gtest.h"
 
 #include "common/rpc/status_details.h"
+#include "tests/unit/checkpoint/temp_dir.h"
 #include "tests/unit/router/test_model.h"
 
 namespace baton::router {
@@ -111,6 +114,25 @@ TEST(PrepareRequestTest, AChatIsRenderedAndItsSpecialTokensComeOnce) {
     bos += id == 4080 ? 1 : 0;
   }
   EXPECT_EQ(bos, 1);
+}
+
+TEST(PrepareRequestTest, ATemplateThatFailsIsAnErrorOfTheChatWithItsMessage) {
+  const TempDir folder;
+  std::filesystem::copy(std::string(BATON_SOURCE_DIR) + "/tests/data/models/tiny-llama-needle",
+                        folder.path(),
+                        std::filesystem::copy_options::recursive);
+  folder.Write("chat_template.jinja", "{{ raise_exception('roles must alternate') }}");
+  const auto model = LoadServedModel(folder.path(), "needle");
+  ASSERT_TRUE(model.ok()) << model.status();
+  GenerateRequest request;
+  auto* message = request.mutable_chat()->add_messages();
+  message->set_role("user");
+  message->set_content("hello");
+  const auto plan = PrepareRequest(
+      **model, {.default_max_tokens = 512, .worker_limits = {}}, request, absl::UnixEpoch());
+  ASSERT_EQ(rpc::FieldViolations(plan.status()).size(), 1u) << plan.status();
+  EXPECT_EQ(rpc::FieldViolations(plan.status())[0].field, "chat");
+  EXPECT_NE(plan.status().message().find("roles must alternate"), absl::string_view::npos);
 }
 
 TEST(PrepareRequestTest, MalformedToolsNameTheirField) {

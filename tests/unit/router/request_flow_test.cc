@@ -249,6 +249,18 @@ TEST_F(RequestFlowTest, AnotherFirstTokenOfARepeatedPrefillAborts) {
   EXPECT_EQ(rpc::ReasonMetadata(flow_->final_status()).at("tokens_delivered"), "1");
 }
 
+TEST_F(RequestFlowTest, PrefillLostForGoodAfterTheFirstTokenAborts) {
+  Start();
+  Reserve();
+  SendFirst("1");
+  flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
+  flow_->OnPrefillWaitExpired(/*other_pair=*/true, now_);
+  ASSERT_TRUE(flow_->ended()) << "another pair would repeat the token";
+  EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(rpc::ReasonOf(flow_->final_status()), "PREFILL_LOST");
+  EXPECT_EQ(rpc::ReasonMetadata(flow_->final_status()).at("tokens_delivered"), "1");
+}
+
 TEST_F(RequestFlowTest, PrefillLossesAreBounded) {
   Start();
   Reserve();
@@ -277,6 +289,7 @@ TEST_F(RequestFlowTest, DataLossIsTriedAgainOnce) {
   EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kDataLoss);
 }
 
+// Catalogue T3
 TEST_F(RequestFlowTest, PrefillsInvalidArgumentReachesTheClientAndFreesTheReservation) {
   Start();
   Reserve();
@@ -407,6 +420,7 @@ TEST_F(RequestFlowTest, EverySequenceIsFinishedOnceBeforeUsage) {
   EXPECT_EQ(script.back(), "U");
 }
 
+// Catalogue T25
 TEST_F(RequestFlowTest, AFirstTokenThatIsAStopTokenFinishesWithoutText) {
   Start();
   Reserve();

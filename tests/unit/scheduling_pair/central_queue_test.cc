@@ -31,6 +31,7 @@ TEST(CentralQueueTest, RefusesOneRequestMoreThanItMayHold) {
   EXPECT_NE(status.message().find("3 of 3 requests"), absl::string_view::npos);
 }
 
+// Catalogue T32
 TEST(CentralQueueTest, RefusesByTokensAndByBytesNamingTheLimit) {
   CentralQueue queue(kLimits);
   ASSERT_TRUE(queue.PushBack({.id = 1, .tokens = 60, .bytes = 600}).ok());

@@ -186,6 +186,7 @@ TEST_P(TransportTest, UnknownWindowIsRefused) {
   EXPECT_TRUE(MemoryUntouched());
 }
 
+// Catalogue T14
 TEST_P(TransportTest, WithdrawnWindowRefusesLateWritesAndEndsWaitingOnes) {
   const std::vector<std::byte> source = RandomBytes(2 << 20, 7);
   ASSERT_TRUE(pair_->sender().Post(connection_, MakePost(1, 0, source)).ok());  // waits
