@@ -50,33 +50,7 @@ absl::Status TransformerModel::Forward(const ForwardBatch& batch, std::span<floa
     BATON_RETURN_IF_ERROR(ReportFinalHidden(batch, residual, all_rows_.rows()));
     return Logits(residual, batch.logit_rows, logits);
   }
-  // All keys and values of the step first: a survivor attends to those of its own step.
-  BATON_RETURN_IF_ERROR(FanOut(batch.pages, residual, all_rows_));
-  if (batch.on_kv_layers_written) {
-    batch.on_kv_layers_written(full_layers, config_.num_kv_cache_layers());
-  }
-  if (batch.survivors.empty()) {
-    return absl::OkStatus();
-  }
-  float* survivors = activations_.survivors.as<float>();
-  BATON_RETURN_IF_ERROR(ops_.gather_rows(exec_,
-                                         {.x = residual,
-                                          .x_stride = config_.hidden_size,
-                                          .row_index = batch.survivors.data(),
-                                          .rows = static_cast<int64_t>(batch.survivors.size()),
-                                          .dim = config_.hidden_size,
-                                          .out = survivors,
-                                          .out_stride = config_.hidden_size}));
-  BATON_RETURN_IF_ERROR(survivor_rows_.SetSurvivors(batch, ops_, exec_));
-  BATON_RETURN_IF_ERROR(
-      RunLayers(batch, full_layers, config_.num_layers, survivors, survivor_rows_));
-  BATON_RETURN_IF_ERROR(ReportFinalHidden(batch, survivors, survivor_rows_.rows()));
-  logit_index_.clear();
-  for (const int32_t row : batch.logit_rows) {
-    const auto it = std::lower_bound(batch.survivors.begin(), batch.survivors.end(), row);
-    logit_index_.push_back(static_cast<int32_t>(it - batch.survivors.begin()));
-  }
-  return Logits(survivors, logit_index_, logits);
+  return ForwardUpper(batch, residual, logits);
 }
 
 absl::Status TransformerModel::Embed(const ForwardBatch& batch) {

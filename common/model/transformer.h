@@ -36,7 +36,20 @@ class TransformerModel final : public Model {
   absl::Status Attention(
       const kernels::DensePages& pages, int32_t layer, float* x, RowSet& rows, const RowTile& tile);
   absl::Status Mlp(int32_t layer, float* x, const RowTile& tile);
-  // Writes the keys and values of all upper layers from the residual stream entering layer S.
+  // Encodes rotated keys and values [row_count, kv_heads x head_dim] of one stored layer into its
+  // pages: the page bytes are the bytes that are shipped. `stride` in floats from row to row.
+  absl::Status EncodeLayer(const kernels::DensePages& pages,
+                           int32_t kv_layer,
+                           const float* k,
+                           const float* v,
+                           int64_t stride,
+                           RowSet& rows,
+                           const RowTile& tile);
+  // SwiftKV, from the residual stream that enters layer S on.
+  absl::Status ForwardUpper(const ForwardBatch& batch,
+                            const float* residual,
+                            std::span<float> logits);
+  // Encodes the keys and values of all upper layers from that residual stream.
   absl::Status FanOut(const kernels::DensePages& pages, const float* x, RowSet& rows);
   absl::Status FanOutTile(const kernels::DensePages& pages,
                           const float* x,

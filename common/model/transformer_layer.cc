@@ -40,18 +40,10 @@ absl::Status TransformerModel::Attention(
                                    .rows = tile.row_count,
                                    .heads = config_.num_heads + (full ? config_.num_kv_heads : 0),
                                    .half_dim = config_.head_dim / 2}));
-  const std::span<const kernels::SequenceRows> sequences = rows.Sequences(tile, kv_layer);
   if (full) {
-    BATON_RETURN_IF_ERROR(ops_.kv_write(exec_,
-                                        {.k = k,
-                                         .k_stride = stride,
-                                         .v = k + kv_width,
-                                         .v_stride = stride,
-                                         .positions = rows.positions(tile),
-                                         .sequences = sequences.data(),
-                                         .num_sequences = static_cast<int64_t>(sequences.size()),
-                                         .pages = pages}));
+    BATON_RETURN_IF_ERROR(EncodeLayer(pages, kv_layer, k, k + kv_width, stride, rows, tile));
   }
+  const std::span<const kernels::SequenceRows> sequences = rows.Sequences(tile, kv_layer);
   BATON_RETURN_IF_ERROR(
       ops_.paged_attention(exec_,
                            {.q = q,

@@ -26,7 +26,7 @@ ABSL_FLAG(std::string,
           "",
           "host:port under which peers reach --listen (port 0: the one in use); empty: as it is");
 ABSL_FLAG(std::string, port_file, "", "file to write {\"grpc\": port, \"metrics\": port} to");
-ABSL_FLAG(std::string, device, "cpu", "cpu, cuda or reference");
+ABSL_FLAG(std::string, device, "cpu", "cpu or reference (cuda: in a build with it)");
 ABSL_FLAG(int32_t, threads, 1, "compute threads");
 ABSL_FLAG(std::string, compute, "bf16", "bf16 or fp32: type of weights and KV pages");
 ABSL_FLAG(bool, random_weights, false, "make weights from --seed instead of reading them");

@@ -19,16 +19,31 @@ ABSL_FLAG(std::string, chat, "", "a user's turn, rendered with the model's chat 
 ABSL_FLAG(std::string, prompt_file, "", "file that holds the prompt's text; - is standard input");
 ABSL_FLAG(std::string, kv, "", "KV policy; default: the server's");
 ABSL_FLAG(absl::optional<float>, temperature, absl::nullopt, "0 is greedy");
-ABSL_FLAG(absl::optional<float>, top_p, absl::nullopt, "");
-ABSL_FLAG(absl::optional<uint32_t>, top_k, absl::nullopt, "");
-ABSL_FLAG(absl::optional<float>, min_p, absl::nullopt, "");
-ABSL_FLAG(absl::optional<float>, presence_penalty, absl::nullopt, "");
-ABSL_FLAG(absl::optional<float>, frequency_penalty, absl::nullopt, "");
-ABSL_FLAG(absl::optional<float>, repetition_penalty, absl::nullopt, "");
+ABSL_FLAG(absl::optional<float>,
+          top_p,
+          absl::nullopt,
+          "least set of tokens with this probability; 1: all");
+ABSL_FLAG(absl::optional<uint32_t>, top_k, absl::nullopt, "the k most likely tokens; 0: all");
+ABSL_FLAG(absl::optional<float>,
+          min_p,
+          absl::nullopt,
+          "tokens at least this fraction as likely as the likeliest; 0: all");
+ABSL_FLAG(absl::optional<float>,
+          presence_penalty,
+          absl::nullopt,
+          "off the logit of tokens that were generated, -2 to 2");
+ABSL_FLAG(absl::optional<float>,
+          frequency_penalty,
+          absl::nullopt,
+          "the same, times how often, -2 to 2");
+ABSL_FLAG(absl::optional<float>,
+          repetition_penalty,
+          absl::nullopt,
+          "divides logits of tokens seen, prompt included; 1: none");
 ABSL_FLAG(absl::optional<uint64_t>, seed, absl::nullopt, "default: drawn by the router");
 ABSL_FLAG(absl::optional<uint32_t>, n, absl::nullopt, "sequences to generate");
-ABSL_FLAG(absl::optional<uint32_t>, max_tokens, absl::nullopt, "");
-ABSL_FLAG(uint32_t, min_tokens, 0, "");
+ABSL_FLAG(absl::optional<uint32_t>, max_tokens, absl::nullopt, "default: the server's");
+ABSL_FLAG(uint32_t, min_tokens, 0, "no stop before so many tokens");
 ABSL_FLAG(std::vector<std::string>, stop, {}, "stop strings, separated by commas");
 ABSL_FLAG(bool, include_stop_str, false, "deliver the stop string too");
 ABSL_FLAG(bool, ignore_eos, false, "generate until max_tokens");

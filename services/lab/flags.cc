@@ -14,7 +14,7 @@ ABSL_FLAG(std::string,
           compute,
           "bf16",
           "bf16: weights and KV pages are bf16; fp32: both fp32. Arithmetic is fp32 either way.");
-ABSL_FLAG(std::string, device, "cpu", "Back end: cpu, cuda or reference.");
+ABSL_FLAG(std::string, device, "cpu", "Back end: cpu or reference (cuda: in a build with it).");
 ABSL_FLAG(int32_t, threads, 0, "Compute threads; 0 means one per core.");
 ABSL_FLAG(bool,
           random_weights,

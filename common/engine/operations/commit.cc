@@ -41,18 +41,6 @@ absl::Status CheckInfo(const EngineState& state,
   return absl::OkStatus();
 }
 
-// From here on no write from outside may land: the pages are about to be read and written by steps.
-void CloseReservation(EngineState& state, ActiveRequest& request) {
-  const uint64_t id = request.reservation.reservation_id;
-  state.reservations.Remove(id);
-  state.reserved.erase(id);
-  state.pages_reserved -= request.pages_held;
-  if (state.parts.reservation_observer != nullptr) {
-    state.parts.reservation_observer->OnReservationReleased(id);
-  }
-  request.phase = Phase::kPrefilling;  // prefilled elsewhere; StartDecoding follows at once
-}
-
 void AdoptPenalties(CommitInfo& info, ActiveRequest& request) {
   if (request.sampling.repetition_penalty == 1.0f) {
     return;
@@ -74,7 +62,9 @@ absl::Status CommitReservation(EngineState& state,
   BATON_CHECK(entry != state.reserved.end());
   ActiveRequest& request = *entry->second;
   BATON_RETURN_IF_ERROR(CheckInfo(state, request, info));
-  CloseReservation(state, request);
+  // From here on no write from outside may land: steps are about to read and write the pages.
+  ReleaseReservation(state, request);
+  request.phase = Phase::kPrefilling;  // prefilled elsewhere; StartDecoding follows at once
   AdoptPenalties(info, request);
   request.stats.kv_wire_bytes = info.kv_wire_bytes;
   StartDecoding(state, request, info.first_tokens, /*deliver=*/false);

@@ -8,16 +8,6 @@
 namespace baton::engine {
 namespace {
 
-void LeaveReserved(EngineState& state, const ActiveRequest& request) {
-  const uint64_t id = request.reservation.reservation_id;
-  state.reservations.Remove(id);
-  state.reserved.erase(id);
-  state.pages_reserved -= request.pages_held;
-  if (state.parts.reservation_observer != nullptr) {
-    state.parts.reservation_observer->OnReservationReleased(id);
-  }
-}
-
 void LeavePhase(EngineState& state, ActiveRequest& request) {
   const auto is_this = [&](const auto& entry) { return entry.request == &request; };
   switch (std::exchange(request.phase, Phase::kEnded)) {
@@ -29,7 +19,7 @@ void LeavePhase(EngineState& state, ActiveRequest& request) {
       std::erase(state.prefilling, &request);
       return;
     case Phase::kReserved:
-      LeaveReserved(state, request);
+      ReleaseReservation(state, request);
       return;
     case Phase::kDecoding:
       std::erase_if(state.decoding, is_this);
@@ -47,18 +37,6 @@ void FillTimes(absl::Time now, ActiveRequest& request) {
   if (request.decode_started != absl::InfiniteFuture()) {
     request.stats.decode_time = now - request.decode_started;
   }
-}
-
-// A sink that was never committed is told that nothing more will come, and may still be reading.
-void AbortSink(EngineState& state, ActiveRequest& request) {
-  request.sink_reading = true;
-  state.sink_reading.emplace(request.serial, &request);
-  request.sink->Abort(
-      request.end_status,
-      [commands = state.parts.commands, pool = state.parts.pool, serial = request.serial] {
-        commands->PushAlways(
-            [serial](EngineState& engine) { FinishHandOff(engine, serial, absl::OkStatus(), 0); });
-      });
 }
 
 }  // namespace
@@ -80,23 +58,6 @@ void EndAllRequests(EngineState& state, const absl::Status& status) {
   while (!state.requests.empty()) {
     EndRequest(state, *state.requests.begin()->second, status);
   }
-}
-
-void ReleaseEnded(EngineState& state) {
-  for (const auto& request : state.closing) {
-    const bool sink_open =
-        request->sink != nullptr && !request->sink_reading && !request->sink_finished;
-    if (sink_open && request->steps_in_flight == 0) {
-      AbortSink(state, *request);
-    }
-  }
-  std::erase_if(state.closing, [&](const std::unique_ptr<ActiveRequest>& request) {
-    if (!request->releasable()) {
-      return false;
-    }
-    ReleaseSequences(*state.parts.pool, *request);
-    return true;
-  });
 }
 
 }  // namespace baton::engine

@@ -91,10 +91,15 @@ void DeliverToken(ActiveRequest& request,
                   const std::optional<SequenceFinish>& finish);
 
 // end_request.cc: the request leaves its phase and its listener gets OnDone. Pages follow when
-// nothing refers to them: ReleaseEnded, which runs once per round, aborts sinks that were never
-// committed and returns what has become releasable.
+// nothing refers to them (ReleaseEnded).
 void EndRequest(EngineState& state, ActiveRequest& request, const absl::Status& status);
 void EndAllRequests(EngineState& state, const absl::Status& status);
+
+// release.cc: the reservation is gone from the tables and nothing may land in its pages any more;
+// the pages stay with the request.
+void ReleaseReservation(EngineState& state, const ActiveRequest& request);
+// release.cc: once per round, aborts sinks that were never committed and returns the pages of ended
+// requests to which nothing refers any more.
 void ReleaseEnded(EngineState& state);
 
 // publish_load.cc: refreshes the load snapshot.

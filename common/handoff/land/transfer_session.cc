@@ -1,6 +1,5 @@
 #include "common/handoff/land/transfer_session.h"
 
-#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -51,7 +50,7 @@ absl::Status TransferSession::Handle(const worker::v1::TransferRequest& message)
   }
   switch (message.message_case()) {
     case worker::v1::TransferRequest::kSegmentHeader:
-      return HandleHeader(message.segment_header());
+      return ExpectSegment(message.segment_header());
     case worker::v1::TransferRequest::kCommit:
       return HandleCommit(message.commit());
     default:
@@ -145,19 +144,6 @@ void TransferSession::OnAttempt(absl::Status status) {
   calls_.Run();
 }
 
-absl::Status TransferSession::HandleHeader(const std::string& bytes) {
-  BATON_ASSIGN_OR_RETURN(const kv::SegmentHeader header,
-                         kv::DecodeSegmentHeader(std::as_bytes(std::span(bytes))));
-  BATON_ASSIGN_OR_RETURN(const uint32_t segment_index, ledger_->Announce(header));
-  const uint64_t tag = core_->AddTag(shared_from_this(), segment_index);
-  absl::Status status = reservation_->Expect(
-      transport_, kv::TransferId(attempt_, segment_index), tag, ledger_->Runs(segment_index));
-  if (!status.ok()) {
-    core_->DropTag(tag);
-  }
-  return status;
-}
-
 absl::Status TransferSession::HandleCommit(const worker::v1::Commit& commit) {
   BATON_RETURN_IF_ERROR(ledger_->CheckCommit(commit));
   BATON_ASSIGN_OR_RETURN(commit_, ReadCommit(commit));
@@ -166,36 +152,6 @@ absl::Status TransferSession::HandleCommit(const worker::v1::Commit& commit) {
                            manifest_bytes_;
   CommitIfLanded();
   return absl::OkStatus();
-}
-
-void TransferSession::OnReceived(uint32_t segment_index, const absl::Status& received) {
-  if (absl::IsCancelled(received)) {
-    return;  // given up by this side, which ends the session with the reason
-  }
-  std::shared_ptr<LandingReservation> reservation;
-  SegmentExtent extent;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (state_ != State::kLanding) {
-      return;
-    }
-    reservation = reservation_;
-    extent = ledger_->segment(segment_index);
-  }
-  absl::Status status = received.ok() ? reservation->Verify(extent) : received;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (state_ != State::kLanding) {
-      return;
-    }
-    if (status.ok()) {
-      ledger_->MarkLanded(segment_index);
-      CommitIfLanded();
-    } else {
-      EndWith(std::move(status));
-    }
-  }
-  calls_.Run();
 }
 
 void TransferSession::CommitIfLanded() {

@@ -31,7 +31,8 @@ class TransferSession final : public LandingSession,
   void OnMessage(const worker::v1::TransferRequest& message) override;
   void OnClosed() override;
 
-  // A payload is in place (or will not be); called by the progress thread, which verifies it.
+  // A payload is in place (or will not be); called by the progress thread, which verifies it
+  // (land_segment.cc).
   void OnReceived(uint32_t segment_index, const absl::Status& status);
   // Ends the session with an error answer, unless the engine is committing it: then its verdict
   // does.
@@ -44,7 +45,8 @@ class TransferSession final : public LandingSession,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status HandleManifest(const worker::v1::TransferRequest& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status HandleHeader(const std::string& bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Lets the transport write the payload of this header (land_segment.cc).
+  absl::Status ExpectSegment(const std::string& header_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status HandleCommit(const worker::v1::Commit& commit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CommitIfLanded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndWith(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

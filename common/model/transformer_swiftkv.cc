@@ -1,8 +1,44 @@
-// SwiftKV: keys and values of all upper layers from one hidden state (swiftkv.md 1.2, steps 2-4).
+// SwiftKV (arXiv 2410.03960, section 3): keys and values of all upper layers come from the hidden
+// state that enters them, so only the survivors, the last tokens of a prompt, run through them.
+#include <algorithm>
+
 #include "common/base/status_macros.h"
 #include "common/model/transformer.h"
 
 namespace baton::model {
+
+absl::Status TransformerModel::ForwardUpper(const ForwardBatch& batch,
+                                            const float* residual,
+                                            std::span<float> logits) {
+  const int32_t full_layers = config_.num_key_value_layers;
+  // All keys and values of the step first: a survivor attends to those of its own step.
+  BATON_RETURN_IF_ERROR(FanOut(batch.pages, residual, all_rows_));
+  if (batch.on_kv_layers_written) {
+    batch.on_kv_layers_written(full_layers, config_.num_kv_cache_layers());
+  }
+  if (batch.survivors.empty()) {
+    return absl::OkStatus();
+  }
+  float* survivors = activations_.survivors.as<float>();
+  BATON_RETURN_IF_ERROR(ops_.gather_rows(exec_,
+                                         {.x = residual,
+                                          .x_stride = config_.hidden_size,
+                                          .row_index = batch.survivors.data(),
+                                          .rows = static_cast<int64_t>(batch.survivors.size()),
+                                          .dim = config_.hidden_size,
+                                          .out = survivors,
+                                          .out_stride = config_.hidden_size}));
+  BATON_RETURN_IF_ERROR(survivor_rows_.SetSurvivors(batch, ops_, exec_));
+  BATON_RETURN_IF_ERROR(
+      RunLayers(batch, full_layers, config_.num_layers, survivors, survivor_rows_));
+  BATON_RETURN_IF_ERROR(ReportFinalHidden(batch, survivors, survivor_rows_.rows()));
+  logit_index_.clear();
+  for (const int32_t row : batch.logit_rows) {
+    const auto it = std::lower_bound(batch.survivors.begin(), batch.survivors.end(), row);
+    logit_index_.push_back(static_cast<int32_t>(it - batch.survivors.begin()));
+  }
+  return Logits(survivors, logit_index_, logits);
+}
 
 absl::Status TransformerModel::FanOut(const kernels::DensePages& pages,
                                       const float* x,
@@ -45,17 +81,13 @@ absl::Status TransformerModel::FanOutTile(const kernels::DensePages& pages,
                                    .heads = int64_t{groups} * config_.num_kv_heads,
                                    .half_dim = config_.head_dim / 2}));
   for (int32_t group = 0; group < groups; ++group) {
-    const std::span<const kernels::SequenceRows> sequences =
-        rows.Sequences(tile, full_layers + group);
-    BATON_RETURN_IF_ERROR(ops_.kv_write(exec_,
-                                        {.k = keys + group * kv_width,
-                                         .k_stride = stride,
-                                         .v = values + group * kv_width,
-                                         .v_stride = stride,
-                                         .positions = rows.positions(tile),
-                                         .sequences = sequences.data(),
-                                         .num_sequences = static_cast<int64_t>(sequences.size()),
-                                         .pages = pages}));
+    BATON_RETURN_IF_ERROR(EncodeLayer(pages,
+                                      full_layers + group,
+                                      keys + group * kv_width,
+                                      values + group * kv_width,
+                                      stride,
+                                      rows,
+                                      tile));
   }
   return absl::OkStatus();
 }

@@ -1,0 +1,56 @@
+// A segment lands: its header says where its bytes may be written, the transport writes them there
+// (common/transport/inbound_window.h), then they are verified in place.
+#include <span>
+#include <string>
+
+#include "common/base/status_macros.h"
+#include "common/handoff/land/landing_core.h"
+#include "common/handoff/land/transfer_session.h"
+#include "common/kv/manifest/segment_header.h"
+
+namespace baton::handoff {
+
+absl::Status TransferSession::ExpectSegment(const std::string& header_bytes) {
+  BATON_ASSIGN_OR_RETURN(const kv::SegmentHeader header,
+                         kv::DecodeSegmentHeader(std::as_bytes(std::span(header_bytes))));
+  BATON_ASSIGN_OR_RETURN(const uint32_t segment_index, ledger_->Announce(header));
+  const uint64_t tag = core_->AddTag(shared_from_this(), segment_index);
+  absl::Status status = reservation_->Expect(
+      transport_, kv::TransferId(attempt_, segment_index), tag, ledger_->Runs(segment_index));
+  if (!status.ok()) {
+    core_->DropTag(tag);
+  }
+  return status;
+}
+
+void TransferSession::OnReceived(uint32_t segment_index, const absl::Status& received) {
+  if (absl::IsCancelled(received)) {
+    return;  // given up by this side, which ends the session with the reason
+  }
+  std::shared_ptr<LandingReservation> reservation;
+  SegmentExtent extent;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (state_ != State::kLanding) {
+      return;
+    }
+    reservation = reservation_;
+    extent = ledger_->segment(segment_index);
+  }
+  absl::Status status = received.ok() ? reservation->Verify(extent) : received;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (state_ != State::kLanding) {
+      return;
+    }
+    if (status.ok()) {
+      ledger_->MarkLanded(segment_index);
+      CommitIfLanded();
+    } else {
+      EndWith(std::move(status));
+    }
+  }
+  calls_.Run();
+}
+
+}  // namespace baton::handoff
