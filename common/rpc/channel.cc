@@ -48,6 +48,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(
   // peer.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, Milliseconds(kConnectTimeout));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, internal ? 1000 : 5000);
+  // A worker that comes back under its name may have another address.
+  arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, internal ? 1000 : 30000);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   if (!server_name.empty()) {
     arguments.SetSslTargetNameOverride(server_name);

@@ -15,6 +15,9 @@
 namespace baton::rpc {
 namespace {
 
+// Reflection streams that are open at once; each takes a thread.
+constexpr int kMaxSyncThreads = 16;
+
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
@@ -47,6 +50,7 @@ void SetLimits(const ServerOptions& options, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   grpc::ResourceQuota quota("baton");
   quota.Resize(static_cast<size_t>(options.memory_quota_bytes));
+  quota.SetMaxThreads(kMaxSyncThreads);
   builder.SetResourceQuota(quota);
   // Only reflection is synchronous; everything else runs on callbacks.
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);

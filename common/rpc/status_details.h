@@ -20,6 +20,7 @@ inline constexpr std::string_view kExceedsCapacity = "EXCEEDS_CAPACITY";
 inline constexpr std::string_view kKvPoolFull = "KV_POOL_FULL";
 inline constexpr std::string_view kSequencesFull = "SEQUENCES_FULL";
 inline constexpr std::string_view kQueueFull = "QUEUE_FULL";
+inline constexpr std::string_view kAnswerTooLarge = "ANSWER_TOO_LARGE";
 inline constexpr std::string_view kDraining = "DRAINING";
 inline constexpr std::string_view kNoEndpoints = "NO_ENDPOINTS";
 inline constexpr std::string_view kPrefillLost = "PREFILL_LOST";

@@ -16,10 +16,9 @@ absl::StatusOr<StopMatcher> StopMatcher::Create(std::vector<std::string> stop_st
     return absl::InvalidArgumentError(
         Concat(stop_strings.size(), " stop strings are over the limit of ", kMaxStopStrings));
   }
-  StopMatcher matcher;
-  matcher.include_stop_string_ = include_stop_string;
+  std::vector<Pattern> patterns;
   for (std::string& stop : stop_strings) {
-    const size_t index = matcher.patterns_.size();
+    const size_t index = patterns.size();
     if (stop.empty()) {
       return absl::InvalidArgumentError(Concat("stop string ", index, " is empty"));
     }
@@ -30,15 +29,19 @@ absl::StatusOr<StopMatcher> StopMatcher::Create(std::vector<std::string> stop_st
     if (FindInvalidUtf8(stop) != std::string_view::npos) {
       return absl::InvalidArgumentError(Concat("stop string ", index, " is not valid UTF-8"));
     }
-    matcher.patterns_.push_back(MakePattern(std::move(stop)));
+    patterns.push_back(MakePattern(std::move(stop)));
   }
+  StopMatcher matcher;
+  matcher.include_stop_string_ = include_stop_string;
+  matcher.states_.resize(patterns.size());
+  matcher.patterns_ = std::make_shared<const std::vector<Pattern>>(std::move(patterns));
   return matcher;
 }
 
 StopMatcher::Pattern StopMatcher::MakePattern(std::string text) {
   Pattern pattern;
   pattern.fallback.assign(text.size() + 1, 0);
-  size_t k = 0;
+  uint16_t k = 0;
   for (size_t i = 1; i < text.size(); ++i) {
     while (k > 0 && text[i] != text[k]) k = pattern.fallback[k];
     if (text[i] == text[k]) ++k;
@@ -48,10 +51,9 @@ StopMatcher::Pattern StopMatcher::MakePattern(std::string text) {
   return pattern;
 }
 
-void StopMatcher::Step(char c, Pattern* pattern) {
-  size_t& state = pattern->state;
-  while (state > 0 && pattern->text[state] != c) state = pattern->fallback[state];
-  if (pattern->text[state] == c) ++state;
+void StopMatcher::Step(char c, const Pattern& pattern, uint16_t* state) {
+  while (*state > 0 && pattern.text[*state] != c) *state = pattern.fallback[*state];
+  if (pattern.text[*state] == c) ++*state;
 }
 
 StopMatcher::Output StopMatcher::Push(std::string_view token_text) {
@@ -67,13 +69,11 @@ StopMatcher::Output StopMatcher::PushFlushed(std::string_view text) {
 
 StopMatcher::Output StopMatcher::Scan(std::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
-    for (size_t p = 0; p < patterns_.size(); ++p) {
-      Pattern& pattern = patterns_[p];
-      Step(text[i], &pattern);
-      const bool complete = pattern.state == pattern.text.size();
-      if (complete &&
-          (matched_index_ < 0 ||
-           pattern.text.size() > patterns_[static_cast<size_t>(matched_index_)].text.size())) {
+    for (size_t p = 0; p < states_.size(); ++p) {
+      const Pattern& pattern = (*patterns_)[p];
+      Step(text[i], pattern, &states_[p]);
+      const bool complete = states_[p] == pattern.text.size();
+      if (complete && (!stopped() || pattern.text.size() > matched().size())) {
         matched_index_ = static_cast<int>(p);
       }
     }
@@ -84,7 +84,7 @@ StopMatcher::Output StopMatcher::Scan(std::string_view text) {
   }
   held_ += text;
   size_t keep = 0;
-  for (const Pattern& pattern : patterns_) keep = std::max(keep, pattern.state);
+  for (const uint16_t state : states_) keep = std::max<size_t>(keep, state);
   Output output;
   output.text = held_.substr(0, held_.size() - keep);
   held_.erase(0, held_.size() - keep);
@@ -92,15 +92,14 @@ StopMatcher::Output StopMatcher::Scan(std::string_view text) {
 }
 
 StopMatcher::Output StopMatcher::EmitMatch(size_t end) {
-  const size_t stop_size = patterns_[static_cast<size_t>(matched_index_)].text.size();
   Output output{std::move(held_), true};
-  output.text.resize(include_stop_string_ ? end : end - stop_size);
+  output.text.resize(include_stop_string_ ? end : end - matched().size());
   held_.clear();
   return output;
 }
 
 std::string StopMatcher::Finish() {
-  for (Pattern& pattern : patterns_) pattern.state = 0;
+  std::fill(states_.begin(), states_.end(), uint16_t{0});
   return std::exchange(held_, {});
 }
 

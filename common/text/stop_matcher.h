@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,7 +20,8 @@ inline constexpr size_t kMaxStopBytes = 4096;  // of one stop string
 // stop string is held back until it is clear, so nothing of a stop string is ever delivered by
 // mistake. The match that ends first wins, the longest one among those ending together; so the
 // result does not depend on where token borders fall. Costs one automaton step (Knuth, Morris,
-// Pratt 1977) per byte and stop string. Not thread-safe: one object per sequence.
+// Pratt 1977) per byte and stop string. Not thread-safe: one object per sequence. Copies share the
+// compiled stop strings, three bytes per byte of theirs.
 class StopMatcher {
  public:
   // InvalidArgument for an empty or non-UTF-8 stop string or one over the limits. No stop strings
@@ -46,23 +49,28 @@ class StopMatcher {
   // Which stop string matched, as an index into the list given to Create; -1 while none has.
   int matched_index() const { return matched_index_; }
 
+  // The stop string that matched; requires stopped().
+  const std::string& matched() const { return Compiled(matched_index_).text; }
+
   // Tokens consumed: all that were pushed, up to and including the one that completed the match.
   size_t num_tokens() const { return num_tokens_; }
 
  private:
   struct Pattern {
     std::string text;
-    std::vector<size_t> fallback;  // KMP failure function, [text.size() + 1]
-    size_t state = 0;              // bytes of `text` that the input now ends with
+    std::vector<uint16_t> fallback;  // KMP failure function, [text.size() + 1]
   };
+  static_assert(kMaxStopBytes <= UINT16_MAX);
 
   StopMatcher() = default;
   static Pattern MakePattern(std::string text);
-  static void Step(char c, Pattern* pattern);
+  static void Step(char c, const Pattern& pattern, uint16_t* state);
+  const Pattern& Compiled(int index) const { return (*patterns_)[static_cast<size_t>(index)]; }
   Output Scan(std::string_view text);
   Output EmitMatch(size_t end);
 
-  std::vector<Pattern> patterns_;
+  std::shared_ptr<const std::vector<Pattern>> patterns_;
+  std::vector<uint16_t> states_;  // per pattern: bytes of its text that the input now ends with
   bool include_stop_string_ = false;
   std::string held_;
   int matched_index_ = -1;

@@ -78,6 +78,9 @@ absl::Status CheckFlags() {
   BATON_RETURN_IF_ERROR(range("max_queue_bytes", absl::GetFlag(FLAGS_max_queue_bytes), 1, kLarge));
   BATON_RETURN_IF_ERROR(range("max_attempts", absl::GetFlag(FLAGS_max_attempts), 1, 100));
   BATON_RETURN_IF_ERROR(range("tokenizer_threads", absl::GetFlag(FLAGS_tokenizer_threads), 1, 256));
+  if (absl::GetFlag(FLAGS_endpoint_wait) < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("--endpoint_wait must be at least 0s");
+  }
   return range(
       "max_stream_buffer_bytes", absl::GetFlag(FLAGS_max_stream_buffer_bytes), 1024, kLarge);
 }

@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 
 #include "services/router/admission/admission.h"
+#include "services/router/live_counter.h"
 #include "services/router/model/served_model.h"
 #include "services/router/router_metrics.h"
 #include "services/router/running_requests.h"
@@ -28,7 +29,8 @@ struct RouterCore {
   std::unique_ptr<RouterMetrics> metrics;
   std::unique_ptr<WorkPool> prompt_pool;  // renders and tokenizes
   RunningRequests running;
-  SessionCounter sessions;
+  LiveCounter calls;  // Generate and GenerateStream, until gRPC is done with them
+  LiveCounter sessions;
   SessionServices session_services;
   std::atomic<bool> draining{false};
 };

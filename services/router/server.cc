@@ -19,7 +19,6 @@ constexpr size_t kMaxWaitingPrompts = 256;
 constexpr absl::Duration kReportAgeInterval = absl::Seconds(1);
 // Worker calls end soon after they were cancelled; a worker that hangs can delay it.
 constexpr absl::Duration kSessionEndTimeout = absl::Seconds(10);
-constexpr absl::Duration kDrainPoll = absl::Milliseconds(20);
 
 }  // namespace
 
@@ -124,10 +123,9 @@ void RouterServer::WatchReportAge() {
 void RouterServer::Drain(absl::Duration timeout) {
   core_.draining = true;
   UpdateHealth();
-  const absl::Time deadline = absl::Now() + timeout;
-  while (core_.running.size() > 0 && absl::Now() < deadline) {
-    absl::SleepFor(kDrainPoll);
-  }
+  // Not only running requests: prompts that wait to be tokenized, and answers that are ready but
+  // that the client has not read yet.
+  core_.calls.WaitForNone(timeout);
 }
 
 RouterServer::~RouterServer() {

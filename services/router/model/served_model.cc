@@ -42,7 +42,12 @@ absl::StatusOr<std::unique_ptr<const ServedModel>> LoadServedModel(const std::st
   for (const std::string& warning : model->config.warnings) {
     spdlog::warn("{}: {}", directory, warning);
   }
-  BATON_ASSIGN_OR_RETURN(model->sampling, ParseSamplingDefaults(generation_config));
+  if (auto sampling = ParseSamplingDefaults(generation_config); sampling.ok()) {
+    model->sampling = *sampling;
+  } else {  // published files have had broken ones; a request can name every value itself
+    spdlog::warn(
+        "{}/generation_config.json is ignored: {}", directory, sampling.status().ToString());
+  }
   BATON_ASSIGN_OR_RETURN(model->tokenizer, text::LoadTokenizer(directory));
   return std::unique_ptr<const ServedModel>(std::move(model));
 }

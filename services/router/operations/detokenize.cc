@@ -9,12 +9,20 @@
 #include "services/router/validate/check_request.h"
 
 namespace baton::router {
+namespace {
+
+constexpr int kMaxTokenIds = 1 << 18;  // about a book; its text fits the answer for usual tokens
+
+}  // namespace
 
 absl::Status Detokenize(const ServedModel& model,
                         const inference::v1::DetokenizeRequest& request,
                         inference::v1::DetokenizeResponse* response) {
   BATON_RETURN_IF_ERROR(CheckModelName(model, request.model()));
   const auto vocab_size = static_cast<uint32_t>(model.config.vocab_size);
+  if (request.token_ids_size() > kMaxTokenIds) {
+    return rpc::InvalidField("token_ids", absl::StrCat("must have at most ", kMaxTokenIds));
+  }
   for (int i = 0; i < request.token_ids_size(); ++i) {
     if (request.token_ids(i) >= vocab_size) {
       return rpc::InvalidField(

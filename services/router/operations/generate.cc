@@ -1,8 +1,13 @@
 #include "services/router/operations/generate.h"
 
+#include <cstddef>
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
+#include "common/rpc/limits.h"
+#include "common/rpc/status_details.h"
 #include "common/rpc/status_mapping.h"
 #include "services/router/operations/collect_response.h"
 #include "services/router/operations/generate_call.h"
@@ -10,6 +15,9 @@
 
 namespace baton::router {
 namespace {
+
+// What one message may hold, less what framing and status details take.
+constexpr size_t kMaxAnswerBytes = size_t{rpc::kPublicMessageBytes} - (64 << 10);
 
 class GenerateReactor final : public grpc::ServerUnaryReactor, public GenerateCall {
  public:
@@ -26,6 +34,16 @@ class GenerateReactor final : public grpc::ServerUnaryReactor, public GenerateCa
 
  private:
   bool Deliver(inference::v1::GenerateStreamResponse&& message) override {
+    bytes_ += message.ByteSizeLong();
+    if (bytes_ > kMaxAnswerBytes) {
+      collected_.Clear();
+      Refuse(rpc::WithReason(
+          absl::ResourceExhaustedError(absl::StrCat(
+              "the answer is larger than ", kMaxAnswerBytes, " bytes; ask by GenerateStream")),
+          rpc::reason::kAnswerTooLarge,
+          {}));
+      return false;
+    }
     CollectResponse(std::move(message), &collected_);
     return false;
   }
@@ -36,6 +54,7 @@ class GenerateReactor final : public grpc::ServerUnaryReactor, public GenerateCa
 
   grpc::ByteBuffer* const response_;
   inference::v1::GenerateResponse collected_;
+  size_t bytes_ = 0;  // of the messages collected
   std::shared_ptr<GenerateReactor> self_;
 };
 

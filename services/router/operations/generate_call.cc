@@ -43,7 +43,7 @@ absl::Time WithMargin(absl::Time deadline, absl::Time now) {
 }  // namespace
 
 GenerateCall::GenerateCall(RouterCore* core, grpc::CallbackServerContext* context)
-    : core_(core), context_(context), received_(absl::Now()) {}
+    : core_(core), counted_(&core->calls), context_(context), received_(absl::Now()) {}
 
 absl::Status GenerateCall::CheckAccepting() const {
   if (core_->draining.load()) {
@@ -111,6 +111,7 @@ void GenerateCall::Prepare() {
     EndWithoutSession(session.status());
     return;
   }
+  request_.Clear();  // the plan has what is needed of it
   bool gone = false;
   {
     absl::MutexLock lock(&mutex_);
@@ -162,6 +163,15 @@ void GenerateCall::ClientGone() {
   if (session != nullptr) {
     session->Cancel();
   }
+}
+
+void GenerateCall::Refuse(const absl::Status& status) {
+  std::shared_ptr<Session> session;
+  {
+    absl::MutexLock lock(&mutex_);
+    session = session_;
+  }
+  session->Fail(status);
 }
 
 void GenerateCall::Pump() {

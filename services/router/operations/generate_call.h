@@ -40,6 +40,8 @@ class GenerateCall : public SessionClient, public std::enable_shared_from_this<G
   void DeliveryDone(bool ok);
   // The client cancelled or its deadline passed.
   void ClientGone();
+  // Ends the request with `status`; to be called from Deliver.
+  void Refuse(const absl::Status& status);
 
   grpc::CallbackServerContext* context() { return context_; }
 
@@ -54,6 +56,7 @@ class GenerateCall : public SessionClient, public std::enable_shared_from_this<G
   void Pump();
 
   RouterCore* const core_;
+  const LiveCounter::Count counted_;
   grpc::CallbackServerContext* const context_;
   const absl::Time received_;
   inference::v1::GenerateRequest request_;

@@ -20,11 +20,12 @@ absl::StatusOr<RequestFlow> RequestFlow::Create(const RequestPlan* plan,
                                                 const text::Tokenizer* tokenizer,
                                                 const FlowLimits& limits,
                                                 FlowObserver* observer) {
+  BATON_ASSIGN_OR_RETURN(
+      const text::StopMatcher matcher,
+      text::StopMatcher::Create(plan->output.stop, plan->output.include_stop_str));
   RequestFlow flow(plan, limits, observer);
   for (uint32_t index = 0; index < plan->sampling.n(); ++index) {
-    BATON_ASSIGN_OR_RETURN(SequenceOutput sequence,
-                           SequenceOutput::Create(tokenizer, plan->output, index));
-    flow.sequences_.push_back(std::move(sequence));
+    flow.sequences_.emplace_back(tokenizer, plan->output, matcher, index);
   }
   flow.last_token_.resize(flow.sequences_.size());
   return flow;

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "common/base/status_macros.h"
-
 namespace baton::router {
 
 SequenceOutput::SequenceOutput(const text::Tokenizer* tokenizer,
@@ -12,17 +10,8 @@ SequenceOutput::SequenceOutput(const text::Tokenizer* tokenizer,
                                uint32_t index)
     : detokenizer_(tokenizer, options.skip_special_tokens),
       matcher_(std::move(matcher)),
-      stop_(options.stop),
       min_tokens_(options.min_tokens),
       index_(index) {}
-
-absl::StatusOr<SequenceOutput> SequenceOutput::Create(const text::Tokenizer* tokenizer,
-                                                      const OutputOptions& options,
-                                                      uint32_t index) {
-  BATON_ASSIGN_OR_RETURN(text::StopMatcher matcher,
-                         text::StopMatcher::Create(options.stop, options.include_stop_str));
-  return SequenceOutput(tokenizer, options, std::move(matcher), index);
-}
 
 void SequenceOutput::PushToken(const worker::v1::Token& token, inference::v1::Delta* delta) {
   ++delivered_tokens_;
@@ -55,7 +44,7 @@ void SequenceOutput::EndAtStopString() {
   cut_ = true;
   finished_.set_index(index_);
   finished_.set_reason(inference::v1::FINISH_REASON_STOP);
-  finished_.set_stop(stop_[static_cast<size_t>(matcher_.matched_index())]);
+  finished_.set_stop(matcher_.matched());
 }
 
 inference::v1::Delta SequenceOutput::Push(const worker::v1::TokenDelta& tokens) {

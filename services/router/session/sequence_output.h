@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-
 #include "common/text/detokenizer.h"
 #include "common/text/stop_matcher.h"
 #include "common/text/tokenizer.h"
@@ -27,10 +25,11 @@ struct OutputOptions {
 // One of a request's n sequences. Not thread-safe.
 class SequenceOutput {
  public:
-  // `tokenizer` must outlive the object. kInvalidArgument: a bad stop string.
-  static absl::StatusOr<SequenceOutput> Create(const text::Tokenizer* tokenizer,
-                                               const OutputOptions& options,
-                                               uint32_t index);
+  // `tokenizer` must outlive the object. `matcher` is a copy of the request's.
+  SequenceOutput(const text::Tokenizer* tokenizer,
+                 const OutputOptions& options,
+                 text::StopMatcher matcher,
+                 uint32_t index);
 
   // Takes the next tokens and returns what the client gets of them. Ends the sequence at a stop
   // string: tokens past the match are neither delivered nor counted. Tokens of an ended sequence
@@ -52,17 +51,11 @@ class SequenceOutput {
   uint32_t delivered_tokens() const { return delivered_tokens_; }
 
  private:
-  SequenceOutput(const text::Tokenizer* tokenizer,
-                 const OutputOptions& options,
-                 text::StopMatcher matcher,
-                 uint32_t index);
-
   void PushToken(const worker::v1::Token& token, inference::v1::Delta* delta);
   void EndAtStopString();
 
   text::IncrementalDetokenizer detokenizer_;
   text::StopMatcher matcher_;
-  std::vector<std::string> stop_;
   uint32_t min_tokens_;
   uint32_t index_;
   uint32_t delivered_tokens_ = 0;

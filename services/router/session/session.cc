@@ -59,6 +59,9 @@ void Session::Start() {
   const absl::Time now = absl::Now();
   services_.metrics->ObserveAdmit(now - plan_.received);
   Apply([&](RequestFlow& flow) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (flow.ended()) {  // the deadline passed or the client left before this
+      return;
+    }
     flow.OnQueued(now);
     Push([this, request = MakeAdmissionRequest()] {
       const absl::Status status = services_.admission->Enqueue(request);
@@ -128,6 +131,10 @@ void Session::Cancel() {
 inference::v1::Usage Session::usage() const {
   absl::MutexLock lock(&mutex_);
   return flow_->usage();
+}
+
+void Session::Fail(const absl::Status& status) {
+  Apply([&](RequestFlow& flow) { flow.Fail(status, absl::Now()); });
 }
 
 void Session::OnDeadline() {

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 
 #include "services/router/admission/admission.h"
+#include "services/router/live_counter.h"
 #include "services/router/router_metrics.h"
 #include "services/router/running_requests.h"
 #include "services/router/session/decode_call.h"
@@ -21,7 +22,6 @@
 #include "services/router/session/prefill_call.h"
 #include "services/router/session/request_flow.h"
 #include "services/router/session/request_plan.h"
-#include "services/router/session/session_counter.h"
 #include "services/router/timer_queue.h"
 
 namespace baton::router {
@@ -32,7 +32,7 @@ struct SessionServices {
   Admission* admission = nullptr;
   TimerQueue* timers = nullptr;
   RouterMetrics* metrics = nullptr;
-  SessionCounter* counter = nullptr;
+  LiveCounter* counter = nullptr;
   FlowLimits flow_limits;
   // How long a request waits while nobody can serve it.
   absl::Duration endpoint_wait = absl::Seconds(5);
@@ -72,6 +72,8 @@ class Session final : public AdmissionClient,
   Taken Take(inference::v1::GenerateStreamResponse* message, absl::Status* status);
   // The client is gone.
   void Cancel();
+  // Ends the request with `status` unless it has ended.
+  void Fail(const absl::Status& status);
   // Accounting, for the client's log line; complete once the request has ended.
   inference::v1::Usage usage() const;
 
@@ -124,7 +126,7 @@ class Session final : public AdmissionClient,
   // `wait`: the number of the wait that the timer was set for.
   void OnEndpointWait(uint64_t wait);
 
-  const SessionCounter::Count counted_;  // first: goes last
+  const LiveCounter::Count counted_;  // first: goes last
   const SessionServices services_;
   const RequestPlan plan_;
   const uint64_t id_;

@@ -1,4 +1,8 @@
 // What a session does for each command of its flow.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -6,6 +10,21 @@
 #include "services/router/session/session.h"
 
 namespace baton::router {
+namespace {
+
+// A timer due at once, again and again, would keep its thread busy.
+constexpr absl::Duration kMinEndpointWait = absl::Milliseconds(100);
+
+// What a waiting request holds: its prompt, and its stop strings once as given and once compiled.
+int64_t MemoryBytes(const RequestPlan& plan) {
+  size_t bytes = plan.prompt_token_ids->size();
+  for (const std::string& stop : plan.output.stop) {
+    bytes += 4 * stop.size();
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+}  // namespace
 
 void Session::Push(Action action) { actions_.push_back(std::move(action)); }
 
@@ -62,7 +81,7 @@ AdmissionRequest Session::MakeAdmissionRequest() {
                     .total_tokens = plan_.total_tokens(),
                     .avoid_prefill = avoid_prefill_,
                     .avoid_decode = avoid_decode_},
-          .bytes = static_cast<int64_t>(plan_.prompt_token_ids->size()),
+          .bytes = MemoryBytes(plan_),
           .refusals = refusals_};
 }
 
@@ -137,11 +156,12 @@ void Session::AddStartLease() {
 void Session::AddEndpointWait() {
   const uint64_t wait = ++wait_number_;
   Push([this, wait] {
-    services_.timers->After(services_.endpoint_wait, [weak = weak_from_this(), wait] {
-      if (const auto session = weak.lock()) {
-        session->OnEndpointWait(wait);
-      }
-    });
+    services_.timers->After(std::max(services_.endpoint_wait, kMinEndpointWait),
+                            [weak = weak_from_this(), wait] {
+                              if (const auto session = weak.lock()) {
+                                session->OnEndpointWait(wait);
+                              }
+                            });
   });
 }
 

@@ -2,10 +2,13 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 #include "common/base/status_macros.h"
 #include "common/rpc/status_details.h"
 #include "common/text/bounded_json.h"
 #include "common/text/chat.h"
+#include "services/router/validate/check_request.h"
 
 namespace baton::router {
 namespace {
@@ -40,6 +43,10 @@ absl::StatusOr<nlohmann::ordered_json> ParseField(const char* field,
 absl::StatusOr<EncodedChat> EncodeChatPrompt(const ServedModel& model,
                                              const inference::v1::Chat& chat,
                                              absl::Time now) {
+  if (chat.messages().empty() || chat.messages_size() > kMaxMessages) {
+    return rpc::InvalidField("chat.messages",
+                             absl::StrCat("must have 1 to ", kMaxMessages, " messages"));
+  }
   text::ChatRequest request;
   for (const inference::v1::Message& message : chat.messages()) {
     request.messages.push_back({{"role", message.role()}, {"content", message.content()}});

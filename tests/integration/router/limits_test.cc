@@ -31,6 +31,16 @@ class LimitsTest : public RouterFixture {
     return serving.ok() && *serving;
   }
 
+  // A client whose gRPC keeps little, so that the router notices early that nobody reads.
+  std::unique_ptr<inference::v1::Inference::Stub> StubThatKeepsLittle() {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    return inference::v1::Inference::NewStub(
+        grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(router_->port()),
+                                  grpc::InsecureChannelCredentials(),
+                                  arguments));
+  }
+
   std::atomic<uint32_t> written_{0};
 };
 
@@ -214,13 +224,7 @@ TEST_F(LimitsTest, AClientThatStopsReadingStopsDecodeAndDelaysNobody) {
     handoffs_.WaitForCommit(decode.WriteReserved(request, writer), context);
     return FloodDecode(kSequences, kMessages, &written_, writer);
   });
-  // A client whose gRPC keeps little, so that the router notices early that nobody reads.
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  const auto slow_stub = inference::v1::Inference::NewStub(
-      grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(router_->port()),
-                                grpc::InsecureChannelCredentials(),
-                                arguments));
+  const auto slow_stub = StubThatKeepsLittle();
   grpc::ClientContext context;
   inference::v1::GenerateRequest slow = Request(kMessages * 100 + 1);
   slow.mutable_sampling()->set_n(kSequences);
@@ -248,6 +252,61 @@ TEST_F(LimitsTest, AClientThatStopsReadingStopsDecodeAndDelaysNobody) {
   EXPECT_TRUE(reader->Finish().ok());
   EXPECT_TRUE(usage);
   EXPECT_EQ(tokens, kSequences * (kMessages * 100 + 1));
+}
+
+TEST_F(LimitsTest, AnAnswerTooLargeForOneMessageNamesTheStream) {
+  AddPrefill();
+  FakeWorker& decode = AddDecode();
+  decode.set_pool_tokens(1 << 20);
+  Start();
+  constexpr uint32_t kSequences = 8;
+  constexpr uint32_t kMessages = 300;  // of each sequence: about 60 MB in all
+  decode.set_decode([&](int, grpc::ServerContext* context, const auto& request, auto* writer) {
+    handoffs_.WaitForCommit(decode.WriteReserved(request, writer), context);
+    return FloodDecode(kSequences, kMessages, &written_, writer);
+  });
+  inference::v1::GenerateRequest request = Request(kMessages * 100 + 1);
+  request.mutable_sampling()->set_n(kSequences);
+  grpc::ClientContext context;
+  inference::v1::GenerateResponse response;
+  const absl::Status status = rpc::FromGrpcStatus(stub_->Generate(&context, request, &response));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(rpc::ReasonOf(status), "ANSWER_TOO_LARGE");
+  EXPECT_LT(written_, kSequences * kMessages) << "decode is cancelled";
+}
+
+TEST_F(LimitsTest, DrainingWaitsForAnswersThatAreNotReadYet) {
+  AddPrefill();
+  FakeWorker& decode = AddDecode();
+  decode.set_pool_tokens(1 << 20);
+  RouterOptions options;
+  options.max_stream_buffer_bytes = 16 << 20;
+  Start(options);
+  constexpr uint32_t kMessages = 100;  // about 2.5 MB
+  decode.set_decode([&](int, grpc::ServerContext* context, const auto& request, auto* writer) {
+    handoffs_.WaitForCommit(decode.WriteReserved(request, writer), context);
+    return FloodDecode(/*sequences=*/1, kMessages, &written_, writer);
+  });
+  const auto stub = StubThatKeepsLittle();
+  grpc::ClientContext context;
+  const auto reader = stub->GenerateStream(&context, Request(kMessages * 100 + 1));
+  ASSERT_TRUE(WaitUntil([this] { return written_ == kMessages; }));
+  ASSERT_TRUE(WaitUntil([this] { return router_->core().running.size() == 0; }));
+  std::atomic<bool> drained{false};
+  std::thread drain([&] {
+    router_->Drain(absl::Seconds(30));
+    drained = true;
+  });
+  absl::SleepFor(absl::Milliseconds(300));
+  EXPECT_FALSE(drained);
+  bool usage = false;
+  inference::v1::GenerateStreamResponse message;
+  while (reader->Read(&message)) {
+    usage = usage || message.has_usage();
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_TRUE(usage);
+  drain.join();
 }
 
 // The first field that the status names, with what is said about it.

@@ -25,7 +25,10 @@ std::vector<int32_t> Encode(const std::string& text) {
 }
 
 SequenceOutput Make(const OutputOptions& options) {
-  return *SequenceOutput::Create(&TestTokenizer(), options, 0);
+  return {&TestTokenizer(),
+          options,
+          *text::StopMatcher::Create(options.stop, options.include_stop_str),
+          0};
 }
 
 TEST(SequenceOutputTest, DeliversTextAndCountsTokens) {

@@ -71,9 +71,19 @@ TEST(PairChoiceTest, ADecodeWorkerWithoutRoomWaitsForLoadsToChange) {
 }
 
 TEST(PairChoiceTest, AnIdleDecodeWorkerIsAskedWhateverTheEstimate) {
-  const PairNeeds large = {.prompt_tokens = 900, .total_tokens = 1010};
-  EXPECT_EQ(ChooseDecode(std::vector{Decode(1, 0, /*running=*/0)}, large, false), 1u);
-  EXPECT_FALSE(ChooseDecode(std::vector{Decode(1, 0, /*running=*/1)}, large, false).has_value());
+  const PairNeeds large = {.prompt_tokens = 900, .total_tokens = 1000};
+  EXPECT_EQ(ChooseDecode(std::vector{Decode(1, 10, /*running=*/0)}, large, false), 1u);
+  EXPECT_FALSE(ChooseDecode(std::vector{Decode(1, 10, /*running=*/1)}, large, false).has_value());
+}
+
+TEST(PairChoiceTest, ARequestLargerThanAPoolWaitsForALargerOne) {
+  const PairNeeds large = {.prompt_tokens = 900, .total_tokens = 1001};
+  const DecodeLoad small = Decode(1, 0, /*running=*/0);
+  DecodeLoad busy = Decode(2, 80);
+  busy.pool_tokens = 2000;
+  EXPECT_FALSE(ChooseDecode(std::vector{small, busy}, large, false).has_value());
+  busy.pages_free = 100;
+  EXPECT_EQ(ChooseDecode(std::vector{small, busy}, large, false), 2u);
 }
 
 TEST(PairChoiceTest, ARefusalCountsUntilTheNextReport) {

@@ -51,6 +51,17 @@ StopMatcher Make(std::vector<std::string> stops, bool include = false) {
   return *std::move(matcher);
 }
 
+TEST(StopMatcherTest, CopiesMatchOnTheirOwn) {
+  const StopMatcher compiled = Make({"END"});
+  StopMatcher first = compiled;
+  StopMatcher second = compiled;
+  EXPECT_EQ(first.Push("aEN").text, "a");
+  EXPECT_EQ(second.Push("D").text, "D");
+  EXPECT_TRUE(first.Push("D").stopped);
+  EXPECT_EQ(first.matched(), "END");
+  EXPECT_FALSE(second.stopped());
+}
+
 TEST(StopMatcherTest, HoldsBackTextThatMayBeginAStopString) {
   StopMatcher matcher = Make({"END"});
   EXPECT_EQ(matcher.Push("abE").text, "ab");

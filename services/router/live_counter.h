@@ -1,4 +1,4 @@
-// How many sessions live.
+// How many of something live.
 #pragma once
 
 #include "absl/base/thread_annotations.h"
@@ -7,20 +7,20 @@
 
 namespace baton::router {
 
-// Counts sessions that live, so that what they share can be torn down after the last one.
+// Counts objects that live, so that what they share can be torn down after the last one.
 // Thread-safe.
-class SessionCounter {
+class LiveCounter {
  public:
   // Counts one while it lives.
   class Count {
    public:
-    explicit Count(SessionCounter* counter) : counter_(counter) { counter_->Add(1); }
+    explicit Count(LiveCounter* counter) : counter_(counter) { counter_->Add(1); }
     ~Count() { counter_->Add(-1); }
     Count(const Count&) = delete;
     Count& operator=(const Count&) = delete;
 
    private:
-    SessionCounter* const counter_;
+    LiveCounter* const counter_;
   };
 
   // False when some are left after `timeout`.
