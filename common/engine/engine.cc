@@ -134,6 +134,9 @@ absl::Status EngineImpl::Submit(GenerateRequest request,
   const std::string id = request.request_id;
   const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
   BATON_ASSIGN_OR_RETURN(const uint64_t serial, gate_.EnterQueue(id, prompt_tokens));
+  if (request.open_sink != nullptr) {
+    request.sink = std::exchange(request.open_sink, nullptr)();
+  }
   const bool queued = commands_->TryPush(
       [serial, request = std::move(request), listener = std::move(listener), now = state_.Now()](
           EngineState& state) mutable {

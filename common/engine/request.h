@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -70,6 +71,9 @@ struct GenerateRequest {
   std::string kv_policy = "dense";
   absl::Time deadline = absl::InfiniteFuture();
   std::unique_ptr<KvSink> sink;
+  // Instead of `sink`: called once by Submit when the request is admitted, so that a refused one
+  // never reaches its peer.
+  std::function<std::unique_ptr<KvSink>()> open_sink;
 };
 
 // Role decode: asks for pages for prompt_tokens + n x max_tokens before any prefill work. Its

@@ -47,7 +47,8 @@ absl::Status CheckGenerateRequest(const EngineLimits& limits, const GenerateRequ
   if (limits.role == Role::kDecode) {
     return absl::FailedPreconditionError("WRONG_ROLE: a decode engine takes reservations only");
   }
-  if ((limits.role == Role::kPrefill) != (request.sink != nullptr)) {
+  const bool ships = request.sink != nullptr || request.open_sink != nullptr;
+  if ((limits.role == Role::kPrefill) != ships) {
     return absl::InvalidArgumentError(
         "a KV sink goes with the prefill role, and only with that role");
   }

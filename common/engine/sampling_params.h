@@ -8,6 +8,9 @@
 
 namespace baton::engine {
 
+// Sequences of one request: each costs a draw and a commit entry, whatever a caller asks for.
+inline constexpr int32_t kMaxSequences = 1024;
+
 struct SamplingParams {
   // 0 means greedy: the highest logit, ties to the lowest id.
   float temperature = 1.0f;

@@ -18,8 +18,8 @@ absl::Status PrefillServer::Bring(worker::WorkerOptions options) {
   BATON_ASSIGN_OR_RETURN(const auto credentials, rpc::MakeChannelCredentials(options.tls));
   channels_ = std::make_unique<ChannelCache>(credentials, options.tls.server_name);
   handshake_client_ = std::make_unique<GrpcHandshakeClient>(channels_.get());
-  transport_ = std::make_unique<transport::GrpcTransport>(
-      transport::GrpcTransportOptions{.credentials = credentials, .address = ""});
+  transport_ = std::make_unique<transport::GrpcTransport>(transport::GrpcTransportOptions{
+      .credentials = credentials, .server_name = options.tls.server_name, .address = ""});
   BATON_ASSIGN_OR_RETURN(worker_, worker::Worker::Load(std::move(options)));
   sender_ = std::make_unique<handoff::Sender>(std::vector<transport::Transport*>{transport_.get()},
                                               handshake_client_.get(),

@@ -11,8 +11,9 @@ namespace baton::engine {
 namespace {
 
 template <typename T>
-absl::Status Refuse(const char* field, T value, const char* rule) {
-  return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, "; it must be ", rule));
+absl::Status Refuse(const char* field, T value, std::string_view rule) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is ", value, "; it must be ", std::string(rule)));
 }
 
 absl::Status CheckDistribution(const SamplingParams& params) {
@@ -45,8 +46,8 @@ absl::Status CheckPenalties(const SamplingParams& params) {
 }
 
 absl::Status CheckCounts(const SamplingParams& params) {
-  if (params.n < 1) {
-    return Refuse("n", params.n, ">= 1");
+  if (params.n < 1 || params.n > kMaxSequences) {
+    return Refuse("n", params.n, absl::StrCat("in [1, ", kMaxSequences, "]"));
   }
   if (params.max_tokens < 1) {
     return Refuse("max_tokens", params.max_tokens, ">= 1");

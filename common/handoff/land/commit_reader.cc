@@ -12,8 +12,7 @@
 namespace baton::handoff {
 namespace {
 
-// Sequences of one request and top logprobs of one token that are believed; the API allows fewer.
-constexpr int kMaxSequences = 1024;
+// Top logprobs of one token that are believed; the API allows fewer.
 constexpr int kMaxTopLogprobs = 1024;
 
 absl::StatusOr<int32_t> ReadTokenId(uint32_t id) {
@@ -60,9 +59,9 @@ absl::StatusOr<engine::SequenceFinish> ReadFinish(const worker::v1::SequenceFini
 
 absl::StatusOr<engine::CommitInfo> ReadCommit(const worker::v1::Commit& commit) {
   const int sequences = commit.first_tokens_size();
-  if (sequences == 0 || sequences > kMaxSequences) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("commit: ", sequences, " first tokens; 1..", kMaxSequences, " are allowed"));
+  if (sequences == 0 || sequences > engine::kMaxSequences) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "commit: ", sequences, " first tokens; 1..", engine::kMaxSequences, " are allowed"));
   }
   engine::CommitInfo info;
   info.first_tokens.resize(static_cast<size_t>(sequences));

@@ -100,9 +100,10 @@ void Landing::OnReservationReleased(uint64_t reservation_id) {
   if (reservation == nullptr) {
     return;
   }
-  if (const auto session = reservation->Close(); session != nullptr) {
-    session->Fail(kv::FailedPreconditionWithReason(
-        kv::kStaleEpoch, absl::StrCat("reservation ", reservation_id, " was released")));
+  const absl::Status reason = kv::FailedPreconditionWithReason(
+      kv::kStaleEpoch, absl::StrCat("reservation ", reservation_id, " has ended"));
+  if (const auto session = reservation->Close(reason); session != nullptr) {
+    session->Fail(reason);
   }
 }
 

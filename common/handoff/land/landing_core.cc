@@ -30,8 +30,9 @@ void LandingCore::Stop() {
     reservations.swap(reservations_);
   }
   for (auto& [id, reservation] : reservations) {
-    if (const auto session = reservation->Close(); session != nullptr) {
-      session->Fail(absl::UnavailableError("the decode worker is shutting down"));
+    const absl::Status reason = absl::UnavailableError("the decode worker is shutting down");
+    if (const auto session = reservation->Close(reason); session != nullptr) {
+      session->Fail(reason);
     }
   }
   for (std::thread& thread : progress_) {

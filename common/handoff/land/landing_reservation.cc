@@ -8,18 +8,12 @@
 #include "common/base/status_macros.h"
 #include "common/handoff/land/transfer_session.h"
 #include "common/kv/manifest/digest.h"
-#include "common/kv/manifest/reason.h"
 
 namespace baton::handoff {
 namespace {
 
 // Bytes hashed before a waiting Close is let in.
 constexpr int64_t kReadBytes = int64_t{1} << 20;
-
-absl::Status Released(uint64_t reservation_id) {
-  return kv::FailedPreconditionWithReason(
-      kv::kStaleEpoch, absl::StrCat("reservation ", reservation_id, " has ended"));
-}
 
 }  // namespace
 
@@ -51,8 +45,8 @@ bool LandingReservation::has_transport(std::string_view name) const {
 }
 
 absl::Status LandingReservation::CheckNewer(uint32_t attempt) const {
-  if (closed_) {
-    return Released(id());
+  if (!end_.ok()) {
+    return end_;
   }
   if (attempt < newest_attempt_) {
     return absl::FailedPreconditionError(absl::StrCat("attempt ",
@@ -101,8 +95,8 @@ absl::Status LandingReservation::Expect(std::string_view transport,
                                         uint64_t tag,
                                         std::vector<transport::ReceiveRun> runs) {
   absl::MutexLock lock(&mutex_);
-  if (closed_) {
-    return Released(id());
+  if (!end_.ok()) {
+    return end_;
   }
   for (const RegisteredWindow& registered : windows_) {
     if (registered.transport->name() == transport) {
@@ -123,8 +117,8 @@ absl::Status LandingReservation::Verify(const SegmentExtent& extent) {
     for (int64_t page = extent.page_begin; page < extent.page_end;) {
       const int64_t end = std::min(extent.page_end, page + pages_at_once);
       absl::MutexLock lock(&read_mutex_);
-      if (unreadable_) {
-        return Released(id());
+      if (!unreadable_.ok()) {
+        return unreadable_;
       }
       for (; page < end; ++page) {
         checksum.Update(
@@ -148,19 +142,19 @@ absl::Status LandingReservation::Verify(const SegmentExtent& extent) {
   return absl::OkStatus();
 }
 
-std::shared_ptr<TransferSession> LandingReservation::Close() {
+std::shared_ptr<TransferSession> LandingReservation::Close(const absl::Status& reason) {
   std::vector<RegisteredWindow> windows;
   std::shared_ptr<TransferSession> session;
   {
     absl::MutexLock lock(&mutex_);
-    closed_ = true;
+    end_ = reason;
     windows.swap(windows_);
     session = session_.lock();
     session_.reset();
   }
   windows.clear();  // withdraws them
   absl::MutexLock lock(&read_mutex_);
-  unreadable_ = true;
+  unreadable_ = reason;
   return session;
 }
 

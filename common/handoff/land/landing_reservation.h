@@ -45,18 +45,17 @@ class LandingReservation {
   // `session` is the newest attempt from now on, if CheckAttempt allows it: ends the session of the
   // one before and then gives up its transfers.
   absl::Status Adopt(const std::shared_ptr<TransferSession>& session, uint32_t attempt);
-  // Announces a segment of the attempt on the transport that carries it. kFailedPrecondition after
-  // Close.
+  // Announces a segment of the attempt on the transport that carries it. After Close its reason.
   absl::Status Expect(std::string_view transport,
                       uint64_t transfer_id,
                       uint64_t tag,
                       std::vector<transport::ReceiveRun> runs);
-  // Compares the checksum of a landed segment, in place. kDataLoss when it differs,
-  // kFailedPrecondition after Close.
+  // Compares the checksum of a landed segment, in place. kDataLoss when it differs, after Close its
+  // reason.
   absl::Status Verify(const SegmentExtent& extent);
-  // Withdraws the windows; waits for a write or a checksum that is running. Returns the newest
-  // session, which the caller ends.
-  std::shared_ptr<TransferSession> Close();
+  // Withdraws the windows; waits for a write or a checksum that is running. `reason` (not OK) is
+  // what later calls get. Returns the newest session, which the caller ends.
+  std::shared_ptr<TransferSession> Close(const absl::Status& reason);
 
  private:
   struct RegisteredWindow {
@@ -74,11 +73,11 @@ class LandingReservation {
   absl::Mutex mutex_;
   std::vector<RegisteredWindow> windows_ ABSL_GUARDED_BY(mutex_);
   uint32_t newest_attempt_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status end_ ABSL_GUARDED_BY(mutex_);  // not OK: closed
   std::weak_ptr<TransferSession> session_ ABSL_GUARDED_BY(mutex_);
 
-  absl::Mutex read_mutex_;  // held while page bytes are read
-  bool unreadable_ ABSL_GUARDED_BY(read_mutex_) = false;
+  absl::Mutex read_mutex_;                                // held while page bytes are read
+  absl::Status unreadable_ ABSL_GUARDED_BY(read_mutex_);  // not OK: the pages are gone
 };
 
 }  // namespace baton::handoff

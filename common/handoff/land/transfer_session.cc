@@ -180,7 +180,8 @@ void TransferSession::OnCommitted(absl::Status status) {
   if (status.ok()) {
     // The pages belong to a running sequence now: nothing may be written any more.
     core_->Forget(reservation->id());
-    reservation->Close();
+    reservation->Close(kv::FailedPreconditionWithReason(
+        kv::kStaleEpoch, absl::StrCat("reservation ", reservation->id(), " was committed")));
   }
   {
     absl::MutexLock lock(&mutex_);

@@ -35,13 +35,16 @@ class GrpcConnection : public Connection {
   const std::unique_ptr<worker::v1::KvTransfer::Stub> stub_;
 };
 
-grpc::ChannelArguments ChannelArgs() {
+grpc::ChannelArguments ChannelArgs(const std::string& server_name) {
   grpc::ChannelArguments args;
   // A connection of its own: bulk bytes don't queue in front of control messages.
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   args.SetMaxReceiveMessageSize(64 << 10);  // acks only
+  if (!server_name.empty()) {
+    args.SetSslTargetNameOverride(server_name);
+  }
   return args;
 }
 
@@ -89,7 +92,7 @@ absl::StatusOr<std::shared_ptr<Connection>> GrpcTransport::Connect(
     std::string_view connection_data) {
   std::string address(connection_data);
   std::shared_ptr<grpc::Channel> channel =
-      grpc::CreateCustomChannel(address, options_.credentials, ChannelArgs());
+      grpc::CreateCustomChannel(address, options_.credentials, ChannelArgs(options_.server_name));
   const absl::Time deadline = absl::Now() + options_.connect_timeout;
   if (!channel->WaitForConnected(absl::ToChronoTime(deadline))) {
     return absl::UnavailableError(absl::StrCat(

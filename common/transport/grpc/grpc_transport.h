@@ -26,6 +26,8 @@ class PushStream;
 struct GrpcTransportOptions {
   // Of the channels to peers; never null.
   std::shared_ptr<grpc::ChannelCredentials> credentials{};
+  // Name that a peer's certificate must carry; empty: the host dialled.
+  std::string server_name{};
   // host:port under which peers reach this worker's KvTransfer service; empty when it only sends.
   std::string address{};
   int32_t max_open_posts = 1024;

@@ -15,6 +15,11 @@
 namespace baton::decode::operations {
 namespace {
 
+absl::Status SlowReader() {
+  return rpc::WithReason(absl::ResourceExhaustedError("the reader of the stream is too slow"),
+                         rpc::reason::kSlowReader);
+}
+
 using worker::v1::DecodeEvent;
 
 // Waiting tokens of a reader that does not read; about 300,000 tokens without logprobs.
@@ -193,13 +198,14 @@ void GenerateCall::OnDone(const absl::Status& status, const engine::RequestStats
     usage.set_kv_resident_bytes(static_cast<uint64_t>(stats.kv_resident_bytes));
     Write(std::move(event));
   }
-  End(status, stats);
+  // A request that ended well before its cancel came is not complete for its reader.
+  End(status.ok() && overflowed_.load() ? SlowReader() : status, stats);
 }
 
 void GenerateCall::Write(DecodeEvent event) {
   if (absl::IsResourceExhausted(writer_.Write(std::move(event)))) {
-    Cancel(rpc::WithReason(absl::ResourceExhaustedError("the reader of the stream is too slow"),
-                           rpc::reason::kSlowReader));
+    overflowed_.store(true);
+    Cancel(SlowReader());
   }
 }
 

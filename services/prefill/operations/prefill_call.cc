@@ -16,6 +16,11 @@
 namespace baton::prefill::operations {
 namespace {
 
+absl::Status SlowReader() {
+  return rpc::WithReason(absl::ResourceExhaustedError("the reader of the stream is too slow"),
+                         rpc::reason::kSlowReader);
+}
+
 using worker::v1::PrefillEvent;
 
 // A handful of small messages; progress replaces progress.
@@ -94,7 +99,7 @@ absl::Status PrefillCall::Submit(handoff::Sender& sender,
   num_sequences_ = generate.sampling.n;
   ends_with_first_token_ = generate.sampling.max_tokens == 1;
   with_logprobs_ = generate.sampling.logprobs.has_value();
-  generate.sink = OpenSink(sender, channels, request);
+  generate.open_sink = [&] { return OpenSink(sender, channels, request); };
   BATON_RETURN_IF_ERROR(worker_.engine().Submit(std::move(generate), shared_from_this()));
   AnnounceAccepted();
   MarkAccepted();
@@ -210,7 +215,8 @@ void PrefillCall::OnDone(const absl::Status& status, const engine::RequestStats&
   if (status.ok()) {
     WriteCommitted(stats);
   }
-  End(NamePeer(status), stats);
+  // A request that ended well before its cancel came is not complete for its reader.
+  End(status.ok() && overflowed_.load() ? SlowReader() : NamePeer(status), stats);
 }
 
 void PrefillCall::WriteCommitted(const engine::RequestStats& stats) {
@@ -233,8 +239,8 @@ void PrefillCall::WriteCommitted(const engine::RequestStats& stats) {
 
 void PrefillCall::Write(PrefillEvent event) {
   if (absl::IsResourceExhausted(writer_.Write(std::move(event)))) {
-    Cancel(rpc::WithReason(absl::ResourceExhaustedError("the reader of the stream is too slow"),
-                           rpc::reason::kSlowReader));
+    overflowed_.store(true);
+    Cancel(SlowReader());
   }
 }
 

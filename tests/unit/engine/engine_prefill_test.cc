@@ -273,5 +273,32 @@ TEST(EnginePrefillTest, ASinkThatAnswersAfterTheEngineIsGoneFindsItsMemory) {
   EXPECT_EQ(log->errors(), 0);
 }
 
+// Catalogue T3: a refused request never reaches its peer.
+TEST(EnginePrefillTest, ASinkIsOpenedForAnAdmittedRequestOnly) {
+  EngineHarness harness(TestOptions(Role::kPrefill));
+  const auto log = std::make_shared<SinkLog>(/*answers_at_once=*/false);
+  int opened = 0;
+  const auto submit = [&](int32_t max_tokens) {
+    GenerateRequest request;
+    request.request_id = "p";
+    request.prompt = MakePrompt(8);
+    request.sampling = GreedyParams(max_tokens);
+    request.open_sink = [&] {
+      ++opened;
+      return std::make_unique<FakeSink>(log);
+    };
+    return harness.engine->Submit(std::move(request), std::make_shared<RecordingListener>());
+  };
+  EXPECT_TRUE(absl::IsInvalidArgument(submit(0)));
+  EXPECT_EQ(opened, 0);
+  EXPECT_TRUE(submit(2).ok());
+  EXPECT_EQ(opened, 1);
+  ASSERT_TRUE(log->AwaitEnd());
+  EXPECT_TRUE(absl::IsAlreadyExists(submit(2))) << "the first one is still handing over";
+  EXPECT_EQ(opened, 1);
+  log->Answer(absl::OkStatus(), 0);
+  EXPECT_TRUE(Eventually([&] { return harness.AtBaseline(); }));
+}
+
 }  // namespace
 }  // namespace baton::engine

@@ -50,6 +50,7 @@ TEST(ValidateSamplingTest, EveryBadFieldIsRefusedByName) {
       {"repetition_penalty", [&](auto& p) { p.repetition_penalty = 0.0f; }},
       {"repetition_penalty", [&](auto& p) { p.repetition_penalty = nan; }},
       {"n is 0", [&](auto& p) { p.n = 0; }},
+      {"n is 1025", [&](auto& p) { p.n = 1025; }},
       {"max_tokens", [&](auto& p) { p.max_tokens = 0; }},
       {"min_tokens", [&](auto& p) { p.min_tokens = 5; }},
       {"min_tokens", [&](auto& p) { p.min_tokens = -1; }},
