@@ -21,6 +21,8 @@ namespace baton::router {
 
 // Members are thread-safe by themselves. Owned by RouterServer; outlives every call.
 struct RouterCore {
+  LiveCounter calls;  // Generate and GenerateStream, until gRPC is done with them
+  LiveCounter sessions;
   std::unique_ptr<const ServedModel> model;
   uint32_t default_max_tokens = 512;
   std::shared_ptr<TimerQueue> timers;
@@ -29,8 +31,6 @@ struct RouterCore {
   std::unique_ptr<RouterMetrics> metrics;
   std::unique_ptr<WorkPool> prompt_pool;  // renders and tokenizes
   RunningRequests running;
-  LiveCounter calls;  // Generate and GenerateStream, until gRPC is done with them
-  LiveCounter sessions;
   SessionServices session_services;
   std::atomic<bool> draining{false};
 };

@@ -5,9 +5,12 @@
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 
+#include "common/engine/engine.h"
 #include "common/rpc/health_client.h"
 #include "common/rpc/status_details.h"
 #include "common/rpc/status_mapping.h"
+#include "common/rpc/tls.h"
+#include "common/worker/worker_options.h"
 #include "proto/baton/worker/v1/control.grpc.pb.h"
 #include "tests/integration/worker/worker_pair.h"
 
@@ -153,7 +156,7 @@ TEST_F(ControlTest, UnknownLogLevelIsRefused) {
 TEST(StallTest, HealthFollowsProgress) {
   worker::WorkerOptions options = TinyOptions(engine::Role::kBoth);
   options.stall_timeout = absl::Milliseconds(50);
-  options.engine.step_token_budget = options.engine.prefill_chunk_tokens = 4000;  // one long step
+  options.engine.step_token_budget = options.engine.prefill_chunk_tokens = 1500;  // one long step
   const auto decode = StartDecode(options);
   ASSERT_NE(decode, nullptr);
   const auto channel = ChannelTo(decode->worker());
@@ -166,7 +169,7 @@ TEST(StallTest, HealthFollowsProgress) {
     return serving("readiness") == wanted && serving("liveness") == wanted && serving("") == wanted;
   };
   EXPECT_TRUE(Eventually([&] { return all(true); }));
-  DecodeCall call(channel, GreedyRequest("long", 4000, 2), /*with_prompt=*/true);
+  DecodeCall call(channel, GreedyRequest("long", 1500, 2), /*with_prompt=*/true);
   EXPECT_TRUE(Eventually([&] { return all(false); }));
   call.Cancel();
   EXPECT_TRUE(Eventually([&] { return all(true); }));
