@@ -13,6 +13,8 @@
 #include "grpcpp/support/server_callback.h"
 #include "grpcpp/support/status.h"
 
+#include "common/rpc/status_details.h"
+
 namespace baton::rpc {
 
 // One write is in flight at a time; while it is, further messages wait in order and are folded into
@@ -33,14 +35,20 @@ class StreamWriter {
   StreamWriter(Reactor* reactor, size_t max_pending_bytes, Merge merge)
       : reactor_(reactor), max_pending_bytes_(max_pending_bytes), merge_(std::move(merge)) {}
 
-  // Queues or starts one write. kResourceExhausted: the reader is too slow; kCancelled: the stream
-  // is broken; kFailedPrecondition: it has been finished.
+  // Queues or starts one write. kResourceExhausted (SLOW_READER): the reader is too slow;
+  // kCancelled: the stream is broken; kFailedPrecondition: it has been finished.
   absl::Status Write(Message message);
 
   // Ends the stream after everything that waits has been written (at once when the stream is broken
   // or `status` is an error that makes the rest worthless). Only the first call counts; false for
   // later ones.
   bool Finish(grpc::Status status, bool discard_pending = false);
+
+  // OK, or what Write returned when it dropped a message: what to finish such a stream with.
+  absl::Status overflow() const {
+    absl::MutexLock lock(&mutex_);
+    return overflowed_ ? SlowReader() : absl::OkStatus();
+  }
 
   // To be called by the reactor's OnWriteDone.
   void OnWriteDone(bool ok);
@@ -58,6 +66,11 @@ class StreamWriter {
 
  private:
   enum class Next { kNothing, kWrite, kFinish };
+
+  static absl::Status SlowReader() {
+    return WithReason(absl::ResourceExhaustedError("the reader of the stream is too slow"),
+                      reason::kSlowReader);
+  }
 
   // Decides what to call into gRPC; the caller does it after it released the lock.
   Next NextCall() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -95,7 +108,7 @@ absl::Status StreamWriter<Message, Reactor>::Write(Message message) {
     const size_t bytes = message.ByteSizeLong();
     if (overflowed_ || pending_bytes_ + bytes > max_pending_bytes_) {
       overflowed_ = true;
-      return absl::ResourceExhaustedError("the reader of the stream is too slow");
+      return SlowReader();
     }
     pending_bytes_ += bytes;
     if (merge_ && !pending_.empty() && merge_(pending_.back(), message)) {

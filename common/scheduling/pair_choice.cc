@@ -28,12 +28,14 @@ bool HasRoom(const DecodeLoad& load, const PairNeeds& needs) {
   if (!load.ready || load.refused) {
     return false;
   }
-  if (load.pool_tokens != 0 && load.pool_tokens < needs.total_tokens) {
+  if (load.pool_tokens == 0) {
+    return true;
+  }
+  if (load.pool_tokens < needs.total_tokens) {
     return false;  // it never will; another pool is larger
   }
   // The estimate is coarse (page slack, shared prompt pages); an idle worker decides by itself.
-  return load.pool_tokens == 0 || Idle(load) ||
-         FreeTokens(load) >= static_cast<double>(needs.total_tokens);
+  return Idle(load) || FreeTokens(load) >= static_cast<double>(needs.total_tokens);
 }
 
 double ShareLeft(const DecodeLoad& load, const PairNeeds& needs) {

@@ -50,7 +50,9 @@ class StopMatcher {
   int matched_index() const { return matched_index_; }
 
   // The stop string that matched; requires stopped().
-  const std::string& matched() const { return Compiled(matched_index_).text; }
+  const std::string& matched() const {
+    return (*patterns_)[static_cast<size_t>(matched_index_)].text;
+  }
 
   // Tokens consumed: all that were pushed, up to and including the one that completed the match.
   size_t num_tokens() const { return num_tokens_; }
@@ -65,7 +67,6 @@ class StopMatcher {
   StopMatcher() = default;
   static Pattern MakePattern(std::string text);
   static void Step(char c, const Pattern& pattern, uint16_t* state);
-  const Pattern& Compiled(int index) const { return (*patterns_)[static_cast<size_t>(index)]; }
   Output Scan(std::string_view text);
   Output EmitMatch(size_t end);
 

@@ -15,11 +15,6 @@
 namespace baton::decode::operations {
 namespace {
 
-absl::Status SlowReader() {
-  return rpc::WithReason(absl::ResourceExhaustedError("the reader of the stream is too slow"),
-                         rpc::reason::kSlowReader);
-}
-
 using worker::v1::DecodeEvent;
 
 // Waiting tokens of a reader that does not read; about 300,000 tokens without logprobs.
@@ -199,13 +194,13 @@ void GenerateCall::OnDone(const absl::Status& status, const engine::RequestStats
     Write(std::move(event));
   }
   // A request that ended well before its cancel came is not complete for its reader.
-  End(status.ok() && overflowed_.load() ? SlowReader() : status, stats);
+  End(status.ok() ? writer_.overflow() : status, stats);
 }
 
 void GenerateCall::Write(DecodeEvent event) {
-  if (absl::IsResourceExhausted(writer_.Write(std::move(event)))) {
-    overflowed_.store(true);
-    Cancel(SlowReader());
+  absl::Status written = writer_.Write(std::move(event));
+  if (absl::IsResourceExhausted(written)) {
+    Cancel(std::move(written));
   }
 }
 

@@ -1,7 +1,6 @@
 // One Decode.Generate call: turns the engine's events into messages and back-pressure into bounds.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <string>
 
@@ -77,7 +76,6 @@ class GenerateCall final : public grpc::ServerWriteReactor<worker::v1::DecodeEve
   rpc::StreamWriter<worker::v1::DecodeEvent> writer_;
   std::shared_ptr<GenerateCall> self_;  // until gRPC's OnDone
 
-  std::atomic<bool> overflowed_ = false;  // an event was lost: the reader is too slow
   absl::Mutex mutex_;
   bool accepted_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;

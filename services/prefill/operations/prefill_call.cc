@@ -16,11 +16,6 @@
 namespace baton::prefill::operations {
 namespace {
 
-absl::Status SlowReader() {
-  return rpc::WithReason(absl::ResourceExhaustedError("the reader of the stream is too slow"),
-                         rpc::reason::kSlowReader);
-}
-
 using worker::v1::PrefillEvent;
 
 // A handful of small messages; progress replaces progress.
@@ -216,7 +211,7 @@ void PrefillCall::OnDone(const absl::Status& status, const engine::RequestStats&
     WriteCommitted(stats);
   }
   // A request that ended well before its cancel came is not complete for its reader.
-  End(status.ok() && overflowed_.load() ? SlowReader() : NamePeer(status), stats);
+  End(status.ok() ? writer_.overflow() : NamePeer(status), stats);
 }
 
 void PrefillCall::WriteCommitted(const engine::RequestStats& stats) {
@@ -238,9 +233,9 @@ void PrefillCall::WriteCommitted(const engine::RequestStats& stats) {
 }
 
 void PrefillCall::Write(PrefillEvent event) {
-  if (absl::IsResourceExhausted(writer_.Write(std::move(event)))) {
-    overflowed_.store(true);
-    Cancel(SlowReader());
+  absl::Status written = writer_.Write(std::move(event));
+  if (absl::IsResourceExhausted(written)) {
+    Cancel(std::move(written));
   }
 }
 

@@ -1,7 +1,6 @@
 // One Prefill.Prefill call: accepted, progress, first tokens, committed.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -90,7 +89,6 @@ class PrefillCall final : public grpc::ServerWriteReactor<worker::v1::PrefillEve
   worker::v1::FirstTokens first_tokens_;
   int32_t complete_sequences_ = 0;
 
-  std::atomic<bool> overflowed_ = false;  // an event was lost: the reader is too slow
   absl::Mutex mutex_;
   bool accepted_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status cancel_reason_ ABSL_GUARDED_BY(mutex_);  // OK: nobody has cancelled

@@ -66,7 +66,7 @@ void Session::Start() {
     Push([this, request = MakeAdmissionRequest()] {
       const absl::Status status = services_.admission->Enqueue(request);
       if (!status.ok()) {
-        Apply([&](RequestFlow& f) { f.Fail(status, absl::Now()); });
+        Fail(status);
       }
     });
     AddEndpointWait();
