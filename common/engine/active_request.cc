@@ -12,6 +12,7 @@ std::string_view PhaseName(Phase phase) {
       return "prefill";
     case Phase::kHandingOff:
     case Phase::kReserved:
+    case Phase::kExpanding:
       return "transfer";
     case Phase::kDecoding:
       return "decode";

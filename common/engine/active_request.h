@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
+#include "common/engine/kv_choice.h"
 #include "common/engine/kv_sink.h"
 #include "common/engine/request.h"
 #include "common/engine/sampling/penalty_state.h"
@@ -21,9 +22,17 @@ namespace baton::engine {
 // Where a request is. Which phases occur depends on the role:
 //   both     queued -> prefilling -> decoding -> ended
 //   prefill  queued -> prefilling -> handing off -> ended
-//   decode   reserved -> decoding -> ended
+//   decode   reserved -> (expanding ->) decoding -> ended
 // Any phase may go to ended at once (cancel, deadline, lease, failure).
-enum class Phase { kQueued, kPrefilling, kHandingOff, kReserved, kDecoding, kEnded };
+enum class Phase {
+  kQueued,
+  kPrefilling,
+  kHandingOff,
+  kReserved,
+  kExpanding,
+  kDecoding,
+  kEnded,
+};
 
 // The word in deadline messages: queue, prefill, transfer or decode.
 std::string_view PhaseName(Phase phase);
@@ -36,6 +45,7 @@ struct ActiveRequest {
   std::string id;
   std::shared_ptr<RequestListener> listener;
   std::unique_ptr<KvSink> sink;
+  KvChoice kv;
   SamplingParams sampling;
   std::vector<int32_t> prompt;  // empty in role decode
   int64_t prompt_tokens = 0;
@@ -47,6 +57,9 @@ struct ActiveRequest {
   kv::ReservationKey reservation;   // phase kReserved
   int64_t pages_held = 0;           // references of this request's page tables
   int32_t running_slots = 0;        // of max_running_sequences
+  // Phase kExpanding: the KV of the upper layers is being made from landed hidden states.
+  int64_t expanded_tokens = 0;
+  std::vector<TokenOutput> first_tokens;
 
   // Who still refers to pages or sequences.
   int32_t steps_in_flight = 0;

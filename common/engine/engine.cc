@@ -12,6 +12,7 @@
 #include "common/engine/engine_thread.h"
 #include "common/engine/executor.h"
 #include "common/engine/load_snapshot.h"
+#include "common/engine/model_codecs.h"
 #include "common/engine/operations/operations.h"
 #include "common/engine/request_checks.h"
 #include "common/kv/codec/dense_format.h"
@@ -91,15 +92,23 @@ class EngineImpl final : public Engine {
               uint32_t attempt,
               CommitInfo info,
               StatusCallback done) override;
+  absl::StatusOr<HandoffShape> DescribeHandoff(std::string_view kv_policy,
+                                               int64_t prompt_tokens) const override;
   void Cancel(std::string_view request_id, absl::Status reason) override;
   void Drain() override { gate_.Drain(); }
   EngineLoad load() const override;
+  std::vector<std::string> kv_formats() const override;
   const model::Model& model() const override { return *model_; }
   const EngineOptions& options() const override { return options_; }
   kernels::DensePageLayout page_layout() const override { return format_->layout(); }
 
  private:
   EngineParts Complete(EngineParts parts, std::unique_ptr<kv::PagePool> pool);
+  // ChooseKv for a prompt of a length that this engine may serve at all: formats compute sizes from
+  // it, and it may come from outside.
+  absl::StatusOr<KvChoice> Choose(std::string_view kv_policy,
+                                  int64_t prompt_tokens,
+                                  const KvPressure& pressure = {}) const;
   // Runs `operation` on the engine thread and answers `done` with its status.
   template <typename Operation>
   void Ask(Operation operation, StatusCallback done);
@@ -128,20 +137,30 @@ EngineParts EngineImpl::Complete(EngineParts parts, std::unique_ptr<kv::PagePool
   return parts;
 }
 
+absl::StatusOr<KvChoice> EngineImpl::Choose(std::string_view kv_policy,
+                                            int64_t prompt_tokens,
+                                            const KvPressure& pressure) const {
+  BATON_RETURN_IF_ERROR(CheckPromptLength(state_.parts.limits, prompt_tokens));
+  return ChooseKv(*state_.parts.codecs, kv_policy, prompt_tokens, pressure);
+}
+
 absl::Status EngineImpl::Submit(GenerateRequest request,
                                 std::shared_ptr<RequestListener> listener) {
-  BATON_RETURN_IF_ERROR(CheckGenerateRequest(state_.parts.limits, request));
-  const std::string id = request.request_id;
   const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  BATON_ASSIGN_OR_RETURN(KvChoice kv, Choose(request.kv_policy, prompt_tokens));
+  BATON_RETURN_IF_ERROR(CheckGenerateRequest(state_.parts.limits, kv, request));
+  const std::string id = request.request_id;
   BATON_ASSIGN_OR_RETURN(const uint64_t serial, gate_.EnterQueue(id, prompt_tokens));
   if (request.open_sink != nullptr) {
     request.sink = std::exchange(request.open_sink, nullptr)();
   }
-  const bool queued = commands_->TryPush(
-      [serial, request = std::move(request), listener = std::move(listener), now = state_.Now()](
-          EngineState& state) mutable {
-        QueueRequest(state, serial, std::move(request), std::move(listener), now);
-      });
+  const bool queued = commands_->TryPush([serial,
+                                          request = std::move(request),
+                                          kv = std::move(kv),
+                                          listener = std::move(listener),
+                                          now = state_.Now()](EngineState& state) mutable {
+    QueueRequest(state, serial, std::move(request), std::move(kv), std::move(listener), now);
+  });
   if (!queued) {
     gate_.LeaveQueue(prompt_tokens);
     gate_.Leave(id);
@@ -154,15 +173,17 @@ absl::Status EngineImpl::Reserve(ReserveRequest request,
                                  std::shared_ptr<RequestListener> listener,
                                  ReserveCallback granted) {
   BATON_RETURN_IF_ERROR(CheckReserveRequest(state_.parts.limits, request));
+  BATON_ASSIGN_OR_RETURN(KvChoice kv, Choose(request.kv_policy, request.prompt_tokens));
   const std::string id = request.request_id;
   BATON_ASSIGN_OR_RETURN(const uint64_t serial, gate_.Enter(id));
-  const bool queued =
-      commands_->TryPush([serial,
-                          request = std::move(request),
-                          listener = std::move(listener),
-                          granted = std::move(granted)](EngineState& state) mutable {
-        ReservePages(state, serial, std::move(request), std::move(listener), granted);
-      });
+  const bool queued = commands_->TryPush([serial,
+                                          request = std::move(request),
+                                          kv = std::move(kv),
+                                          listener = std::move(listener),
+                                          granted =
+                                              std::move(granted)](EngineState& state) mutable {
+    ReservePages(state, serial, std::move(request), std::move(kv), std::move(listener), granted);
+  });
   if (!queued) {
     gate_.Leave(id);
     return CommandQueueFull();
@@ -209,6 +230,34 @@ void EngineImpl::Commit(uint64_t reservation_id,
       std::move(done));
 }
 
+absl::StatusOr<HandoffShape> EngineImpl::DescribeHandoff(std::string_view kv_policy,
+                                                         int64_t prompt_tokens) const {
+  const EngineLoad now = load_.Get();
+  const KvPressure pressure = {.free_share = now.pages_total == 0
+                                                 ? 1.0
+                                                 : static_cast<double>(now.pages_free) /
+                                                       static_cast<double>(now.pages_total)};
+  BATON_ASSIGN_OR_RETURN(const KvChoice kv, Choose(kv_policy, prompt_tokens, pressure));
+  HandoffShape shape = {.policy = kv.canonical(),
+                        .format = std::string(kv::KvFormatName(kv.policy.id())),
+                        .format_version = format_->version(),
+                        .page_tokens = format_->tokens_per_page(),
+                        .window = {.pages_per_layer = format_->PagesPerTable(prompt_tokens),
+                                   .page_bytes = static_cast<int64_t>(format_->page_bytes())}};
+  if (kv.encoded != nullptr) {
+    shape.format_version = kv.encoded->version();
+    shape.page_tokens = 0;
+    shape.window = kv.encoded->window(kv.policy.resident, prompt_tokens);
+  }
+  shape.shipped_layers = ShippedLayers(state_, kv);
+  if (kv.hidden != nullptr) {
+    const kv::HiddenShape hidden = kv.hidden->Shape(kv.policy, prompt_tokens);
+    shape.hidden_pages = hidden.pages();
+    shape.hidden_page_bytes = hidden.page_bytes();
+  }
+  return shape;
+}
+
 void EngineImpl::Cancel(std::string_view request_id, absl::Status reason) {
   if (const auto serial = gate_.MarkCancelled(request_id, reason)) {
     commands_->PushAlways(
@@ -221,6 +270,14 @@ EngineLoad EngineImpl::load() const {
   EngineLoad load = load_.Get();
   load.draining = gate_.draining();
   return load;
+}
+
+std::vector<std::string> EngineImpl::kv_formats() const {
+  std::vector<std::string> names = {std::string(format_->name())};
+  for (const auto& [id, format] : state_.parts.codecs->formats()) {
+    names.emplace_back(kv::KvFormatName(id));
+  }
+  return names;
 }
 
 }  // namespace
@@ -244,10 +301,16 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<model::Mo
                               {.page_tokens = options.page_tokens, .dtype = options.page_dtype}));
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<kv::PagePool> pool,
                          kv::PagePool::Create(options.kv_pool_bytes, format->stride_bytes()));
+  const int64_t max_sequence_tokens =
+      options.max_sequence_tokens > 0 ? options.max_sequence_tokens : max_positions;
+  BATON_ASSIGN_OR_RETURN(
+      parts.codecs,
+      kv::CodecSet::Create(
+          MakeCodecContext(*model, exec, ops, options.page_dtype, max_sequence_tokens),
+          options.codec_pools));
   parts.limits = {.role = options.role,
                   .vocab_size = model->config().vocab_size,
-                  .max_sequence_tokens =
-                      options.max_sequence_tokens > 0 ? options.max_sequence_tokens : max_positions,
+                  .max_sequence_tokens = max_sequence_tokens,
                   .max_running_sequences = options.max_running_sequences,
                   .max_waiting_tokens = options.max_waiting_tokens};
   parts.clock = options.clock != nullptr ? options.clock : &Clock::Real();

@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,6 +19,8 @@
 
 #include "common/base/clock.h"
 #include "common/engine/request.h"
+#include "common/kv/codec/codec_set.h"
+#include "common/kv/codec/encoded_format.h"
 #include "common/model/model.h"
 #include "kernels/core/dtype.h"
 
@@ -27,8 +30,10 @@ enum class Role { kBoth, kPrefill, kDecode };
 
 struct EngineOptions {
   Role role = Role::kBoth;
-  // Bytes of the KV page pool.
+  // Bytes of the dense KV page pool, in which prompts are computed too.
   int64_t kv_pool_bytes = int64_t{1} << 30;
+  // Bytes of the pools of encoded formats; a format without a pool is not served.
+  kv::CodecPools codec_pools;
   int32_t page_tokens = 32;
   kernels::DType page_dtype = kernels::DType::kBF16;
   // Tokens in one step, and prompt tokens of one sequence in one step. The model must have been
@@ -50,6 +55,12 @@ struct EngineOptions {
   const Clock* clock = nullptr;
 };
 
+// Memory of one KV format besides dense.
+struct FormatPool {
+  std::string_view format;  // a literal
+  kv::PoolBytes bytes;
+};
+
 // A snapshot for load reports and gauges.
 struct EngineLoad {
   int64_t waiting_requests = 0;
@@ -59,6 +70,7 @@ struct EngineLoad {
   int64_t pages_total = 0;
   int64_t pages_free = 0;
   int64_t pages_reserved = 0;  // owned by reservations not yet committed
+  std::vector<FormatPool> format_pools;
   int64_t steps = 0;
   // End of the newest step, or when work came up after a pause, whichever is later. With has_work,
   // its age is how long the engine has made no progress; health looks at it.
@@ -87,6 +99,19 @@ class EngineObserver {
   virtual void OnLeaseExpired() {}
 };
 
+// How the KV of a prompt is handed over under a policy; the same on both sides.
+struct HandoffShape {
+  std::string policy;  // canonical
+  std::string format;  // "dense", ...
+  uint16_t format_version = 0;
+  int32_t page_tokens = 0;  // 0 where pages are not runs of tokens
+  kv::WindowShape window;
+  // Stored layers that are shipped; the others leave as hidden states.
+  int32_t shipped_layers = 0;
+  int32_t hidden_pages = 0;
+  int64_t hidden_page_bytes = 0;
+};
+
 class Engine {
  public:
   // `reservation` OK: the grant; else why not: kResourceExhausted when the pool is full now,
@@ -96,7 +121,8 @@ class Engine {
 
   virtual ~Engine() = default;
 
-  // Starts both threads. The model is owned; `observer`s are borrowed and may be null.
+  // Starts both threads. The model is owned; `ops`, what `exec` points to and the observers are
+  // borrowed; observers may be null.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(std::unique_ptr<model::Model> model,
                                                         const kernels::ExecContext& exec,
                                                         const kernels::OpTable& ops,
@@ -138,6 +164,11 @@ class Engine {
                       CommitInfo info,
                       StatusCallback done) = 0;
 
+  // What a request with this policy gets; a tier or `auto` becomes a policy here, and the request
+  // is then made with HandoffShape::policy. Errors as for such a request. Thread-safe.
+  virtual absl::StatusOr<HandoffShape> DescribeHandoff(std::string_view kv_policy,
+                                                       int64_t prompt_tokens) const = 0;
+
   // Ends the request wherever it is; its listener gets OnDone(reason) and every page returns.
   // An unknown id is ignored: it has ended already. Never lost, whatever the queue holds. A request
   // that has been committed to its sink gets OnDone at once; its pages follow when the sink
@@ -147,6 +178,8 @@ class Engine {
   // Refuses new requests and reservations from now on; running ones finish.
   virtual void Drain() = 0;
   virtual EngineLoad load() const = 0;
+  // Names of the KV formats that this engine serves, "dense" first.
+  virtual std::vector<std::string> kv_formats() const = 0;
   virtual const model::Model& model() const = 0;
   virtual const EngineOptions& options() const = 0;
   // The layout in which this engine keeps KV pages.

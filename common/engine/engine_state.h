@@ -2,7 +2,7 @@
 //
 // Invariants:
 //   - A live request is in `requests` and, by its phase, in exactly one of waiting, prefilling,
-//     reserved, decoding (one entry per unfinished sequence) or none (handing off).
+//     reserved, expanding, decoding (one entry per unfinished sequence) or none (handing off).
 //   - A request leaves those lists when it ends and moves to `closing`; its pages go back when no
 //     submitted step and no sink refers to them, and only then.
 //   - A reserved request's window is withdrawn (ReservationObserver) before it leaves that phase.
@@ -26,6 +26,7 @@
 #include "common/engine/executor.h"
 #include "common/engine/load_snapshot.h"
 #include "common/engine/request_checks.h"
+#include "common/kv/codec/codec_set.h"
 #include "common/kv/codec/kv_format.h"
 #include "common/kv/pool/page_pool.h"
 #include "common/kv/pool/reservation_table.h"
@@ -33,16 +34,17 @@
 
 namespace baton::engine {
 
-// What the engine thread works with and does not change. All borrowed, except the pool and the
+// What the engine thread works with and does not change. All borrowed, except the pools and the
 // queue, which callbacks given to sinks keep alive: a sink that answers after the engine is gone
-// still finds both.
+// still finds them.
 struct EngineParts {
   EngineOptions options;
   EngineLimits limits;
   kv::KvDimensions dimensions;
-  const kv::KvFormat* format = nullptr;
+  const kv::KvFormat* format = nullptr;  // dense
   const Clock* clock = nullptr;
   std::shared_ptr<kv::PagePool> pool;
+  std::shared_ptr<kv::CodecSet> codecs;
   std::shared_ptr<CommandQueue> commands;
   AdmissionGate* gate = nullptr;
   LoadSnapshot* load = nullptr;
@@ -74,6 +76,7 @@ struct EngineState {
   std::deque<ActiveRequest*> waiting;
   std::deque<ActiveRequest*> prefilling;  // first in, first out
   absl::flat_hash_map<uint64_t, ActiveRequest*> reserved;
+  std::deque<ActiveRequest*> expanding;   // first in, first out
   std::deque<DecodingSequence> decoding;  // who stepped last is at the back
   std::vector<std::unique_ptr<ActiveRequest>> closing;
   absl::flat_hash_map<uint64_t, ActiveRequest*> sink_reading;  // by serial

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,7 +10,7 @@
 #include "common/base/check.h"
 #include "common/base/status_context.h"
 #include "common/base/status_macros.h"
-#include "common/engine/ready_kv.h"
+#include "common/engine/step_kv.h"
 
 namespace baton::engine {
 
@@ -53,6 +54,9 @@ void Executor::ThreadMain() {
 void Executor::Run(Step& step) {
   step.started = context_.clock->Now();
   step.status = PreparePages(step);
+  if (step.status.ok() && step.expansion.request != nullptr) {
+    step.status = Expand(step.expansion);
+  }
   if (step.status.ok() && !step.token_ids.empty()) {
     step.status = Forward(step);
   }
@@ -90,36 +94,52 @@ std::span<float> Executor::Logits(const Step& step) {
 }
 
 absl::Status Executor::Forward(const Step& step) {
-  int32_t layers_written = 0;
-  const model::ForwardBatch batch = {
-      .token_ids = step.token_ids,
-      .positions = step.positions,
-      .sequences = step.slices,
-      .survivors = step.survivors,
-      .logit_rows = step.logit_rows,
-      .pages = {.base = context_.pool->base(), .layout = context_.layout},
-      .on_kv_layers_written =
-          [&](int32_t layer_begin, int32_t layer_end) {
-            layers_written += layer_end - layer_begin;
-            ShipLayers(step, layer_begin, layer_end);
-          },
-      .on_hidden = {}};
-  BATON_RETURN_IF_ERROR(context_.model->Forward(batch, Logits(step)));
-  const int32_t layers = context_.model->kv_shape().layers;
-  if (layers_written != layers) {
-    return absl::InternalError(absl::StrCat(
-        "the model reported ", layers_written, " written KV layers instead of ", layers));
-  }
-  return absl::OkStatus();
+  const StepLayers layers = {.layers = context_.model->kv_shape().layers,
+                             .full_layers = context_.model->config().num_key_value_layers};
+  EngineStepKv kv(step, *context_.ops, *context_.exec, *context_.pool, context_.layout, layers);
+  const model::ForwardBatch batch = {.token_ids = step.token_ids,
+                                     .positions = step.positions,
+                                     .sequences = step.slices,
+                                     .survivors = step.survivors,
+                                     .logit_rows = step.logit_rows,
+                                     .kv = &kv,
+                                     .on_hidden = {}};
+  return context_.model->Forward(batch, Logits(step));
 }
 
-void Executor::ShipLayers(const Step& step, int32_t layer_begin, int32_t layer_end) {
-  for (const StepSequence& sequence : step.sequences) {
-    if (sequence.ship.sink != nullptr && sequence.ship.page_begin < sequence.ship.page_end) {
-      sequence.ship.sink->LayersReady(MakeReadyKv(
-          sequence, layer_begin, layer_end, context_.layout.page_bytes(), *context_.pool));
-    }
+absl::Status Executor::Expand(const StepExpansion& expansion) {
+  const Sequence& sequence = *expansion.sequence;
+  const auto rows = static_cast<size_t>(expansion.token_count);
+  hidden_.resize(rows * static_cast<size_t>(context_.model->config().hidden_size));
+  BATON_RETURN_IF_ERROR(
+      sequence.hidden->Read(expansion.token_begin, expansion.token_count, hidden_.data()));
+  std::vector<int32_t> positions(rows);
+  std::iota(positions.begin(), positions.end(), static_cast<int32_t>(expansion.token_begin));
+  const model::SequenceSlice slice = {.row_begin = 0, .row_count = expansion.token_count};
+  const kv::DenseTable table = {.data = sequence.pages.data(), .stride = sequence.pages.stride()};
+  const kernels::DensePages pages = {.base = context_.pool->base(), .layout = context_.layout};
+  kv::DenseStepKv kv(*context_.ops, *context_.exec, pages, std::span(&table, 1));
+  model::ForwardBatch batch;
+  batch.positions = positions;
+  batch.sequences = std::span(&slice, 1);
+  batch.kv = &kv;
+  BATON_RETURN_IF_ERROR(context_.model->ExpandHidden(batch, hidden_));
+  return expansion.completes_prompt && sequence.encoded != nullptr
+             ? EncodeUpperLayers(sequence, {.pages = pages, .table = table})
+             : absl::OkStatus();
+}
+
+absl::Status Executor::EncodeUpperLayers(const Sequence& sequence, const kv::WorkingKv& working) {
+  const int32_t layers = context_.model->kv_shape().layers;
+  const int32_t full_layers = context_.model->config().num_key_value_layers;
+  for (int32_t layer = full_layers; layer < layers; ++layer) {
+    const std::span<float> scores = sequence.encoded->WindowScores(layer);
+    const std::span<const float> landed = sequence.hidden->scores().subspan(
+        static_cast<size_t>(layer - full_layers) * scores.size(), scores.size());
+    std::copy(landed.begin(), landed.end(), scores.begin());
+    BATON_RETURN_IF_ERROR(sequence.encoded->EncodeLayer(working, layer));
   }
+  return absl::OkStatus();
 }
 
 void Executor::Sample(Step& step) {

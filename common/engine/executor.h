@@ -13,6 +13,7 @@
 #include "common/base/clock.h"
 #include "common/engine/sampling/sampler.h"
 #include "common/engine/step.h"
+#include "common/kv/codec/encoded_kv.h"
 #include "common/kv/pool/page_pool.h"
 #include "common/model/model.h"
 #include "kernels/core/buffer.h"
@@ -52,8 +53,10 @@ class Executor {
   std::unique_ptr<Step> TakeStep();
   void Run(Step& step);
   absl::Status PreparePages(const Step& step);
+  // Makes the KV of the upper layers from hidden states; with the prompt's last ones, encodes them.
+  absl::Status Expand(const StepExpansion& expansion);
+  absl::Status EncodeUpperLayers(const Sequence& sequence, const kv::WorkingKv& working);
   absl::Status Forward(const Step& step);
-  void ShipLayers(const Step& step, int32_t layer_begin, int32_t layer_end);
   void Sample(Step& step);
   std::span<float> Logits(const Step& step);
 
@@ -61,6 +64,7 @@ class Executor {
   const StepDone done_;
   // Executor thread only.
   kernels::Buffer logits_;
+  std::vector<float> hidden_;
   std::vector<SamplerScratch> scratch_;  // one per compute thread
 
   absl::Mutex mutex_;

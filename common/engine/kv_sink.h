@@ -20,8 +20,6 @@ struct ReadyKv {
   int32_t layer_end = 0;
   int32_t page_begin = 0;
   int32_t page_count = 0;
-  int64_t token_begin = 0;
-  int64_t token_count = 0;  // valid tokens in these pages
   std::vector<std::span<const std::byte>> pages;
 };
 

@@ -12,8 +12,6 @@ ReadyKv MakeReadyKv(const StepSequence& sequence,
                    .layer_end = layer_end,
                    .page_begin = ship.page_begin,
                    .page_count = ship.page_end - ship.page_begin,
-                   .token_begin = ship.token_begin,
-                   .token_count = ship.token_count,
                    .pages = {}};
   for (int32_t layer = layer_begin; layer < layer_end; ++layer) {
     for (int32_t page = ship.page_begin; page < ship.page_end; ++page) {

@@ -7,10 +7,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
 #include "common/engine/kv_sink.h"
@@ -48,6 +50,7 @@ struct RequestStats {
   int64_t kv_logical_bytes = 0;   // prompt_tokens x KV layers x 2 x kv_heads x head_dim x 2
   int64_t kv_wire_bytes = 0;      // payload, segment headers and manifest sent; 0 without hand-off
   int64_t kv_resident_bytes = 0;  // whole prompt pages held after commit, slack included
+  std::string kv_policy;          // canonical, as it was served
 };
 
 // Receives a request's events. Called on the engine thread, in order, one at a time; must not
@@ -95,8 +98,15 @@ struct ReservationGrant {
   absl::Duration lease;
   int64_t prompt_tokens = 0;
   int32_t pages_per_layer = 0;
-  // Prompt page memory in window order: [kv_layers][pages_per_layer], each page_bytes long.
+  int64_t page_bytes = 0;
+  int32_t hidden_pages = 0;
+  // Prompt page memory in window order: [shipped layers][pages_per_layer], each page_bytes long,
+  // then hidden_pages of hidden states.
   std::vector<std::span<std::byte>> pages;
+  // Encoded formats: how many pages of each shipped layer a commit's kv_state says were sent;
+  // kInvalidArgument when it can't be of this prompt. Pure, thread-safe, valid while the
+  // reservation is open. Empty: all pages are sent.
+  std::function<absl::StatusOr<std::vector<int32_t>>(std::string_view kv_state)> sent_pages;
 };
 
 // What prefill hands over at commit besides the pages.
@@ -105,6 +115,8 @@ struct CommitInfo {
   std::vector<std::optional<SequenceFinish>> finished;  // [n]; set where the first token ends it
   // Bit t set: token id t occurs in the prompt. Sent only when repetition_penalty != 1.
   std::vector<uint8_t> prompt_token_bitmap;
+  // What an encoded format needs besides the pages (kv::EncodedKv::State).
+  std::string kv_state;
   int64_t kv_wire_bytes = 0;
 };
 

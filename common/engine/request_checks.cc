@@ -1,29 +1,56 @@
 #include "common/engine/request_checks.h"
 
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
-#include "common/engine/page_plan.h"
+#include "common/engine/engine.h"
+#include "common/engine/request.h"
 #include "common/engine/sampling/validate_sampling.h"
-#include "common/kv/codec/kv_policy.h"
+#include "common/engine/sampling_params.h"
+#include "common/engine/sequence_memory.h"
 
 namespace baton::engine {
 namespace {
 
-absl::Status CheckCommon(const EngineLimits& limits,
-                         const std::string& request_id,
-                         int64_t prompt_tokens,
-                         const std::string& kv_policy,
-                         const SamplingParams& sampling) {
-  if (request_id.empty()) {
-    return absl::InvalidArgumentError("request_id is empty; it must name the request");
-  }
+absl::Status CheckHasPrompt(int64_t prompt_tokens) {
   if (prompt_tokens < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("prompt has ", prompt_tokens, " tokens; it must have at least 1"));
   }
-  BATON_RETURN_IF_ERROR(ValidateSampling(sampling, limits.vocab_size));
-  return kv::ParseKvPolicy(kv_policy).status();
+  return absl::OkStatus();
+}
+
+// The limit applies to the prompt and what is generated.
+absl::Status CheckSequenceTokens(const EngineLimits& limits,
+                                 int64_t prompt_tokens,
+                                 int64_t max_tokens) {
+  if (prompt_tokens > limits.max_sequence_tokens - max_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat("PROMPT_TOO_LONG: prompt of ",
+                                                   prompt_tokens,
+                                                   " tokens plus max_tokens ",
+                                                   max_tokens,
+                                                   " exceeds the limit of ",
+                                                   limits.max_sequence_tokens,
+                                                   " tokens of a sequence"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckCommon(const EngineLimits& limits,
+                         const std::string& request_id,
+                         int64_t prompt_tokens,
+                         const SamplingParams& sampling) {
+  if (request_id.empty()) {
+    return absl::InvalidArgumentError("request_id is empty; it must name the request");
+  }
+  BATON_RETURN_IF_ERROR(CheckHasPrompt(prompt_tokens));
+  return ValidateSampling(sampling, limits.vocab_size);
 }
 
 absl::Status CheckPromptTokens(const EngineLimits& limits, const std::vector<int32_t>& prompt) {
@@ -43,7 +70,14 @@ absl::Status CheckPromptTokens(const EngineLimits& limits, const std::vector<int
 
 }  // namespace
 
-absl::Status CheckGenerateRequest(const EngineLimits& limits, const GenerateRequest& request) {
+absl::Status CheckPromptLength(const EngineLimits& limits, int64_t prompt_tokens) {
+  BATON_RETURN_IF_ERROR(CheckHasPrompt(prompt_tokens));
+  return CheckSequenceTokens(limits, prompt_tokens, /*max_tokens=*/0);
+}
+
+absl::Status CheckGenerateRequest(const EngineLimits& limits,
+                                  const KvChoice& kv,
+                                  const GenerateRequest& request) {
   if (limits.role == Role::kDecode) {
     return absl::FailedPreconditionError("WRONG_ROLE: a decode engine takes reservations only");
   }
@@ -53,8 +87,7 @@ absl::Status CheckGenerateRequest(const EngineLimits& limits, const GenerateRequ
         "a KV sink goes with the prefill role, and only with that role");
   }
   const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
-  BATON_RETURN_IF_ERROR(
-      CheckCommon(limits, request.request_id, prompt_tokens, request.kv_policy, request.sampling));
+  BATON_RETURN_IF_ERROR(CheckCommon(limits, request.request_id, prompt_tokens, request.sampling));
   BATON_RETURN_IF_ERROR(CheckPromptTokens(limits, request.prompt));
   if (prompt_tokens > limits.max_waiting_tokens) {
     return absl::InvalidArgumentError(absl::StrCat("EXCEEDS_CAPACITY: prompt has ",
@@ -62,29 +95,21 @@ absl::Status CheckGenerateRequest(const EngineLimits& limits, const GenerateRequ
                                                    " tokens; the waiting queue holds ",
                                                    limits.max_waiting_tokens));
   }
-  return CheckCapacity(limits, prompt_tokens, request.sampling);
+  return CheckCapacity(limits, kv, prompt_tokens, request.sampling);
 }
 
 absl::Status CheckReserveRequest(const EngineLimits& limits, const ReserveRequest& request) {
   if (limits.role != Role::kDecode) {
     return absl::FailedPreconditionError("WRONG_ROLE: only a decode engine grants reservations");
   }
-  return CheckCommon(
-      limits, request.request_id, request.prompt_tokens, request.kv_policy, request.sampling);
+  return CheckCommon(limits, request.request_id, request.prompt_tokens, request.sampling);
 }
 
 absl::Status CheckCapacity(const EngineLimits& limits,
+                           const KvChoice& kv,
                            int64_t prompt_tokens,
                            const SamplingParams& sampling) {
-  if (prompt_tokens > limits.max_sequence_tokens - sampling.max_tokens) {
-    return absl::InvalidArgumentError(absl::StrCat("PROMPT_TOO_LONG: prompt of ",
-                                                   prompt_tokens,
-                                                   " tokens plus max_tokens ",
-                                                   sampling.max_tokens,
-                                                   " exceeds the limit of ",
-                                                   limits.max_sequence_tokens,
-                                                   " tokens of a sequence"));
-  }
+  BATON_RETURN_IF_ERROR(CheckSequenceTokens(limits, prompt_tokens, sampling.max_tokens));
   const bool generates = limits.role != Role::kPrefill;
   if (generates && sampling.n > limits.max_running_sequences) {
     return absl::InvalidArgumentError(absl::StrCat("EXCEEDS_CAPACITY: n is ",
@@ -93,15 +118,12 @@ absl::Status CheckCapacity(const EngineLimits& limits,
                                                    limits.max_running_sequences,
                                                    " sequences run at a time"));
   }
-  const int64_t pages =
-      PlanPages(*limits.format, prompt_tokens, sampling.n, sampling.max_tokens, generates).pages();
-  if (pages > limits.pages_total) {
-    return absl::InvalidArgumentError(absl::StrCat("EXCEEDS_CAPACITY: the request needs ",
-                                                   pages,
-                                                   " KV pages; the pool has ",
-                                                   limits.pages_total));
-  }
-  return absl::OkStatus();
+  return CheckMemory(*limits.format,
+                     {.prefills = limits.role != Role::kDecode, .generates = generates},
+                     limits.pages_total,
+                     kv,
+                     prompt_tokens,
+                     sampling);
 }
 
 }  // namespace baton::engine

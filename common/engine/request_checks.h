@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 
 #include "common/engine/engine.h"
+#include "common/engine/kv_choice.h"
 #include "common/engine/request.h"
 #include "common/kv/codec/kv_format.h"
 
@@ -19,17 +20,23 @@ struct EngineLimits {
   int32_t max_running_sequences = 0;
   int64_t max_waiting_tokens = 0;
   int64_t pages_total = 0;
-  const kv::KvFormat* format = nullptr;
+  const kv::KvFormat* format = nullptr;  // dense
 };
+
+// kInvalidArgument unless the prompt has a token and fits in a sequence (PROMPT_TOO_LONG).
+absl::Status CheckPromptLength(const EngineLimits& limits, int64_t prompt_tokens);
 
 // kInvalidArgument naming the field and the limit; PROMPT_TOO_LONG or EXCEEDS_CAPACITY in the
 // message of a request that could never fit.
-absl::Status CheckGenerateRequest(const EngineLimits& limits, const GenerateRequest& request);
+absl::Status CheckGenerateRequest(const EngineLimits& limits,
+                                  const KvChoice& kv,
+                                  const GenerateRequest& request);
 // As above, without what CheckCapacity looks at.
 absl::Status CheckReserveRequest(const EngineLimits& limits, const ReserveRequest& request);
 
 // Whether prompt and sampling can ever fit in this engine, however empty it is.
 absl::Status CheckCapacity(const EngineLimits& limits,
+                           const KvChoice& kv,
                            int64_t prompt_tokens,
                            const SamplingParams& sampling);
 

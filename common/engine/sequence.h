@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 
 #include "common/engine/request.h"
 #include "common/engine/sampling/penalty_state.h"
 #include "common/engine/sampling_params.h"
+#include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/hidden/hidden_state.h"
 #include "common/kv/pool/page_table.h"
 
 namespace baton::engine {
@@ -15,11 +18,13 @@ namespace baton::engine {
 // Owned by its request. The engine thread writes it; while a step that contains the sequence is in
 // flight the executor reads pages, penalties and counts, and the engine thread leaves those alone.
 struct Sequence {
-  int32_t index = 0;  // 0 .. n - 1
-  kv::PageTable pages;
-  int64_t computed_tokens = 0;   // tokens whose KV is in the pages
-  int32_t next_token = 0;        // newest token, not yet in the pages
-  int32_t generated_tokens = 0;  // stop token included
+  int32_t index = 0;    // 0 .. n - 1
+  kv::PageTable pages;  // dense; of an encoded format only while the prompt is computed
+  std::unique_ptr<kv::HiddenState> hidden;  // of the prompt, in transfer; sequence 0 only
+  std::unique_ptr<kv::EncodedKv> encoded;   // null: dense
+  int64_t computed_tokens = 0;              // tokens whose KV is in the pages
+  int32_t next_token = 0;                   // newest token, not yet in the pages
+  int32_t generated_tokens = 0;             // stop token included
   PenaltyState penalties;
   bool finished = false;
 };

@@ -19,10 +19,10 @@ namespace baton::engine {
 // Pages that become final with a step and go to a sink, layer by layer.
 struct ShipRange {
   KvSink* sink = nullptr;  // null: nothing to ship
-  int32_t page_begin = 0;
+  int32_t page_begin = 0;  // dense pages of each shipped layer
   int32_t page_end = 0;
-  int64_t token_begin = 0;
-  int64_t token_count = 0;
+  int32_t hidden_begin = 0;  // pages of hidden states
+  int32_t hidden_end = 0;
 };
 
 // The rows of one sequence.
@@ -34,6 +34,15 @@ struct StepSequence {
   bool prefill = false;
   bool completes_prompt = false;
   ShipRange ship;
+};
+
+// Prompt tokens whose hidden states become keys and values of the upper layers.
+struct StepExpansion {
+  ActiveRequest* request = nullptr;  // null: none
+  Sequence* sequence = nullptr;
+  int64_t token_begin = 0;
+  int32_t token_count = 0;
+  bool completes_prompt = false;
 };
 
 // A token to draw. n jobs may share one row of logits.
@@ -59,8 +68,9 @@ struct Step {
   std::vector<model::SequenceSlice> slices;
   std::vector<int32_t> survivors;
   std::vector<int32_t> logit_rows;
-  std::vector<StepSequence> sequences;
+  std::vector<StepSequence> sequences;  // one per slice
   std::vector<SampleJob> samples;
+  StepExpansion expansion;
   std::vector<ActiveRequest*> requests;  // every request referred to, once
   int32_t prefill_tokens = 0;
   int32_t decode_tokens = 0;

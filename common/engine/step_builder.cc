@@ -20,13 +20,6 @@ int32_t StepBuilder::AddRow(int32_t token, int64_t position, bool survives) {
   return row;
 }
 
-void StepBuilder::AddSlice(const Sequence& sequence, int32_t row_begin, int32_t row_count) {
-  step_->slices.push_back({.row_begin = row_begin,
-                           .row_count = row_count,
-                           .page_table = sequence.pages.data(),
-                           .page_table_stride = sequence.pages.stride()});
-}
-
 void StepBuilder::AddDraw(ActiveRequest& request,
                           Sequence& sequence,
                           int32_t index,
@@ -45,7 +38,7 @@ void StepBuilder::AddDraw(ActiveRequest& request,
 void StepBuilder::AddDecodeRow(ActiveRequest& request, Sequence& sequence) {
   const int64_t position = sequence.computed_tokens;
   const int32_t row = AddRow(sequence.next_token, position, true);
-  AddSlice(sequence, row, 1);
+  step_->slices.push_back({.row_begin = row, .row_count = 1});
   step_->logit_rows.push_back(row);
   AddDraw(request, sequence, sequence.index, position + 1);
   step_->sequences.push_back({.request = &request,
@@ -61,13 +54,13 @@ void StepBuilder::AddDecodeRow(ActiveRequest& request, Sequence& sequence) {
 
 void StepBuilder::AddPrefillChunk(ActiveRequest& request, const scheduling::PrefillChunk& chunk) {
   Sequence& sequence = request.sequences.front();
-  const int64_t first_survivor = request.prompt_tokens - format_.observation_window();
+  const int64_t first_survivor = request.prompt_tokens - ObservationWindow(request);
   const auto row_begin = static_cast<int32_t>(step_->token_ids.size());
   for (int64_t i = 0; i < chunk.token_count; ++i) {
     const int64_t position = chunk.token_begin + i;
     AddRow(request.prompt[static_cast<size_t>(position)], position, position >= first_survivor);
   }
-  AddSlice(sequence, row_begin, chunk.token_count);
+  step_->slices.push_back({.row_begin = row_begin, .row_count = chunk.token_count});
   if (chunk.token_begin == 0) {
     ZeroLastPage(request);
   }
@@ -88,6 +81,12 @@ void StepBuilder::AddPrefillChunk(ActiveRequest& request, const scheduling::Pref
   step_->prefill_tokens += chunk.token_count;
 }
 
+int32_t StepBuilder::ObservationWindow(const ActiveRequest& request) const {
+  const KvChoice& kv = request.kv;
+  return kv.encoded == nullptr ? format_.observation_window()
+                               : kv.encoded->observation_window(kv.policy.resident);
+}
+
 void StepBuilder::ZeroLastPage(const ActiveRequest& request) {
   if (request.prompt_tokens % format_.tokens_per_page() == 0) {
     return;
@@ -102,16 +101,28 @@ void StepBuilder::ZeroLastPage(const ActiveRequest& request) {
 ShipRange StepBuilder::FinalPages(const ActiveRequest& request,
                                   const scheduling::PrefillChunk& chunk) const {
   const int64_t computed = chunk.token_begin + chunk.token_count;
-  const int32_t begin = format_.FinalPages(chunk.token_begin, request.prompt_tokens);
-  const int32_t end = format_.FinalPages(computed, request.prompt_tokens);
-  const int64_t token_begin = int64_t{begin} * format_.tokens_per_page();
-  const int64_t token_end =
-      std::min(int64_t{end} * format_.tokens_per_page(), request.prompt_tokens);
-  return {.sink = request.sink.get(),
-          .page_begin = begin,
-          .page_end = end,
-          .token_begin = token_begin,
-          .token_count = token_end - token_begin};
+  ShipRange ship;
+  ship.sink = request.sink.get();
+  if (request.kv.encoded == nullptr) {  // else it ships when the whole prompt is encoded
+    ship.page_begin = format_.FinalPages(chunk.token_begin, request.prompt_tokens);
+    ship.page_end = format_.FinalPages(computed, request.prompt_tokens);
+  }
+  if (const kv::HiddenState* hidden = request.sequences.front().hidden.get()) {
+    ship.hidden_begin = hidden->shape().FinalRowPages(chunk.token_begin);
+    ship.hidden_end = hidden->shape().FinalRowPages(computed);
+  }
+  return ship;
+}
+
+void StepBuilder::AddExpansion(ActiveRequest& request, int32_t max_tokens) {
+  const int64_t rest = request.prompt_tokens - request.expanded_tokens;
+  const auto count = static_cast<int32_t>(std::min<int64_t>(rest, max_tokens));
+  step_->expansion = {.request = &request,
+                      .sequence = &request.sequences.front(),
+                      .token_begin = request.expanded_tokens,
+                      .token_count = count,
+                      .completes_prompt = count == rest};
+  step_->requests.push_back(&request);
 }
 
 void StepBuilder::AddCopies(ActiveRequest& request,

@@ -13,10 +13,11 @@
 namespace baton::engine {
 
 // Engine thread. Rows are appended in the order of the calls, without padding. Survivors are decode
-// rows and prompt tokens at positions >= prompt_tokens - W, in whichever chunk they fall
-// (swiftkv.md 1.3); logits are wanted for decode rows and the last prompt token.
+// rows and prompt tokens at positions >= prompt_tokens - W of their format, in whichever chunk they
+// fall (swiftkv.md 1.3); logits are wanted for decode rows and the last prompt token.
 class StepBuilder {
  public:
+  // `format`: dense, in which every prompt is computed.
   StepBuilder(uint64_t number, const kv::KvFormat& format);
 
   // One row for the newest token of a sequence, and the draw of the next.
@@ -25,6 +26,8 @@ class StepBuilder {
   // become final go to the request's sink. The unused slots of the last prompt page are zeroed
   // before anything is written, so that shipped bytes are a function of the tokens alone.
   void AddPrefillChunk(ActiveRequest& request, const scheduling::PrefillChunk& chunk);
+  // The next hidden states of a request that has landed them, at most max_tokens. Once per step.
+  void AddExpansion(ActiveRequest& request, int32_t max_tokens);
   void AddCopies(ActiveRequest& request,
                  const std::vector<kv::PageId>& sources,
                  const std::vector<kv::PageId>& targets);
@@ -34,8 +37,8 @@ class StepBuilder {
 
  private:
   int32_t AddRow(int32_t token, int64_t position, bool survives);
-  void AddSlice(const Sequence& sequence, int32_t row_begin, int32_t row_count);
   void AddDraw(ActiveRequest& request, Sequence& sequence, int32_t index, int64_t position);
+  int32_t ObservationWindow(const ActiveRequest& request) const;
   void ZeroLastPage(const ActiveRequest& request);
   ShipRange FinalPages(const ActiveRequest& request, const scheduling::PrefillChunk& chunk) const;
 

@@ -12,8 +12,8 @@ ABSL_DECLARE_FLAG(bool, resume);
 
 namespace baton::eval {
 
-// The cases that --cases, --subset and --limit ask for. kInvalidArgument names the flag, other
-// errors file and line.
+// The cases that --cases, --subset, --limit and --shard, in this order, ask for. kInvalidArgument
+// names the flag, other errors file and line.
 absl::StatusOr<std::vector<EvalCase>> CasesFromFlags();
 
 }  // namespace baton::eval

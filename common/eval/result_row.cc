@@ -2,10 +2,16 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
+#include "common/eval/eval_case.h"
 #include "common/text/bounded_json.h"
 
 namespace baton::eval {
@@ -47,6 +53,19 @@ class Reader {
     const ordered_json* field = Find(name, [](const auto& f) { return f.is_number(); });
     value = field == nullptr ? 0 : field->get<double>();
   }
+  // Leaves `value` as it is when there is no such field.
+  template <typename T>
+  void ReadOptional(const char* name, T& value) {
+    if (object_.contains(name)) {
+      Read(name, value);
+    }
+  }
+  template <typename T>
+  void ReadOptional(const char* name, std::optional<T>& value) {
+    if (object_.contains(name)) {
+      Read(name, value.emplace());
+    }
+  }
   const absl::Status& status() const { return status_; }
 
  private:
@@ -69,20 +88,37 @@ class Reader {
 
 }  // namespace
 
+ResultRow AnsweredRow(const EvalCase& eval_case, std::string output) {
+  ResultRow row;
+  row.id = eval_case.id;
+  row.task = eval_case.task;
+  row.length_bucket = eval_case.length_bucket;
+  row.correct = IsCorrect(eval_case, output);
+  row.output = std::move(output);
+  return row;
+}
+
 std::string ToJsonLine(const ResultRow& row) {
-  const ordered_json object = {{"id", row.id},
-                               {"task", row.task},
-                               {"length_bucket", row.length_bucket},
-                               {"output", row.output},
-                               {"token_ids", row.token_ids},
-                               {"correct", row.correct},
-                               {"prompt_tokens", row.prompt_tokens},
-                               {"completion_tokens", row.completion_tokens},
-                               {"kv_logical_bytes", row.kv_logical_bytes},
-                               {"kv_wire_bytes", row.kv_wire_bytes},
-                               {"kv_resident_bytes", row.kv_resident_bytes},
-                               {"ttft_ms", row.ttft_ms},
-                               {"total_ms", row.total_ms}};
+  ordered_json object = {{"id", row.id},
+                         {"task", row.task},
+                         {"length_bucket", row.length_bucket},
+                         {"output", row.output},
+                         {"token_ids", row.token_ids},
+                         {"correct", row.correct},
+                         {"prompt_tokens", row.prompt_tokens},
+                         {"completion_tokens", row.completion_tokens},
+                         {"kv_logical_bytes", row.kv_logical_bytes},
+                         {"kv_wire_bytes", row.kv_wire_bytes},
+                         {"kv_resident_bytes", row.kv_resident_bytes},
+                         {"ttft_ms", row.ttft_ms},
+                         {"total_ms", row.total_ms},
+                         {"kv", row.kv}};
+  if (row.attended_share.has_value()) {
+    object["attended_share"] = *row.attended_share;
+  }
+  if (row.kv_slot_bytes.has_value()) {
+    object["kv_slot_bytes"] = *row.kv_slot_bytes;
+  }
   return object.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
@@ -107,6 +143,9 @@ absl::StatusOr<ResultRow> ParseResultRow(std::string_view line) {
   reader.Read("kv_resident_bytes", row.kv_resident_bytes);
   reader.Read("ttft_ms", row.ttft_ms);
   reader.Read("total_ms", row.total_ms);
+  reader.ReadOptional("kv", row.kv);
+  reader.ReadOptional("attended_share", row.attended_share);
+  reader.ReadOptional("kv_slot_bytes", row.kv_slot_bytes);
   BATON_RETURN_IF_ERROR(reader.status());
   if (length_bucket < 0 || length_bucket > INT32_MAX) {
     return absl::InvalidArgumentError("field `length_bucket` is out of range");

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+
+#include "common/eval/eval_case.h"
 
 namespace baton::eval {
 
@@ -25,14 +28,26 @@ struct ResultRow {
   int64_t kv_resident_bytes = 0;  // whole pages held after commit
   double ttft_ms = 0.0;
   double total_ms = 0.0;
+  // The KV policy that answered; rows without one are of dense KV.
+  std::string kv = "dense";
+  // Attended tokens / prompt_tokens, mean over the layers, KV heads and steps of decode; unset
+  // where nobody counted.
+  std::optional<double> attended_share;
+  // Device memory that selected tokens are copied to, beyond kv_resident_bytes; unset without one.
+  std::optional<int64_t> kv_slot_bytes;
 
   bool operator==(const ResultRow&) const = default;
 };
 
+// The row of a case that was answered with `output`; tokens, bytes, times and policy are left to
+// the caller.
+ResultRow AnsweredRow(const EvalCase& eval_case, std::string output);
+
 // The row as one JSON object without a line break. Bytes that are not UTF-8 become U+FFFD.
 std::string ToJsonLine(const ResultRow& row);
 
-// Reads back what ToJsonLine wrote; kInvalidArgument names the field that is wrong.
+// Reads back what ToJsonLine wrote; `kv` and what follows it may be missing. kInvalidArgument names
+// the field that is wrong.
 absl::StatusOr<ResultRow> ParseResultRow(std::string_view line);
 
 }  // namespace baton::eval

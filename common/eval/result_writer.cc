@@ -1,15 +1,22 @@
 #include "common/eval/result_writer.h"
 
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <ios>
+#include <memory>
+#include <mutex>
+#include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_context.h"
 #include "common/base/status_macros.h"
+#include "common/eval/result_row.h"
 
 namespace baton::eval {
 namespace {
@@ -60,13 +67,19 @@ absl::Status ResultWriter::LoadExisting() {
 }
 
 void ResultWriter::Remember(ResultRow row) {
-  finished_.insert(row.id);
+  finished_[row.id].insert(row.kv);
   rows_.push_back(std::move(row));
 }
 
 bool ResultWriter::Finished(const std::string& id) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return finished_.count(id) > 0;
+}
+
+bool ResultWriter::Finished(const std::string& id, const std::string& kv) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = finished_.find(id);
+  return it != finished_.end() && it->second.count(kv) > 0;
 }
 
 absl::Status ResultWriter::Append(const ResultRow& row) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -25,6 +26,8 @@ class ResultWriter {
 
   // True for cases with a row, from this run or a resumed one.
   bool Finished(const std::string& id) const;
+  // The same for one KV policy of a case.
+  bool Finished(const std::string& id, const std::string& kv) const;
 
   // Writes one row; the status says when the disk is full.
   absl::Status Append(const ResultRow& row);
@@ -45,7 +48,7 @@ class ResultWriter {
   mutable std::mutex mutex_;  // guards everything below
   std::unique_ptr<std::FILE, Close> file_;
   std::vector<ResultRow> rows_;
-  std::unordered_set<std::string> finished_;
+  std::unordered_map<std::string, std::unordered_set<std::string>> finished_;  // policies by id
 };
 
 }  // namespace baton::eval

@@ -141,6 +141,10 @@ inline constexpr CounterFamily<0> kKvLogicalBytes = {
     "baton_kv_logical_bytes_total", "Size of the same KV at 16 bits per element, unpadded.", {}};
 inline constexpr GaugeFamily<1> kKvPages = {
     "baton_kv_pages", "Pages of the pool by state: free, reserved, used.", {"state"}};
+inline constexpr GaugeFamily<2> kKvFormatPoolBytes = {
+    "baton_kv_format_pool_bytes",
+    "Memory of KV formats besides dense by state: free, used.",
+    {"format", "state"}};
 inline constexpr GaugeFamily<0> kKvReservedPages = {
     "baton_kv_reserved_pages", "Pages owned by reservations that are not yet committed.", {}};
 inline constexpr GaugeFamily<0> kKvPageTokens = {

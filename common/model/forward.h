@@ -5,7 +5,7 @@
 #include <functional>
 #include <span>
 
-#include "kernels/ops/params.h"
+#include "common/kv/codec/step_kv.h"
 
 namespace baton::model {
 
@@ -23,9 +23,6 @@ struct KvShape {
 struct SequenceSlice {
   int32_t row_begin = 0;
   int32_t row_count = 0;
-  // Page ids [layers][page_table_stride]: layer l's table starts at page_table + l * stride.
-  const int32_t* page_table = nullptr;
-  int32_t page_table_stride = 0;
 };
 
 // One engine step, packed without padding: the rows of all sequences one after another, ascending
@@ -39,10 +36,8 @@ struct ForwardBatch {
   std::span<const int32_t> survivors;
   // Rows whose logits are wanted (ascending); each must be a survivor.
   std::span<const int32_t> logit_rows;
-  kernels::DensePages pages;
-  // Called on the executor thread as soon as the KV of layers [layer_begin, layer_end) of every row
-  // of the step is in its pages. Must not block. May be empty.
-  std::function<void(int32_t layer_begin, int32_t layer_end)> on_kv_layers_written;
+  // Where the sequences' keys and values are.
+  kv::StepKv* kv = nullptr;
   // Called with the residual stream entering each layer and after the final norm (layer ==
   // num_layers): x is [rows, hidden], all rows of the step, or the survivors from the first layer
   // above the full ones of a SwiftKV model. Tests and tools; may be empty.

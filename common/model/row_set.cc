@@ -16,9 +16,11 @@ absl::Status RowSet::SetAll(const ForwardBatch& batch,
                             const kernels::ExecContext& exec) {
   positions_.assign(batch.positions.begin(), batch.positions.end());
   extents_.clear();
-  for (const SequenceSlice& sequence : batch.sequences) {
-    if (sequence.row_count > 0) {
-      extents_.push_back({sequence.row_begin, sequence.row_begin + sequence.row_count, &sequence});
+  for (size_t i = 0; i < batch.sequences.size(); ++i) {
+    const SequenceSlice& slice = batch.sequences[i];
+    if (slice.row_count > 0) {
+      extents_.push_back(
+          {slice.row_begin, slice.row_begin + slice.row_count, static_cast<int32_t>(i)});
     }
   }
   return Finish(ops, exec);
@@ -30,16 +32,17 @@ absl::Status RowSet::SetSurvivors(const ForwardBatch& batch,
   positions_.clear();
   extents_.clear();
   size_t next = 0;
-  for (const SequenceSlice& sequence : batch.sequences) {
+  for (size_t i = 0; i < batch.sequences.size(); ++i) {
+    const SequenceSlice& slice = batch.sequences[i];
     const int32_t row_begin = static_cast<int32_t>(next);
     while (next < batch.survivors.size() &&
-           batch.survivors[next] < sequence.row_begin + sequence.row_count) {
+           batch.survivors[next] < slice.row_begin + slice.row_count) {
       positions_.push_back(batch.positions[static_cast<size_t>(batch.survivors[next])]);
       ++next;
     }
     const int32_t row_end = static_cast<int32_t>(next);
     if (row_end > row_begin) {
-      extents_.push_back({row_begin, row_end, &sequence});
+      extents_.push_back({row_begin, row_end, static_cast<int32_t>(i)});
     }
   }
   return Finish(ops, exec);
@@ -68,8 +71,8 @@ const float* RowSet::sines(const RowTile& tile) const {
   return sines_.as<float>() + static_cast<size_t>(tile.row_begin) * inverse_frequencies_.size();
 }
 
-std::span<const kernels::SequenceRows> RowSet::Sequences(const RowTile& tile, int32_t kv_layer) {
-  sequences_.clear();
+kv::KvRows RowSet::Rows(const RowTile& tile) {
+  runs_.clear();
   const int32_t tile_end = tile.row_begin + tile.row_count;
   auto extent = std::upper_bound(
       extents_.begin(), extents_.end(), tile.row_begin, [](int32_t row, const Extent& candidate) {
@@ -78,13 +81,11 @@ std::span<const kernels::SequenceRows> RowSet::Sequences(const RowTile& tile, in
   for (; extent != extents_.end() && extent->row_begin < tile_end; ++extent) {
     const int32_t begin = std::max(extent->row_begin, tile.row_begin);
     const int32_t end = std::min(extent->row_end, tile_end);
-    const SequenceSlice& sequence = *extent->sequence;
-    sequences_.push_back({.row_begin = begin - tile.row_begin,
-                          .row_count = end - begin,
-                          .page_table = sequence.page_table + static_cast<ptrdiff_t>(kv_layer) *
-                                                                  sequence.page_table_stride});
+    runs_.push_back({.sequence = extent->sequence,
+                     .row_begin = begin - tile.row_begin,
+                     .row_count = end - begin});
   }
-  return sequences_;
+  return {.rows = tile.row_count, .runs = runs_, .positions = positions_.data() + tile.row_begin};
 }
 
 }  // namespace baton::model

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "common/kv/codec/step_kv.h"
 #include "common/model/forward.h"
 #include "kernels/core/buffer.h"
 #include "kernels/ops/op_table.h"
@@ -38,19 +39,18 @@ class RowSet {
 
   int32_t rows() const { return rows_; }
   std::span<const RowTile> tiles() const { return tiles_; }
-  const int32_t* positions(const RowTile& tile) const { return positions_.data() + tile.row_begin; }
   const float* cosines(const RowTile& tile) const;
   const float* sines(const RowTile& tile) const;
-  // The sequences of a tile with their page tables of KV layer `kv_layer`; row_begin counts from
-  // the tile's first row. Valid until the next call.
-  std::span<const kernels::SequenceRows> Sequences(const RowTile& tile, int32_t kv_layer);
+  // The rows of a tile; row_begin of a run counts from the tile's first row. Valid until the next
+  // call.
+  kv::KvRows Rows(const RowTile& tile);
 
  private:
   // A sequence's rows in this set.
   struct Extent {
     int32_t row_begin = 0;
     int32_t row_end = 0;
-    const SequenceSlice* sequence = nullptr;
+    int32_t sequence = 0;  // index into ForwardBatch::sequences
   };
 
   absl::Status Finish(const kernels::OpTable& ops, const kernels::ExecContext& exec);
@@ -62,7 +62,7 @@ class RowSet {
   kernels::Buffer sines_;
   std::vector<Extent> extents_;  // non-empty, ascending
   std::vector<RowTile> tiles_;
-  std::vector<kernels::SequenceRows> sequences_;
+  std::vector<kv::RowRun> runs_;
 };
 
 }  // namespace baton::model

@@ -36,8 +36,19 @@ KvShape TransformerModel::kv_shape() const {
           .head_dim = config_.head_dim};
 }
 
+const float* TransformerModel::key_bias(int32_t kv_layer) const {
+  const int32_t full_layers = config_.num_key_value_layers;
+  const int64_t kv_width = int64_t{config_.num_kv_heads} * config_.head_dim;
+  if (kv_layer < full_layers) {
+    const float* bias = weights_.layers[static_cast<size_t>(kv_layer)].projection.bias_data();
+    return bias == nullptr ? nullptr : bias + int64_t{config_.num_heads} * config_.head_dim;
+  }
+  const float* bias = weights_.fan_out.kv.bias_data();
+  return bias == nullptr ? nullptr : bias + (kv_layer - full_layers) * kv_width;
+}
+
 absl::Status TransformerModel::Forward(const ForwardBatch& batch, std::span<float> logits) {
-  BATON_RETURN_IF_ERROR(ValidateBatch(batch, config_, kv_shape(), options_, logits.size()));
+  BATON_RETURN_IF_ERROR(ValidateBatch(batch, config_, options_, logits.size()));
   if (batch.token_ids.empty()) {
     return absl::OkStatus();
   }
@@ -74,14 +85,27 @@ absl::Status TransformerModel::RunLayers(
     }
     for (const RowTile& tile : rows.tiles()) {
       float* tile_x = x + static_cast<ptrdiff_t>(tile.row_begin) * config_.hidden_size;
-      BATON_RETURN_IF_ERROR(Attention(batch.pages, layer, tile_x, rows, tile));
+      BATON_RETURN_IF_ERROR(Attention(*batch.kv, layer, tile_x, rows, tile));
       BATON_RETURN_IF_ERROR(Mlp(layer, tile_x, tile));
     }
-    if (writes_kv && batch.on_kv_layers_written) {
-      batch.on_kv_layers_written(layer, layer + 1);
+    if (writes_kv) {
+      BATON_RETURN_IF_ERROR(batch.kv->LayersWritten(layer, layer + 1));
+    }
+    if (IsLastReader(layer)) {
+      BATON_RETURN_IF_ERROR(batch.kv->LayerAttended(KvLayer(layer)));
     }
   }
   return absl::OkStatus();
+}
+
+int32_t TransformerModel::KvLayer(int32_t layer) const {
+  const int32_t full_layers = config_.num_key_value_layers;
+  return layer < full_layers ? layer
+                             : full_layers + (layer - full_layers) / config_.key_value_group_size;
+}
+
+bool TransformerModel::IsLastReader(int32_t layer) const {
+  return layer + 1 == config_.num_layers || KvLayer(layer + 1) != KvLayer(layer);
 }
 
 absl::Status TransformerModel::Logits(const float* x,

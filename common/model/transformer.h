@@ -26,7 +26,10 @@ class TransformerModel final : public Model {
   const checkpoint::ModelConfig& config() const override { return config_; }
   KvShape kv_shape() const override;
   uint64_t fingerprint() const override { return fingerprint_; }
+  std::span<const float> rope_inverse_frequencies() const override { return inverse_frequencies_; }
+  const float* key_bias(int32_t kv_layer) const override;
   absl::Status Forward(const ForwardBatch& batch, std::span<float> logits) override;
+  absl::Status ExpandHidden(const ForwardBatch& batch, std::span<const float> hidden) override;
 
  private:
   absl::Status Embed(const ForwardBatch& batch);
@@ -34,27 +37,21 @@ class TransformerModel final : public Model {
   absl::Status RunLayers(
       const ForwardBatch& batch, int32_t layer_begin, int32_t layer_end, float* x, RowSet& rows);
   absl::Status Attention(
-      const kernels::DensePages& pages, int32_t layer, float* x, RowSet& rows, const RowTile& tile);
+      kv::StepKv& kv, int32_t layer, float* x, RowSet& rows, const RowTile& tile);
   absl::Status Mlp(int32_t layer, float* x, const RowTile& tile);
-  // Encodes rotated keys and values [row_count, kv_heads x head_dim] of one stored layer into its
-  // pages: the page bytes are the bytes that are shipped. `stride` in floats from row to row.
-  absl::Status EncodeLayer(const kernels::DensePages& pages,
-                           int32_t kv_layer,
-                           const float* k,
-                           const float* v,
-                           int64_t stride,
-                           RowSet& rows,
-                           const RowTile& tile);
+  // The stored layer that layer `layer` reads.
+  int32_t KvLayer(int32_t layer) const;
+  // Whether the layer after `layer` reads another stored layer.
+  bool IsLastReader(int32_t layer) const;
   // SwiftKV, from the residual stream that enters layer S on.
   absl::Status ForwardUpper(const ForwardBatch& batch,
                             const float* residual,
                             std::span<float> logits);
-  // Encodes the keys and values of all upper layers from that residual stream.
-  absl::Status FanOut(const kernels::DensePages& pages, const float* x, RowSet& rows);
-  absl::Status FanOutTile(const kernels::DensePages& pages,
-                          const float* x,
-                          RowSet& rows,
-                          const RowTile& tile);
+  // Writes the keys and values of all upper layers from that residual stream.
+  absl::Status FanOut(kv::StepKv& kv, const float* x, RowSet& rows);
+  absl::Status FanOutTile(kv::StepKv& kv, const float* x, RowSet& rows, const RowTile& tile);
+  // The part behind the norm.
+  absl::Status FanOutNormed(kv::StepKv& kv, const float* normed, RowSet& rows, const RowTile& tile);
   // Logits of the rows of `x` (a residual stream) that `row_index` lists.
   absl::Status Logits(const float* x, std::span<const int32_t> row_index, std::span<float> logits);
   absl::Status Norm(const float* x, const kernels::Buffer& weight, int64_t rows, float* out);

@@ -7,13 +7,10 @@
 namespace baton::model {
 
 absl::Status TransformerModel::Attention(
-    const kernels::DensePages& pages, int32_t layer, float* x, RowSet& rows, const RowTile& tile) {
+    kv::StepKv& kv, int32_t layer, float* x, RowSet& rows, const RowTile& tile) {
   const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
-  const int32_t full_layers = config_.num_key_value_layers;
-  const bool full = layer < full_layers;
-  // An upper layer reads the cache of its AcrossKV group.
-  const int32_t kv_layer =
-      full ? layer : full_layers + (layer - full_layers) / config_.key_value_group_size;
+  const bool full = layer < config_.num_key_value_layers;
+  const int32_t kv_layer = KvLayer(layer);
   const int64_t query_width = int64_t{config_.num_heads} * config_.head_dim;
   const int64_t kv_width = int64_t{config_.num_kv_heads} * config_.head_dim;
   const int64_t stride = weights.projection.matrix.out_features;
@@ -41,22 +38,21 @@ absl::Status TransformerModel::Attention(
                                    .heads = config_.num_heads + (full ? config_.num_kv_heads : 0),
                                    .half_dim = config_.head_dim / 2}));
   if (full) {
-    BATON_RETURN_IF_ERROR(EncodeLayer(pages, kv_layer, k, k + kv_width, stride, rows, tile));
+    BATON_RETURN_IF_ERROR(kv.Write(
+        rows.Rows(tile), {.kv_layer = kv_layer, .k = k, .v = k + kv_width, .stride = stride}));
   }
-  const std::span<const kernels::SequenceRows> sequences = rows.Sequences(tile, kv_layer);
   BATON_RETURN_IF_ERROR(
-      ops_.paged_attention(exec_,
-                           {.q = q,
-                            .q_stride = stride,
-                            .positions = rows.positions(tile),
-                            .sequences = sequences.data(),
-                            .num_sequences = static_cast<int64_t>(sequences.size()),
-                            .pages = pages,
-                            .heads = config_.num_heads,
-                            .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
-                            .sliding_window = config_.sliding_window[static_cast<size_t>(layer)],
-                            .out = attended,
-                            .out_stride = query_width}));
+      kv.Attend(rows.Rows(tile),
+                {.kv_layer = kv_layer,
+                 .first_reader = layer == 0 || KvLayer(layer - 1) != kv_layer,
+                 .last_reader = IsLastReader(layer),
+                 .q = q,
+                 .q_stride = stride,
+                 .heads = config_.num_heads,
+                 .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
+                 .sliding_window = config_.sliding_window[static_cast<size_t>(layer)],
+                 .out = attended,
+                 .out_stride = query_width}));
   return Multiply(attended, weights.output, tile.row_count, x, /*accumulate=*/true);
 }
 

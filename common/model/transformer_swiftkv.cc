@@ -12,10 +12,8 @@ absl::Status TransformerModel::ForwardUpper(const ForwardBatch& batch,
                                             std::span<float> logits) {
   const int32_t full_layers = config_.num_key_value_layers;
   // All keys and values of the step first: a survivor attends to those of its own step.
-  BATON_RETURN_IF_ERROR(FanOut(batch.pages, residual, all_rows_));
-  if (batch.on_kv_layers_written) {
-    batch.on_kv_layers_written(full_layers, config_.num_kv_cache_layers());
-  }
+  BATON_RETURN_IF_ERROR(FanOut(*batch.kv, residual, all_rows_));
+  BATON_RETURN_IF_ERROR(batch.kv->LayersWritten(full_layers, config_.num_kv_cache_layers()));
   if (batch.survivors.empty()) {
     return absl::OkStatus();
   }
@@ -40,30 +38,54 @@ absl::Status TransformerModel::ForwardUpper(const ForwardBatch& batch,
   return Logits(survivors, logit_index_, logits);
 }
 
-absl::Status TransformerModel::FanOut(const kernels::DensePages& pages,
-                                      const float* x,
-                                      RowSet& rows) {
+absl::Status TransformerModel::FanOut(kv::StepKv& kv, const float* x, RowSet& rows) {
   for (const RowTile& tile : rows.tiles()) {
     const float* tile_x = x + static_cast<ptrdiff_t>(tile.row_begin) * config_.hidden_size;
-    BATON_RETURN_IF_ERROR(FanOutTile(pages, tile_x, rows, tile));
+    BATON_RETURN_IF_ERROR(FanOutTile(kv, tile_x, rows, tile));
   }
   return absl::OkStatus();
 }
 
-absl::Status TransformerModel::FanOutTile(const kernels::DensePages& pages,
+absl::Status TransformerModel::FanOutTile(kv::StepKv& kv,
                                           const float* x,
                                           RowSet& rows,
                                           const RowTile& tile) {
+  float* normed = activations_.normed.as<float>();
+  BATON_RETURN_IF_ERROR(Norm(x, weights_.fan_out.norm, tile.row_count, normed));
+  BATON_RETURN_IF_ERROR(kv.WriteHidden(rows.Rows(tile), normed, config_.hidden_size));
+  return FanOutNormed(kv, normed, rows, tile);
+}
+
+absl::Status TransformerModel::ExpandHidden(const ForwardBatch& batch,
+                                            std::span<const float> hidden) {
+  if (!config_.swiftkv()) {
+    return Model::ExpandHidden(batch, hidden);
+  }
+  if (hidden.size() != batch.positions.size() * static_cast<size_t>(config_.hidden_size) ||
+      batch.positions.size() > static_cast<size_t>(options_.max_step_rows)) {
+    return absl::InvalidArgumentError("hidden states: the wrong number of rows");
+  }
+  BATON_RETURN_IF_ERROR(all_rows_.SetAll(batch, ops_, exec_));
+  for (const RowTile& tile : all_rows_.tiles()) {
+    const float* normed =
+        hidden.data() + static_cast<ptrdiff_t>(tile.row_begin) * config_.hidden_size;
+    BATON_RETURN_IF_ERROR(FanOutNormed(*batch.kv, normed, all_rows_, tile));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TransformerModel::FanOutNormed(kv::StepKv& kv,
+                                            const float* normed,
+                                            RowSet& rows,
+                                            const RowTile& tile) {
   const FanOutWeights& weights = weights_.fan_out;
   const int32_t full_layers = config_.num_key_value_layers;
   const int32_t groups = config_.num_kv_cache_layers() - full_layers;
   const int64_t kv_width = int64_t{config_.num_kv_heads} * config_.head_dim;
   const int64_t stride = weights.kv.matrix.out_features;
-  float* normed = activations_.normed.as<float>();
   float* keys = activations_.projected.as<float>();  // K of all groups, then V of all groups
   float* values = keys + groups * kv_width;
 
-  BATON_RETURN_IF_ERROR(Norm(x, weights.norm, tile.row_count, normed));
   BATON_RETURN_IF_ERROR(Multiply(normed, weights.kv, tile.row_count, keys, false));
   for (size_t group = 0; group < weights.k_norms.size(); ++group) {
     BATON_RETURN_IF_ERROR(HeadNorm(keys + static_cast<ptrdiff_t>(group) * kv_width,
@@ -81,13 +103,11 @@ absl::Status TransformerModel::FanOutTile(const kernels::DensePages& pages,
                                    .heads = int64_t{groups} * config_.num_kv_heads,
                                    .half_dim = config_.head_dim / 2}));
   for (int32_t group = 0; group < groups; ++group) {
-    BATON_RETURN_IF_ERROR(EncodeLayer(pages,
-                                      full_layers + group,
-                                      keys + group * kv_width,
-                                      values + group * kv_width,
-                                      stride,
-                                      rows,
-                                      tile));
+    BATON_RETURN_IF_ERROR(kv.Write(rows.Rows(tile),
+                                   {.kv_layer = full_layers + group,
+                                    .k = keys + group * kv_width,
+                                    .v = values + group * kv_width,
+                                    .stride = stride}));
   }
   return absl::OkStatus();
 }

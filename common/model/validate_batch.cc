@@ -41,9 +41,6 @@ absl::Status CheckSequences(const ForwardBatch& batch) {
         sequence.row_count > rows - next_row) {
       return Invalid("sequences must cover the rows one after another");
     }
-    if (sequence.page_table == nullptr) {
-      return Invalid("a sequence has no page table");
-    }
     const auto first = batch.positions.begin() + sequence.row_begin;
     const auto last = first + sequence.row_count;
     if (std::adjacent_find(first, last, std::greater_equal<>()) != last ||
@@ -69,7 +66,6 @@ absl::Status CheckRowList(std::span<const int32_t> list, size_t rows, const char
 
 absl::Status ValidateBatch(const ForwardBatch& batch,
                            const checkpoint::ModelConfig& config,
-                           const KvShape& kv_shape,
                            const ModelOptions& options,
                            size_t logits_size) {
   BATON_RETURN_IF_ERROR(CheckTokens(batch, config, options.max_step_rows));
@@ -91,9 +87,8 @@ absl::Status ValidateBatch(const ForwardBatch& batch,
   if (logits_size != batch.logit_rows.size() * static_cast<size_t>(config.vocab_size)) {
     return Invalid("logits has the wrong size");
   }
-  const kernels::DensePageLayout& layout = batch.pages.layout;
-  if (layout.kv_heads != kv_shape.kv_heads || layout.head_dim != kv_shape.head_dim) {
-    return Invalid("the pages are of another KV shape");
+  if (batch.kv == nullptr && !batch.token_ids.empty()) {
+    return Invalid("a step needs a place for its KV");
   }
   return absl::OkStatus();
 }

@@ -15,7 +15,6 @@ namespace baton::model {
 // of the wrong size. A plain model ignores survivors.
 absl::Status ValidateBatch(const ForwardBatch& batch,
                            const checkpoint::ModelConfig& config,
-                           const KvShape& kv_shape,
                            const ModelOptions& options,
                            size_t logits_size);
 

@@ -30,6 +30,7 @@ inline constexpr std::string_view kLayoutMismatch = "LAYOUT_MISMATCH";
 inline constexpr std::string_view kWrongRole = "WRONG_ROLE";
 inline constexpr std::string_view kSlowReader = "SLOW_READER";
 inline constexpr std::string_view kDeadline = "DEADLINE";
+inline constexpr std::string_view kPolicyNotServed = "POLICY_NOT_SERVED";
 inline constexpr std::string_view kUnknownModel = "UNKNOWN_MODEL";
 inline constexpr std::string_view kDuplicateRequest = "DUPLICATE_REQUEST";
 }  // namespace reason

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
+#include "common/kv/codec/dense_step_kv.h"
 #include "kernels/select.h"
 
 namespace baton::worker {
@@ -16,12 +17,12 @@ absl::StatusOr<std::unique_ptr<SequenceRunner>> SequenceRunner::Create(
     int threads,
     kernels::DType dtype,
     int64_t max_tokens) {
-  BATON_ASSIGN_OR_RETURN(const kernels::OpTable* ops, kernels::SelectOps(device));
   auto runner = std::unique_ptr<SequenceRunner>(new SequenceRunner(threads, max_tokens));
-  const kernels::ExecContext exec = {.pool = &runner->pool_, .workspace = &runner->workspace_};
+  BATON_ASSIGN_OR_RETURN(runner->ops_, kernels::SelectOps(device));
   const model::ModelOptions options = {
       .max_step_rows = kStepRows, .max_logit_rows = kStepRows, .weight_dtype = dtype};
-  BATON_ASSIGN_OR_RETURN(runner->model_, model::Model::Load(checkpoint, *ops, exec, options));
+  BATON_ASSIGN_OR_RETURN(runner->model_,
+                         model::Model::Load(checkpoint, *runner->ops_, runner->exec_, options));
   const model::KvShape shape = runner->model_->kv_shape();
   kernels::DensePageLayout& layout = runner->pages_.layout;
   layout.kv_heads = shape.kv_heads;
@@ -58,17 +59,17 @@ absl::Status SequenceRunner::Step(std::span<const int32_t> token_ids, std::span<
   std::iota(positions.begin(), positions.end(), static_cast<int32_t>(num_tokens_));
   std::vector<int32_t> all_rows(token_ids.size());
   std::iota(all_rows.begin(), all_rows.end(), 0);
-  const model::SequenceSlice sequence = {.row_begin = 0,
-                                         .row_count = rows,
-                                         .page_table = page_table_.data(),
-                                         .page_table_stride = pages_.layout.pages_for(max_tokens_)};
+  const model::SequenceSlice sequence = {.row_begin = 0, .row_count = rows};
+  const kv::DenseTable table = {.data = page_table_.data(),
+                                .stride = pages_.layout.pages_for(max_tokens_)};
+  kv::DenseStepKv kv(*ops_, exec_, pages_, std::span(&table, 1));
   model::ForwardBatch batch;
   batch.token_ids = token_ids;
   batch.positions = positions;
   batch.sequences = std::span(&sequence, 1);
   batch.survivors = all_rows;
   batch.logit_rows = all_rows;
-  batch.pages = pages_;
+  batch.kv = &kv;
   BATON_RETURN_IF_ERROR(model_->Forward(batch, logits));
   num_tokens_ += rows;
   return absl::OkStatus();

@@ -12,7 +12,9 @@
 #include "common/checkpoint/checkpoint.h"
 #include "common/model/model.h"
 #include "kernels/core/buffer.h"
+#include "kernels/core/exec_context.h"
 #include "kernels/core/thread_pool.h"
+#include "kernels/ops/op_table.h"
 #include "kernels/ops/params.h"
 
 namespace baton::worker {
@@ -44,6 +46,8 @@ class SequenceRunner {
 
   kernels::ThreadPool pool_;
   kernels::Buffer workspace_;
+  kernels::ExecContext exec_ = {.pool = &pool_, .workspace = &workspace_};
+  const kernels::OpTable* ops_ = nullptr;
   std::unique_ptr<model::Model> model_;
   int64_t max_tokens_;
   int64_t num_tokens_ = 0;

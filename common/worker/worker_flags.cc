@@ -31,8 +31,18 @@ ABSL_FLAG(int32_t, threads, 1, "compute threads");
 ABSL_FLAG(std::string, compute, "bf16", "bf16 or fp32: type of weights and KV pages");
 ABSL_FLAG(bool, random_weights, false, "make weights from --seed instead of reading them");
 ABSL_FLAG(uint64_t, seed, 0, "seed of --random_weights; all workers need the same");
-ABSL_FLAG(int64_t, kv_pool_mib, 1024, "size of the KV page pool in MiB");
-ABSL_FLAG(int64_t, kv_pool_bytes, 0, "size of the KV page pool in bytes; 0: --kv_pool_mib");
+ABSL_FLAG(int64_t,
+          kv_pool_mib,
+          1024,
+          "memory for dense KV pages, in which prompts are computed too, in MiB");
+ABSL_FLAG(int64_t, kv_pool_bytes, 0, "the same in bytes; 0: --kv_pool_mib");
+ABSL_FLAG(int64_t, fp8_pool_mib, 256, "memory for KV format fp8 in MiB; 0: not served");
+ABSL_FLAG(int64_t, diffkv_pool_mib, 256, "memory for KV format diffkv in MiB; 0: not served");
+ABSL_FLAG(int64_t, shadowkv_pool_mib, 256, "memory for KV format shadowkv in MiB; 0: not served");
+ABSL_FLAG(int64_t,
+          hidden_pool_mib,
+          128,
+          "memory for hidden states in transfer in MiB, SwiftKV models only; 0: not served");
 ABSL_FLAG(int32_t, page_tokens, 32, "tokens per KV page");
 ABSL_FLAG(int32_t, step_token_budget, 4096, "most tokens in one step");
 ABSL_FLAG(int32_t, prefill_chunk_tokens, 2048, "most prompt tokens of one sequence in one step");
@@ -89,6 +99,24 @@ absl::Status CheckAddresses(const WorkerOptions& options) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<kv::CodecPools> CodecPoolsFromFlags() {
+  const int64_t fp8_mib = absl::GetFlag(FLAGS_fp8_pool_mib);
+  const int64_t diffkv_mib = absl::GetFlag(FLAGS_diffkv_pool_mib);
+  const int64_t shadowkv_mib = absl::GetFlag(FLAGS_shadowkv_pool_mib);
+  BATON_RETURN_IF_ERROR(config::CheckFlagRange("fp8_pool_mib", fp8_mib, 0, kMaxPoolBytes >> 20));
+  BATON_RETURN_IF_ERROR(
+      config::CheckFlagRange("diffkv_pool_mib", diffkv_mib, 0, kMaxPoolBytes >> 20));
+  BATON_RETURN_IF_ERROR(
+      config::CheckFlagRange("shadowkv_pool_mib", shadowkv_mib, 0, kMaxPoolBytes >> 20));
+  const int64_t hidden_mib = absl::GetFlag(FLAGS_hidden_pool_mib);
+  BATON_RETURN_IF_ERROR(
+      config::CheckFlagRange("hidden_pool_mib", hidden_mib, 0, kMaxPoolBytes >> 20));
+  return kv::CodecPools{.fp8_bytes = fp8_mib << 20,
+                        .diffkv_bytes = diffkv_mib << 20,
+                        .shadowkv_bytes = shadowkv_mib << 20,
+                        .hidden_bytes = hidden_mib << 20};
+}
+
 absl::StatusOr<engine::EngineOptions> EngineOptionsFromFlags(engine::Role role) {
   engine::EngineOptions options;
   options.role = role;
@@ -102,6 +130,7 @@ absl::StatusOr<engine::EngineOptions> EngineOptionsFromFlags(engine::Role role) 
         "kv_pool_mib", absl::GetFlag(FLAGS_kv_pool_mib), 1, kMaxPoolBytes >> 20));
     options.kv_pool_bytes = absl::GetFlag(FLAGS_kv_pool_mib) << 20;
   }
+  BATON_ASSIGN_OR_RETURN(options.codec_pools, CodecPoolsFromFlags());
   options.page_tokens = absl::GetFlag(FLAGS_page_tokens);
   options.step_token_budget = absl::GetFlag(FLAGS_step_token_budget);
   options.prefill_chunk_tokens = absl::GetFlag(FLAGS_prefill_chunk_tokens);

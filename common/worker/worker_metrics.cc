@@ -59,11 +59,12 @@ void WorkerMetrics::RecordIncomplete(std::string_view reason) {
   registry_->Get(metrics::kStreamIncomplete, {reason}).Increment();
 }
 
-void WorkerMetrics::RecordShipped(std::string_view transport,
+void WorkerMetrics::RecordShipped(std::string_view format,
+                                  std::string_view transport,
                                   int64_t wire_bytes,
                                   int64_t logical_bytes) {
   RecordTransport(transport);
-  registry_->Get(metrics::kKvWireBytes, {"dense", transport})
+  registry_->Get(metrics::kKvWireBytes, {format, transport})
       .Increment(static_cast<double>(wire_bytes));
   registry_->Get(metrics::kKvLogicalBytes).Increment(static_cast<double>(logical_bytes));
 }
@@ -94,6 +95,13 @@ void WorkerMetrics::WriteGauges(const engine::Engine& engine,
   gauges.Set(metrics::kKvPages, {"free"}, static_cast<double>(load.pages_free));
   gauges.Set(metrics::kKvPages, {"reserved"}, static_cast<double>(load.pages_reserved));
   gauges.Set(metrics::kKvPages, {"used"}, static_cast<double>(used));
+  for (const engine::FormatPool& pool : load.format_pools) {
+    gauges.Set(
+        metrics::kKvFormatPoolBytes, {pool.format, "free"}, static_cast<double>(pool.bytes.free));
+    gauges.Set(metrics::kKvFormatPoolBytes,
+               {pool.format, "used"},
+               static_cast<double>(pool.bytes.total - pool.bytes.free));
+  }
   gauges.Set(metrics::kBuildInfo, {version}, 1);
   absl::MutexLock lock(&mutex_);
   for (const std::string& transport : transports_) {

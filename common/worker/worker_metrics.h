@@ -35,8 +35,11 @@ class WorkerMetrics : public engine::EngineObserver {
   void RecordRequest(const absl::Status& status, const engine::RequestStats& stats);
   // A stream ended without its terminal message.
   void RecordIncomplete(std::string_view reason);
-  // KV left this worker over `transport`.
-  void RecordShipped(std::string_view transport, int64_t wire_bytes, int64_t logical_bytes);
+  // KV of `format` left this worker over `transport`.
+  void RecordShipped(std::string_view format,
+                     std::string_view transport,
+                     int64_t wire_bytes,
+                     int64_t logical_bytes);
   void RecordChecksumFailure();
   // `transport` carries KV of this worker.
   void RecordTransport(std::string_view transport);

@@ -8,17 +8,13 @@ Buffer::Buffer(size_t bytes) : size_(bytes) {
   if (bytes == 0) {
     return;
   }
-  // aligned_alloc wants a multiple of the alignment.
-  const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  if (rounded < bytes) {
+  if (bytes > SIZE_MAX - kAlignment) {
     throw std::bad_alloc();
   }
-  auto* memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded));
-  if (memory == nullptr) {
+  block_.reset(static_cast<std::byte*>(std::calloc(bytes + kAlignment - 1, 1)));
+  if (block_ == nullptr) {
     throw std::bad_alloc();
   }
-  std::memset(memory, 0, rounded);
-  data_.reset(memory);
 }
 
 }  // namespace baton::kernels

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -9,7 +10,8 @@
 
 namespace baton::kernels {
 
-// A move-only block of zeroed memory, aligned to 64 bytes (one cache line, one AVX-512 register).
+// A move-only block of zeroed memory, aligned to 64 bytes (one cache line, one AVX-512 register). A
+// large block takes memory of the machine only where it is written.
 // Not thread-safe; the owner decides who may touch the bytes.
 class Buffer {
  public:
@@ -19,27 +21,32 @@ class Buffer {
   // Throws std::bad_alloc when there is no such block.
   explicit Buffer(size_t bytes);
 
-  std::byte* data() { return data_.get(); }
-  const std::byte* data() const { return data_.get(); }
+  std::byte* data() { return Aligned(); }
+  const std::byte* data() const { return Aligned(); }
   size_t size() const { return size_; }
-  std::span<std::byte> bytes() { return {data_.get(), size_}; }
-  std::span<const std::byte> bytes() const { return {data_.get(), size_}; }
+  std::span<std::byte> bytes() { return {Aligned(), size_}; }
+  std::span<const std::byte> bytes() const { return {Aligned(), size_}; }
 
   // The memory seen as elements of T.
   template <typename T>
   T* as() {
-    return reinterpret_cast<T*>(data_.get());
+    return reinterpret_cast<T*>(Aligned());
   }
   template <typename T>
   const T* as() const {
-    return reinterpret_cast<const T*>(data_.get());
+    return reinterpret_cast<const T*>(Aligned());
   }
 
  private:
   struct Free {
     void operator()(std::byte* p) const { std::free(p); }
   };
-  std::unique_ptr<std::byte[], Free> data_;
+  std::byte* Aligned() const {
+    const auto address = reinterpret_cast<uintptr_t>(block_.get());
+    return reinterpret_cast<std::byte*>((address + kAlignment - 1) / kAlignment * kAlignment);
+  }
+
+  std::unique_ptr<std::byte[], Free> block_;  // kAlignment - 1 bytes more than asked for
   size_t size_ = 0;
 };
 

@@ -14,6 +14,7 @@ enum class DType : uint8_t {
   kI32,
   kI64,
   kU8,
+  kF8E4M3,  // float8_e4m3fn: 4 exponent bits, 3 mantissa bits, no infinity (float8.h)
 };
 
 // Size of one element in bytes.
@@ -28,6 +29,7 @@ constexpr size_t DTypeBytes(DType dtype) {
     case DType::kI64:
       return 8;
     case DType::kU8:
+    case DType::kF8E4M3:
       return 1;
   }
   return 0;
@@ -48,6 +50,8 @@ constexpr std::string_view DTypeName(DType dtype) {
       return "i64";
     case DType::kU8:
       return "u8";
+    case DType::kF8E4M3:
+      return "f8e4m3";
   }
   return "unknown";
 }

@@ -1,12 +1,15 @@
 // Ops of the CPU back end: checks, threads and paging above one IsaKernels set. Parameters and
-// results are described in kernels/ops/params.h.
+// results are described in kernels/ops/params.h and kernels/ops/diffkv_params.h.
 #pragma once
 
 #include "absl/status/status.h"
 
 #include "kernels/core/exec_context.h"
 #include "kernels/cpu/isa_kernels.h"
+#include "kernels/ops/diffkv_params.h"
+#include "kernels/ops/hidden_params.h"
 #include "kernels/ops/params.h"
+#include "kernels/ops/shadowkv_params.h"
 
 namespace baton::kernels::cpu {
 
@@ -46,5 +49,52 @@ absl::Status GatherRows(const IsaKernels& isa,
 absl::Status CopyPages(const IsaKernels& isa,
                        const ExecContext& context,
                        const CopyPagesParams& params);
+
+absl::Status AttentionProbabilities(const IsaKernels& isa,
+                                    const ExecContext& context,
+                                    const AttentionProbabilitiesParams& params);
+absl::Status AccumulateScores(const IsaKernels& isa,
+                              const ExecContext& context,
+                              const AccumulateScoresParams& params);
+absl::Status DiffKvClassify(const IsaKernels& isa,
+                            const ExecContext& context,
+                            const DiffKvClassifyParams& params);
+absl::Status DiffKvAssignPages(const IsaKernels& isa,
+                               const ExecContext& context,
+                               const DiffKvAssignPagesParams& params);
+absl::Status DiffKvReleasePages(const IsaKernels& isa,
+                                const ExecContext& context,
+                                const DiffKvReleasePagesParams& params);
+absl::Status DiffKvEncode(const IsaKernels& isa,
+                          const ExecContext& context,
+                          const DiffKvEncodeParams& params);
+absl::Status DiffKvAppend(const IsaKernels& isa,
+                          const ExecContext& context,
+                          const DiffKvAppendParams& params);
+absl::Status DiffKvAttention(const IsaKernels& isa,
+                             const ExecContext& context,
+                             const DiffKvAttentionParams& params);
+// Workspace of the shadowkv ops, as OpTable::shadowkv_workspace_bytes.
+size_t ShadowKvWorkspaceBytes(const IsaKernels& isa,
+                              int threads,
+                              const ShadowKvWorkspaceSizes& sizes);
+absl::Status ShadowKvEncode(const IsaKernels& isa,
+                            const ExecContext& context,
+                            const ShadowKvEncodeParams& params);
+absl::Status ShadowKvAppend(const IsaKernels& isa,
+                            const ExecContext& context,
+                            const ShadowKvAppendParams& params);
+absl::Status ShadowKvSelect(const IsaKernels& isa,
+                            const ExecContext& context,
+                            const ShadowKvSelectParams& params);
+absl::Status ShadowKvAttention(const IsaKernels& isa,
+                               const ExecContext& context,
+                               const ShadowKvAttentionParams& params);
+absl::Status HiddenEncode(const IsaKernels& isa,
+                          const ExecContext& context,
+                          const HiddenEncodeParams& params);
+absl::Status HiddenDecode(const IsaKernels& isa,
+                          const ExecContext& context,
+                          const HiddenDecodeParams& params);
 
 }  // namespace baton::kernels::cpu

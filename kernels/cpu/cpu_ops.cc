@@ -23,6 +23,11 @@ size_t BindWorkspaceBytes(int threads, int64_t /*max_in_features*/, int64_t max_
 }
 
 template <const cpu::IsaKernels& isa>
+size_t BindShadowKvWorkspaceBytes(int threads, const ShadowKvWorkspaceSizes& sizes) {
+  return cpu::ShadowKvWorkspaceBytes(isa, threads, sizes);
+}
+
+template <const cpu::IsaKernels& isa>
 const OpTable& Table() {
   static const OpTable kTable = {
       .name = isa.name,
@@ -39,6 +44,21 @@ const OpTable& Table() {
       .silu_mul = Bind<isa, cpu::SiluMul>,
       .gather_rows = Bind<isa, cpu::GatherRows>,
       .copy_pages = Bind<isa, cpu::CopyPages>,
+      .attention_probabilities = Bind<isa, cpu::AttentionProbabilities>,
+      .accumulate_scores = Bind<isa, cpu::AccumulateScores>,
+      .diffkv_classify = Bind<isa, cpu::DiffKvClassify>,
+      .diffkv_assign_pages = Bind<isa, cpu::DiffKvAssignPages>,
+      .diffkv_release_pages = Bind<isa, cpu::DiffKvReleasePages>,
+      .diffkv_encode = Bind<isa, cpu::DiffKvEncode>,
+      .diffkv_append = Bind<isa, cpu::DiffKvAppend>,
+      .diffkv_attention = Bind<isa, cpu::DiffKvAttention>,
+      .shadowkv_workspace_bytes = BindShadowKvWorkspaceBytes<isa>,
+      .shadowkv_encode = Bind<isa, cpu::ShadowKvEncode>,
+      .shadowkv_append = Bind<isa, cpu::ShadowKvAppend>,
+      .shadowkv_select = Bind<isa, cpu::ShadowKvSelect>,
+      .shadowkv_attention = Bind<isa, cpu::ShadowKvAttention>,
+      .hidden_encode = Bind<isa, cpu::HiddenEncode>,
+      .hidden_decode = Bind<isa, cpu::HiddenDecode>,
   };
   return kTable;
 }

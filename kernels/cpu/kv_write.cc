@@ -1,17 +1,33 @@
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 
+#include "absl/status/status.h"
+
+#include "kernels/core/dtype.h"
+#include "kernels/core/exec_context.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/isa_kernels.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/kv_format/dense.h"
+#include "kernels/ops/params.h"
 #include "kernels/ops/validate.h"
 
 namespace baton::kernels::cpu {
 namespace {
 
+// Writes one head's keys or values to `offset`, and for fp8 their scale to `scale_offset`.
 void StoreHead(const IsaKernels& isa,
                const float* source,
                const DensePageLayout& layout,
-               std::byte* target) {
-  if (layout.dtype == DType::kF32) {
+               std::byte* page,
+               size_t offset,
+               size_t scale_offset) {
+  std::byte* target = page + offset;
+  if (layout.dtype == DType::kF8E4M3) {
+    *reinterpret_cast<float*>(page + scale_offset) =
+        isa.encode_fp8(source, layout.head_dim, reinterpret_cast<uint8_t*>(target));
+  } else if (layout.dtype == DType::kF32) {
     std::memcpy(target, source, static_cast<size_t>(layout.head_dim) * sizeof(float));
   } else {
     isa.narrow(source, layout.head_dim, reinterpret_cast<uint16_t*>(target));
@@ -32,11 +48,15 @@ void WriteRow(const IsaKernels& isa,
     StoreHead(isa,
               params.k + row * params.k_stride + offset,
               layout,
-              page + layout.key_offset(head, slot));
+              page,
+              layout.key_offset(head, slot),
+              layout.key_scale_offset(head, slot));
     StoreHead(isa,
               params.v + row * params.v_stride + offset,
               layout,
-              page + layout.value_offset(head, slot));
+              page,
+              layout.value_offset(head, slot),
+              layout.value_scale_offset(head, slot));
   }
 }
 

@@ -1,9 +1,19 @@
 // Work sharing and paging of attention; the arithmetic is in attention_fold_inl.h.
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 
+#include "absl/status/status.h"
+
+#include "kernels/core/dtype.h"
+#include "kernels/core/exec_context.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/isa_kernels.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/workspace.h"
+#include "kernels/kv_format/dense.h"
+#include "kernels/ops/params.h"
 #include "kernels/ops/validate.h"
 
 namespace baton::kernels::cpu {
@@ -73,6 +83,26 @@ Keys BeginLines(const Call& call, const Task& task, AttentionScratch& scratch) {
   return keys;
 }
 
+KvElement ElementOf(DType dtype) {
+  if (dtype == DType::kF8E4M3) {
+    return KvElement::kF8E4M3;
+  }
+  return dtype == DType::kF32 ? KvElement::kF32 : KvElement::kBF16;
+}
+
+// Copies the scales of the page's slots [slot, slot + count) behind the block's first `token`.
+void CopyScales(const DensePageLayout& layout,
+                const std::byte* page,
+                int32_t head,
+                int32_t slot,
+                int count,
+                int token,
+                KvBlock& block) {
+  const size_t bytes = static_cast<size_t>(count) * sizeof(float);
+  std::memcpy(block.key_scales + token, page + layout.key_scale_offset(head, slot), bytes);
+  std::memcpy(block.value_scales + token, page + layout.value_scale_offset(head, slot), bytes);
+}
+
 // Token addresses of the KV block starting at `position`, up to `last_key`.
 void LocateBlock(
     const Call& call, const Task& task, int64_t position, int64_t last_key, KvBlock& block) {
@@ -90,12 +120,16 @@ void LocateBlock(
     const std::byte* key = page + layout.key_offset(task.kv_head, slot);
     const std::byte* value = page + layout.value_offset(task.kv_head, slot);
     const int end = std::min(block.tokens, token + layout.page_tokens - slot);
+    if (layout.has_scales()) {
+      CopyScales(layout, page, task.kv_head, slot, end - token, token, block);
+    }
     for (; token < end; ++token, key += token_bytes, value += token_bytes) {
       block.keys[token] = key;
       block.values[token] = value;
     }
   }
   std::fill(block.keys + block.tokens, block.keys + kKvBlockTokens, nullptr);
+  std::fill(block.key_scales + block.tokens, block.key_scales + kKvBlockTokens, 0.0f);
 }
 
 void RunTask(const Call& call, const Task& task, std::byte* slice) {
@@ -103,7 +137,7 @@ void RunTask(const Call& call, const Task& task, std::byte* slice) {
   AttentionScratch scratch = CarveAttention(call.isa, params.pages.layout.head_dim, slice);
   const Keys keys = BeginLines(call, task, scratch);
   KvBlock block;
-  block.bf16 = params.pages.layout.dtype == DType::kBF16;
+  block.element = ElementOf(params.pages.layout.dtype);
   for (int64_t position = keys.first / kKvBlockTokens * kKvBlockTokens; position <= keys.last;
        position += kKvBlockTokens) {
     LocateBlock(call, task, position, keys.last, block);

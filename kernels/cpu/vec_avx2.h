@@ -13,6 +13,7 @@ struct VecAvx2 {
   static constexpr int kLanes = 8;
   // Rows of a matrix tile: 6 x 2 accumulators, 2 columns and a broadcast fill 15 of 16 registers.
   static constexpr int kTileRows = 6;
+  static constexpr int kQuantHeads = 4;
 
   static F Zero() { return _mm256_setzero_ps(); }
   static F Set(float value) { return _mm256_set1_ps(value); }
@@ -83,6 +84,72 @@ struct VecAvx2 {
     }
   }
 
+  static void StoreBytes(uint8_t* p, F v) {
+    const __m256i whole = _mm256_cvtps_epi32(v);
+    const __m128i words =
+        _mm_packus_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packus_epi16(words, words));
+  }
+  static F AgesFrom(const int32_t* positions, int32_t position, int32_t first, int32_t sinks) {
+    const __m256i stored = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(positions));
+    const __m256i birth = _mm256_max_epi32(stored, _mm256_set1_epi32(first));
+    const __m256i age = _mm256_sub_epi32(_mm256_set1_epi32(position), birth);
+    const __m256i sink = _mm256_cmpgt_epi32(_mm256_set1_epi32(sinks), stored);
+    return _mm256_blendv_ps(_mm256_cvtepi32_ps(age), Set(-1.0f), _mm256_castsi256_ps(sink));
+  }
+  static F SelectAtLeast(F x, F limit, F v, F other) {
+    return _mm256_blendv_ps(other, v, _mm256_cmp_ps(x, limit, _CMP_GE_OQ));
+  }
+
+  static void SplitF16(F pairs, F& low, F& high) {
+    const __m256i bits = _mm256_castps_si256(pairs);
+    low = WidenF16(_mm256_slli_epi32(bits, 16));
+    high = WidenF16(bits);
+  }
+  template <int kBits>
+  static F PrepareCodes(F words) {
+    constexpr int kFlip = kBits == 8 ? -0x7f7f7f80 : -0x77777778;
+    if constexpr (kBits == 2) {
+      return words;
+    }
+    return _mm256_castsi256_ps(
+        _mm256_xor_si256(_mm256_castps_si256(words), _mm256_set1_epi32(kFlip)));
+  }
+  template <int kBits, int kShift>
+  static F Code(F words) {
+    const __m256i bits = _mm256_castps_si256(words);
+    if constexpr (kBits == 2) {
+      return _mm256_permutevar8x32_ps(_mm256_setr_ps(-2, -1, 0, 1, -2, -1, 0, 1),
+                                      _mm256_srli_epi32(bits, kShift));
+    } else {
+      const __m256i top = _mm256_slli_epi32(bits, 32 - kBits - kShift);
+      return _mm256_cvtepi32_ps(_mm256_srai_epi32(top, 32 - kBits));
+    }
+  }
+  static F Pick8(const float* eight, const int32_t* index) {
+    return _mm256_permutevar8x32_ps(_mm256_loadu_ps(eight),
+                                    _mm256_loadu_si256(reinterpret_cast<const __m256i*>(index)));
+  }
+  static F SelectFrom(F v, F other, const int32_t* positions, int32_t oldest) {
+    const __m256i older = _mm256_cmpgt_epi32(
+        _mm256_set1_epi32(oldest), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(positions)));
+    return _mm256_blendv_ps(v, other, _mm256_castsi256_ps(older));
+  }
+  static F LoadF8(const uint8_t* p) {
+    return WidenF8(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  }
+  static F LoadF8N(const uint8_t* p, int64_t n) {
+    alignas(8) uint8_t whole[kLanes] = {};
+    for (int64_t i = 0; i < n; ++i) {
+      whole[i] = p[i];
+    }
+    return LoadF8(whole);
+  }
+  template <int kByte>
+  static F SplitF8(F quads) {
+    return WidenF8(_mm256_srli_epi32(_mm256_castps_si256(quads), 8 * kByte));
+  }
+
   // Transposes 8x8 32-bit elements in registers.
   [[gnu::always_inline]] static void Transpose(F (&r)[kLanes]) {
     F t[kLanes];
@@ -115,6 +182,28 @@ struct VecAvx2 {
   }
   static F Widen(__m128i bits) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+  // fp32 of the fp16 in the high half of every lane: exponent and mantissa move down three bits,
+  // and a multiplication by 2^112 corrects the exponent, of subnormal numbers too. Finite numbers
+  // only.
+  static F WidenF16(__m256i high) {
+    const __m256i magnitude = _mm256_and_si256(high, _mm256_set1_epi32(0x7fff0000));
+    const F scaled =
+        _mm256_mul_ps(_mm256_castsi256_ps(_mm256_srli_epi32(magnitude, 3)), Set(0x1p112f));
+    const __m256i sign = _mm256_and_si256(high, _mm256_set1_epi32(INT32_MIN));
+    return _mm256_or_ps(scaled, _mm256_castsi256_ps(sign));
+  }
+  static F WidenF8(__m256i codes) {
+    const __m256i magnitude =
+        _mm256_and_si256(_mm256_slli_epi32(codes, 20), _mm256_set1_epi32(0x7f << 20));
+    const F normal = _mm256_castsi256_ps(_mm256_add_epi32(magnitude, _mm256_set1_epi32(120 << 23)));
+    const F subnormal = _mm256_fmsub_ps(normal, _mm256_set1_ps(2.0f), _mm256_set1_ps(0x1p-6f));
+    // All bits set is a NaN.
+    const __m256i nan = _mm256_cmpeq_epi32(magnitude, _mm256_set1_epi32(0x7f << 20));
+    const __m256i sign =
+        _mm256_and_si256(_mm256_slli_epi32(codes, 24), _mm256_set1_epi32(INT32_MIN));
+    return _mm256_or_ps(_mm256_min_ps(normal, subnormal),
+                        _mm256_castsi256_ps(_mm256_or_si256(nan, sign)));
   }
   static __m256i RoundBF16(F v) {
     const __m256i bits = _mm256_castps_si256(v);

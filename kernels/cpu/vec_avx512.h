@@ -15,6 +15,8 @@ struct VecAvx512 {
   static constexpr int kLanes = 16;
   // Rows of a matrix tile: 12 x 2 accumulators, 2 columns and a broadcast leave 5 registers.
   static constexpr int kTileRows = 12;
+  // Query heads of a quantized tile: 8 x 2 accumulators, codes, weights and tables.
+  static constexpr int kQuantHeads = 8;
 
   static F Zero() { return _mm512_setzero_ps(); }
   static F Set(float value) { return _mm512_set1_ps(value); }
@@ -69,6 +71,77 @@ struct VecAvx512 {
     _mm256_mask_storeu_epi16(p, FirstN(n), _mm512_cvtepi32_epi16(RoundBF16(v)));
   }
 
+  // Whole numbers in [0, 255] as bytes.
+  static void StoreBytes(uint8_t* p, F v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
+  }
+  // position - max(positions[i], first) where positions[i] >= sinks, -1 elsewhere.
+  static F AgesFrom(const int32_t* positions, int32_t position, int32_t first, int32_t sinks) {
+    const __m512i stored = _mm512_loadu_si512(positions);
+    const __m512i birth = _mm512_max_epi32(stored, _mm512_set1_epi32(first));
+    const __m512i age = _mm512_sub_epi32(_mm512_set1_epi32(position), birth);
+    return _mm512_mask_cvtepi32_ps(
+        Set(-1.0f), _mm512_cmpge_epi32_mask(stored, _mm512_set1_epi32(sinks)), age);
+  }
+  // v where x >= limit, `other` elsewhere.
+  static F SelectAtLeast(F x, F limit, F v, F other) {
+    return _mm512_mask_mov_ps(other, _mm512_cmp_ps_mask(x, limit, _CMP_GE_OQ), v);
+  }
+
+  // fp16 pairs to fp32: the low and the high half of every 32-bit lane.
+  static void SplitF16(F pairs, F& low, F& high) {
+    const __m512i bits = _mm512_castps_si512(pairs);
+    low = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(bits));
+    high = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(bits, 16)));
+  }
+  // Codes of kBits bits, lowest first in every lane's word: PrepareCodes once, then Code for each
+  // shift gives code - 2^(kBits - 1). Up to 4 bits a register permutation is the table.
+  template <int kBits>
+  static F PrepareCodes(F words) {
+    if constexpr (kBits == 8) {
+      return _mm512_castsi512_ps(
+          _mm512_xor_si512(_mm512_castps_si512(words), _mm512_set1_epi32(-0x7f7f7f80)));
+    }
+    return words;
+  }
+  template <int kBits, int kShift>
+  static F Code(F words) {
+    const __m512i bits = _mm512_castps_si512(words);
+    if constexpr (kBits == 8) {
+      return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(bits, 24 - kShift), 24));
+    } else {
+      const F table = kBits == 4
+                          ? _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7)
+                          : _mm512_setr_ps(-2, -1, 0, 1, -2, -1, 0, 1, -2, -1, 0, 1, -2, -1, 0, 1);
+      return _mm512_permutexvar_ps(_mm512_srli_epi32(bits, kShift), table);
+    }
+  }
+  // Lane i is eight[index[i]].
+  static F Pick8(const float* eight, const int32_t* index) {
+    return _mm512_permutexvar_ps(_mm512_loadu_si512(index),
+                                 _mm512_castps256_ps512(_mm256_loadu_ps(eight)));
+  }
+  // v where positions[i] >= oldest, `other` elsewhere.
+  static F SelectFrom(F v, F other, const int32_t* positions, int32_t oldest) {
+    return _mm512_mask_mov_ps(
+        other,
+        _mm512_cmpge_epi32_mask(_mm512_loadu_si512(positions), _mm512_set1_epi32(oldest)),
+        v);
+  }
+  // Lanes of float8_e4m3fn codes (kernels/core/float8.h): kLanes bytes of p, the first n with zeros
+  // behind, or byte kByte of every 32-bit lane. 2 x (the exponent and mantissa as those of a normal
+  // number) - 2^-6 is the value of a subnormal and above that of a normal.
+  static F LoadF8(const uint8_t* p) {
+    return WidenF8<0>(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
+  static F LoadF8N(const uint8_t* p, int64_t n) {
+    return WidenF8<0>(_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(FirstN(n), p)));
+  }
+  template <int kByte>
+  static F SplitF8(F quads) {
+    return WidenF8<kByte>(_mm512_castps_si512(quads));
+  }
+
   // Transposes a square of kLanes x kLanes 32-bit elements in registers: 16x16 as four rounds of
   // butterfly shuffles (pairs, quads, then 128-bit lanes twice).
   [[gnu::always_inline]] static void Transpose(F (&r)[kLanes]) {
@@ -102,6 +175,23 @@ struct VecAvx512 {
   }
   static F Widen(__m256i bits) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+  }
+  template <int kByte>
+  static F WidenF8(__m512i quads) {
+    const __m512i mask = _mm512_set1_epi32(0x7f << 20);
+    const __m512i magnitude =
+        _mm512_and_si512(kByte < 3 ? _mm512_slli_epi32(quads, kByte < 3 ? 20 - 8 * kByte : 0)
+                                   : _mm512_srli_epi32(quads, 4),
+                         mask);
+    const F normal = _mm512_castsi512_ps(_mm512_add_epi32(magnitude, _mm512_set1_epi32(120 << 23)));
+    const F subnormal = _mm512_fmsub_ps(normal, _mm512_set1_ps(2.0f), _mm512_set1_ps(0x1p-6f));
+    const __m512i value = _mm512_castps_si512(_mm512_min_ps(normal, subnormal));
+    // All bits set is a NaN.
+    const __m512i number =
+        _mm512_mask_set1_epi32(value, _mm512_cmpeq_epi32_mask(magnitude, mask), -1);
+    constexpr int kAndOr = 0xea;  // (a & b) | c
+    return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(
+        _mm512_slli_epi32(quads, 24 - 8 * kByte), _mm512_set1_epi32(INT32_MIN), number, kAndOr));
   }
   static __m512i RoundBF16(F v) {
     const __m512i bits = _mm512_castps_si512(v);

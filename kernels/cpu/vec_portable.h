@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/core/half.h"
+
 namespace baton::kernels::cpu {
 
 // The interface of VecAvx512 (vec_avx512.h) as loops that a compiler turns into whatever vectors
@@ -13,6 +15,7 @@ namespace baton::kernels::cpu {
 struct VecPortable {
   static constexpr int kLanes = 4;
   static constexpr int kTileRows = 4;
+  static constexpr int kQuantHeads = 4;
   struct F {
     float lane[kLanes];
   };
@@ -112,6 +115,71 @@ struct VecPortable {
     }
   }
 
+  static void StoreBytes(uint8_t* p, F v) {
+    for (int i = 0; i < kLanes; ++i) {
+      p[i] = static_cast<uint8_t>(v.lane[i]);
+    }
+  }
+  static F AgesFrom(const int32_t* positions, int32_t position, int32_t first, int32_t sinks) {
+    F v;
+    for (int i = 0; i < kLanes; ++i) {
+      const int32_t birth = positions[i] > first ? positions[i] : first;
+      v.lane[i] = positions[i] < sinks ? -1.0f : static_cast<float>(position - birth);
+    }
+    return v;
+  }
+  static F SelectAtLeast(F x, F limit, F v, F other) {
+    for (int i = 0; i < kLanes; ++i) {
+      v.lane[i] = x.lane[i] >= limit.lane[i] ? v.lane[i] : other.lane[i];
+    }
+    return v;
+  }
+
+  static void SplitF16(F pairs, F& low, F& high) {
+    for (int i = 0; i < kLanes; ++i) {
+      const auto bits = std::bit_cast<uint32_t>(pairs.lane[i]);
+      low.lane[i] = F16ToF32(static_cast<uint16_t>(bits & 0xffffu));
+      high.lane[i] = F16ToF32(static_cast<uint16_t>(bits >> 16));
+    }
+  }
+  template <int kBits>
+  static F PrepareCodes(F words) {
+    return words;
+  }
+  template <int kBits, int kShift>
+  static F Code(F words) {
+    F v;
+    for (int i = 0; i < kLanes; ++i) {
+      const uint32_t code =
+          (std::bit_cast<uint32_t>(words.lane[i]) >> kShift) & ((1u << kBits) - 1u);
+      v.lane[i] = static_cast<float>(static_cast<int32_t>(code) - (1 << (kBits - 1)));
+    }
+    return v;
+  }
+  static F Pick8(const float* eight, const int32_t* index) {
+    return {{eight[index[0]], eight[index[1]], eight[index[2]], eight[index[3]]}};
+  }
+  static F SelectFrom(F v, F other, const int32_t* positions, int32_t oldest) {
+    for (int i = 0; i < kLanes; ++i) {
+      v.lane[i] = positions[i] >= oldest ? v.lane[i] : other.lane[i];
+    }
+    return v;
+  }
+  static F LoadF8(const uint8_t* p) { return LoadF8N(p, kLanes); }
+  static F LoadF8N(const uint8_t* p, int64_t n) {
+    F v = Zero();
+    for (int64_t i = 0; i < n; ++i) {
+      v.lane[i] = WidenF8(p[i]);
+    }
+    return v;
+  }
+  template <int kByte>
+  static F SplitF8(F quads) {
+    return Map(quads, quads, [](float x, float) {
+      return WidenF8(std::bit_cast<uint32_t>(x) >> (8 * kByte));
+    });
+  }
+
   static void Transpose(F (&r)[kLanes]) {
     F t[kLanes];
     for (int i = 0; i < kLanes; ++i) {
@@ -125,6 +193,14 @@ struct VecPortable {
   }
 
  private:
+  static float WidenF8(uint32_t code) {
+    const uint32_t magnitude = (code & 0x7fu) << 20;
+    const auto normal = std::bit_cast<float>(magnitude + (120u << 23));
+    const float subnormal = 2.0f * normal - 0x1p-6f;
+    const float value = subnormal < normal ? subnormal : normal;
+    const uint32_t bits = magnitude == 0x7fu << 20 ? 0x7fc00000u : std::bit_cast<uint32_t>(value);
+    return std::bit_cast<float>(bits | (code & 0x80u) << 24);
+  }
   template <typename Function>
   static F Map(F a, F b, Function function) {
     F v;

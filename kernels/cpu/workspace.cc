@@ -4,26 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "kernels/core/carver.h"
+
 namespace baton::kernels::cpu {
 namespace {
-
-// Hands out consecutive 64-byte aligned arrays; with a null base it only counts.
-class Carver {
- public:
-  explicit Carver(std::byte* base) : base_(base) {}
-
-  template <typename T>
-  T* Take(int64_t count) {
-    std::byte* start = base_ == nullptr ? nullptr : base_ + used_;
-    used_ += (static_cast<size_t>(count) * sizeof(T) + 63) / 64 * 64;
-    return reinterpret_cast<T*>(start);
-  }
-  size_t used() const { return used_; }
-
- private:
-  std::byte* base_;
-  size_t used_ = 0;
-};
 
 AttentionScratch Carve(const IsaKernels& isa, int64_t head_dim, Carver& carver) {
   const int64_t columns = isa.panel_columns;
@@ -45,7 +29,39 @@ AttentionScratch Carve(const IsaKernels& isa, int64_t head_dim, Carver& carver) 
   return scratch;
 }
 
+// Tokens of the largest page of format `diffkv`.
+constexpr int64_t kMaxPageTokens = 64;
+
+QuantScratch CarveQuantInto(const IsaKernels& isa, int64_t head_dim, Carver& carver) {
+  const int64_t most = isa.quant_heads;
+  QuantScratch scratch;
+  scratch.heads.head_dim = static_cast<int32_t>(head_dim);
+  scratch.heads.sums = carver.Take<float>(16 * most);
+  scratch.heads.zero_sums = carver.Take<float>(16 * most);
+  scratch.heads.weights = carver.Take<float>(4 * kMaxPageTokens * most);
+  scratch.heads.values = carver.Take<float>(4 * head_dim * most);
+  scratch.heads.max = carver.Take<float>(most);
+  for (float*& q : scratch.q) {
+    q = carver.Take<float>(head_dim * most);
+  }
+  scratch.q_sums = carver.Take<float>(most);
+  scratch.factors = carver.Take<float>(most);
+  scratch.heads.q_sums = scratch.q_sums;
+  return scratch;
+}
+
 }  // namespace
+
+size_t QuantScratchBytes(const IsaKernels& isa, int64_t head_dim) {
+  Carver counter(nullptr);
+  CarveQuantInto(isa, head_dim, counter);
+  return counter.used();
+}
+
+QuantScratch CarveQuant(const IsaKernels& isa, int32_t head_dim, std::byte* slice) {
+  Carver carver(slice);
+  return CarveQuantInto(isa, head_dim, carver);
+}
 
 size_t AttentionScratchBytes(const IsaKernels& isa, int64_t head_dim) {
   Carver counter(nullptr);
@@ -58,8 +74,10 @@ size_t MatmulScratchBytes(const IsaKernels& isa) {
 }
 
 size_t WorkspaceBytes(const IsaKernels& isa, int threads, int64_t max_head_dim) {
-  const size_t slice = std::max(MatmulScratchBytes(isa),
-                                AttentionScratchBytes(isa, std::max<int64_t>(max_head_dim, 0)));
+  const int64_t head_dim = std::max<int64_t>(max_head_dim, 0);
+  const size_t slice = std::max({MatmulScratchBytes(isa),
+                                 AttentionScratchBytes(isa, head_dim),
+                                 QuantScratchBytes(isa, head_dim)});
   return static_cast<size_t>(std::max(threads, 1)) * slice;
 }
 

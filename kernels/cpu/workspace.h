@@ -35,4 +35,17 @@ struct AttentionScratch {
 };
 AttentionScratch CarveAttention(const IsaKernels& isa, int64_t head_dim, std::byte* slice);
 
+// Bytes of one thread's slice for attention over quantized pages.
+size_t QuantScratchBytes(const IsaKernels& isa, int64_t head_dim);
+
+// A slice for quantized attention: the arrays of QuantHeads, and the queries in the order of each
+// tier's key codes.
+struct QuantScratch {
+  QuantHeads heads;
+  float* q[2];  // [head_dim][heads], per tier
+  float* q_sums;
+  float* factors;  // [heads]
+};
+QuantScratch CarveQuant(const IsaKernels& isa, int32_t head_dim, std::byte* slice);
+
 }  // namespace baton::kernels::cpu

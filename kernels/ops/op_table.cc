@@ -25,6 +25,21 @@ absl::Status CheckComplete(const OpTable& table) {
       {"silu_mul", table.silu_mul != nullptr},
       {"gather_rows", table.gather_rows != nullptr},
       {"copy_pages", table.copy_pages != nullptr},
+      {"attention_probabilities", table.attention_probabilities != nullptr},
+      {"accumulate_scores", table.accumulate_scores != nullptr},
+      {"diffkv_classify", table.diffkv_classify != nullptr},
+      {"diffkv_assign_pages", table.diffkv_assign_pages != nullptr},
+      {"diffkv_release_pages", table.diffkv_release_pages != nullptr},
+      {"diffkv_encode", table.diffkv_encode != nullptr},
+      {"diffkv_append", table.diffkv_append != nullptr},
+      {"diffkv_attention", table.diffkv_attention != nullptr},
+      {"shadowkv_workspace_bytes", table.shadowkv_workspace_bytes != nullptr},
+      {"shadowkv_encode", table.shadowkv_encode != nullptr},
+      {"shadowkv_append", table.shadowkv_append != nullptr},
+      {"shadowkv_select", table.shadowkv_select != nullptr},
+      {"shadowkv_attention", table.shadowkv_attention != nullptr},
+      {"hidden_encode", table.hidden_encode != nullptr},
+      {"hidden_decode", table.hidden_decode != nullptr},
   };
   for (const Entry& entry : entries) {
     if (!entry.filled) {

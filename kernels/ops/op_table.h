@@ -5,7 +5,10 @@
 #include "absl/status/status.h"
 
 #include "kernels/core/exec_context.h"
+#include "kernels/ops/diffkv_params.h"
+#include "kernels/ops/hidden_params.h"
 #include "kernels/ops/params.h"
+#include "kernels/ops/shadowkv_params.h"
 
 namespace baton::kernels {
 
@@ -32,6 +35,29 @@ struct OpTable {
   absl::Status (*silu_mul)(const ExecContext&, const SiluMulParams&) = nullptr;
   absl::Status (*gather_rows)(const ExecContext&, const GatherRowsParams&) = nullptr;
   absl::Status (*copy_pages)(const ExecContext&, const CopyPagesParams&) = nullptr;
+
+  // KV format `diffkv` (kernels/ops/diffkv_params.h).
+  absl::Status (*attention_probabilities)(const ExecContext&,
+                                          const AttentionProbabilitiesParams&) = nullptr;
+  absl::Status (*accumulate_scores)(const ExecContext&, const AccumulateScoresParams&) = nullptr;
+  absl::Status (*diffkv_classify)(const ExecContext&, const DiffKvClassifyParams&) = nullptr;
+  absl::Status (*diffkv_assign_pages)(const ExecContext&, const DiffKvAssignPagesParams&) = nullptr;
+  absl::Status (*diffkv_release_pages)(const ExecContext&,
+                                       const DiffKvReleasePagesParams&) = nullptr;
+  absl::Status (*diffkv_encode)(const ExecContext&, const DiffKvEncodeParams&) = nullptr;
+  absl::Status (*diffkv_append)(const ExecContext&, const DiffKvAppendParams&) = nullptr;
+  absl::Status (*diffkv_attention)(const ExecContext&, const DiffKvAttentionParams&) = nullptr;
+  // KV format `shadowkv`. Workspace bytes that any of its ops may use with `threads` threads and
+  // problems no larger than given; the workspace must hold workspace_bytes as well.
+  size_t (*shadowkv_workspace_bytes)(int threads, const ShadowKvWorkspaceSizes& sizes) = nullptr;
+  absl::Status (*shadowkv_encode)(const ExecContext&, const ShadowKvEncodeParams&) = nullptr;
+  absl::Status (*shadowkv_append)(const ExecContext&, const ShadowKvAppendParams&) = nullptr;
+  absl::Status (*shadowkv_select)(const ExecContext&, const ShadowKvSelectParams&) = nullptr;
+  absl::Status (*shadowkv_attention)(const ExecContext&, const ShadowKvAttentionParams&) = nullptr;
+
+  // Wire form `hidden` (kernels/ops/hidden_params.h).
+  absl::Status (*hidden_encode)(const ExecContext&, const HiddenEncodeParams&) = nullptr;
+  absl::Status (*hidden_decode)(const ExecContext&, const HiddenDecodeParams&) = nullptr;
 };
 
 // kInternal naming the first empty entry, or OK.

@@ -45,16 +45,14 @@ class ParamChecker {
     return *this;
   }
   ParamChecker& FloatDType(absl::string_view field, DType dtype) {
-    if (dtype != DType::kF32 && dtype != DType::kBF16 && status_.ok()) {
-      const std::string_view name = DTypeName(dtype);
-      status_ = absl::InvalidArgumentError(absl::StrCat(op_,
-                                                        ": ",
-                                                        field,
-                                                        " is ",
-                                                        absl::string_view(name.data(), name.size()),
-                                                        "; only f32 and bf16 are supported"));
-    }
-    return *this;
+    return SupportedDType(
+        field, dtype, dtype == DType::kF32 || dtype == DType::kBF16, "f32 and bf16");
+  }
+  ParamChecker& PageDType(absl::string_view field, DType dtype) {
+    return SupportedDType(field,
+                          dtype,
+                          dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF8E4M3,
+                          "f32, bf16 and f8e4m3");
   }
   ParamChecker& Require(bool holds,
                         absl::string_view field,
@@ -71,6 +69,24 @@ class ParamChecker {
   absl::Status status() const { return status_; }
 
  private:
+  ParamChecker& SupportedDType(absl::string_view field,
+                               DType dtype,
+                               bool supported,
+                               absl::string_view all) {
+    if (!supported && status_.ok()) {
+      const std::string_view name = DTypeName(dtype);
+      status_ = absl::InvalidArgumentError(absl::StrCat(op_,
+                                                        ": ",
+                                                        field,
+                                                        " is ",
+                                                        absl::string_view(name.data(), name.size()),
+                                                        "; only ",
+                                                        all,
+                                                        " are supported"));
+    }
+    return *this;
+  }
+
   absl::string_view op_;
   absl::Status status_;
 };

@@ -3,7 +3,10 @@
 
 #include "absl/status/status.h"
 
+#include "kernels/ops/diffkv_params.h"
+#include "kernels/ops/hidden_params.h"
 #include "kernels/ops/params.h"
+#include "kernels/ops/shadowkv_params.h"
 
 namespace baton::kernels {
 
@@ -22,5 +25,19 @@ absl::Status Validate(const PagedAttentionParams& params);
 absl::Status Validate(const SiluMulParams& params);
 absl::Status Validate(const GatherRowsParams& params);
 absl::Status Validate(const CopyPagesParams& params);
+absl::Status Validate(const AttentionProbabilitiesParams& params);
+absl::Status Validate(const AccumulateScoresParams& params);
+absl::Status Validate(const DiffKvClassifyParams& params);
+absl::Status Validate(const DiffKvAssignPagesParams& params);
+absl::Status Validate(const DiffKvReleasePagesParams& params);
+absl::Status Validate(const DiffKvEncodeParams& params);
+absl::Status Validate(const DiffKvAppendParams& params);
+absl::Status Validate(const DiffKvAttentionParams& params);
+absl::Status Validate(const ShadowKvEncodeParams& params);
+absl::Status Validate(const ShadowKvAppendParams& params);
+absl::Status Validate(const ShadowKvSelectParams& params);
+absl::Status Validate(const ShadowKvAttentionParams& params);
+absl::Status Validate(const HiddenEncodeParams& params);
+absl::Status Validate(const HiddenDecodeParams& params);
 
 }  // namespace baton::kernels

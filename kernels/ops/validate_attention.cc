@@ -1,5 +1,10 @@
 // Checks of the ops that touch pages.
+#include <cstdint>
+
+#include "absl/status/status.h"
+
 #include "kernels/ops/param_checker.h"
+#include "kernels/ops/params.h"
 #include "kernels/ops/validate.h"
 
 namespace baton::kernels {
@@ -9,7 +14,7 @@ void CheckPages(const DensePages& pages, ParamChecker& check) {
   check.Positive("pages.layout.page_tokens", pages.layout.page_tokens)
       .Positive("pages.layout.kv_heads", pages.layout.kv_heads)
       .Positive("pages.layout.head_dim", pages.layout.head_dim)
-      .FloatDType("pages.layout.dtype", pages.layout.dtype)
+      .PageDType("pages.layout.dtype", pages.layout.dtype)
       .NotNull("pages.base", pages.base);
 }
 

@@ -1,10 +1,32 @@
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+#include "kernels/core/dtype.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/core/half.h"
+#include "kernels/kv_format/dense.h"
+#include "kernels/kv_format/fp8.h"
+#include "kernels/ops/params.h"
 #include "kernels/ops/validate.h"
 #include "kernels/reference/reference_kernels.h"
 
 namespace baton::kernels::reference {
 namespace {
 
-void StoreHead(const float* source, const DensePageLayout& layout, std::byte* target) {
+// Writes one head's keys or values to `offset`, and for fp8 their scale to `scale_offset`.
+void StoreHead(const float* source,
+               const DensePageLayout& layout,
+               std::byte* page,
+               size_t offset,
+               size_t scale_offset) {
+  std::byte* target = page + offset;
+  if (layout.dtype == DType::kF8E4M3) {
+    *reinterpret_cast<float*>(page + scale_offset) =
+        EncodeFp8(source, layout.head_dim, reinterpret_cast<uint8_t*>(target));
+    return;
+  }
   for (int32_t i = 0; i < layout.head_dim; ++i) {
     if (layout.dtype == DType::kF32) {
       reinterpret_cast<float*>(target)[i] = source[i];
@@ -32,10 +54,14 @@ absl::Status KvWrite(const ExecContext&, const KvWriteParams& params) {
         const int64_t offset = int64_t{head} * layout.head_dim;
         StoreHead(params.k + row * params.k_stride + offset,
                   layout,
-                  page + layout.key_offset(head, slot));
+                  page,
+                  layout.key_offset(head, slot),
+                  layout.key_scale_offset(head, slot));
         StoreHead(params.v + row * params.v_stride + offset,
                   layout,
-                  page + layout.value_offset(head, slot));
+                  page,
+                  layout.value_offset(head, slot),
+                  layout.value_scale_offset(head, slot));
       }
     }
   }

@@ -1,6 +1,14 @@
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 
+#include "absl/status/status.h"
+
+#include "kernels/core/exec_context.h"
+#include "kernels/core/float8.h"
+#include "kernels/kv_format/dense.h"
+#include "kernels/ops/params.h"
 #include "kernels/ops/validate.h"
 #include "kernels/reference/reference_kernels.h"
 
@@ -14,17 +22,27 @@ class PagedHead {
       : pages_(pages), page_table_(page_table), head_(head) {}
 
   float Key(int32_t token, int32_t i) const {
-    return LoadElement(Page(token) + pages_.layout.key_offset(head_, Slot(token)),
-                       pages_.layout.dtype,
-                       static_cast<size_t>(i));
+    return Load(Page(token),
+                pages_.layout.key_offset(head_, Slot(token)),
+                pages_.layout.key_scale_offset(head_, Slot(token)),
+                i);
   }
   float Value(int32_t token, int32_t i) const {
-    return LoadElement(Page(token) + pages_.layout.value_offset(head_, Slot(token)),
-                       pages_.layout.dtype,
-                       static_cast<size_t>(i));
+    return Load(Page(token),
+                pages_.layout.value_offset(head_, Slot(token)),
+                pages_.layout.value_scale_offset(head_, Slot(token)),
+                i);
   }
 
  private:
+  // Element `i` of the head at `offset`.
+  float Load(const std::byte* page, size_t offset, size_t scale_offset, int32_t i) const {
+    if (!pages_.layout.has_scales()) {
+      return LoadElement(page + offset, pages_.layout.dtype, static_cast<size_t>(i));
+    }
+    const auto code = std::to_integer<uint8_t>(page[offset + static_cast<size_t>(i)]);
+    return F8E4M3ToF32(code) * *reinterpret_cast<const float*>(page + scale_offset);
+  }
   int32_t Slot(int32_t token) const { return token % pages_.layout.page_tokens; }
   const std::byte* Page(int32_t token) const {
     const int32_t id = page_table_[token / pages_.layout.page_tokens];

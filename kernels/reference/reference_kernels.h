@@ -1,4 +1,5 @@
-// Ops of the reference back end; parameters and results are described in kernels/ops/params.h.
+// Ops of the reference back end; parameters and results are described in kernels/ops/params.h and
+// kernels/ops/diffkv_params.h.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +9,10 @@
 
 #include "kernels/core/exec_context.h"
 #include "kernels/core/half.h"
+#include "kernels/ops/diffkv_params.h"
+#include "kernels/ops/hidden_params.h"
 #include "kernels/ops/params.h"
+#include "kernels/ops/shadowkv_params.h"
 
 namespace baton::kernels::reference {
 
@@ -32,5 +36,22 @@ absl::Status PagedAttention(const ExecContext& context, const PagedAttentionPara
 absl::Status SiluMul(const ExecContext& context, const SiluMulParams& params);
 absl::Status GatherRows(const ExecContext& context, const GatherRowsParams& params);
 absl::Status CopyPages(const ExecContext& context, const CopyPagesParams& params);
+
+absl::Status AttentionProbabilities(const ExecContext& context,
+                                    const AttentionProbabilitiesParams& params);
+absl::Status AccumulateScores(const ExecContext& context, const AccumulateScoresParams& params);
+absl::Status DiffKvClassify(const ExecContext& context, const DiffKvClassifyParams& params);
+absl::Status DiffKvAssignPages(const ExecContext& context, const DiffKvAssignPagesParams& params);
+absl::Status DiffKvReleasePages(const ExecContext& context, const DiffKvReleasePagesParams& params);
+absl::Status DiffKvEncode(const ExecContext& context, const DiffKvEncodeParams& params);
+absl::Status DiffKvAppend(const ExecContext& context, const DiffKvAppendParams& params);
+absl::Status DiffKvAttention(const ExecContext& context, const DiffKvAttentionParams& params);
+size_t ShadowKvWorkspaceBytes(int threads, const ShadowKvWorkspaceSizes& sizes);
+absl::Status ShadowKvEncode(const ExecContext& context, const ShadowKvEncodeParams& params);
+absl::Status ShadowKvAppend(const ExecContext& context, const ShadowKvAppendParams& params);
+absl::Status ShadowKvSelect(const ExecContext& context, const ShadowKvSelectParams& params);
+absl::Status ShadowKvAttention(const ExecContext& context, const ShadowKvAttentionParams& params);
+absl::Status HiddenEncode(const ExecContext& context, const HiddenEncodeParams& params);
+absl::Status HiddenDecode(const ExecContext& context, const HiddenDecodeParams& params);
 
 }  // namespace baton::kernels::reference

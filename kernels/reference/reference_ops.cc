@@ -20,6 +20,21 @@ const OpTable& ReferenceOps() {
       .silu_mul = reference::SiluMul,
       .gather_rows = reference::GatherRows,
       .copy_pages = reference::CopyPages,
+      .attention_probabilities = reference::AttentionProbabilities,
+      .accumulate_scores = reference::AccumulateScores,
+      .diffkv_classify = reference::DiffKvClassify,
+      .diffkv_assign_pages = reference::DiffKvAssignPages,
+      .diffkv_release_pages = reference::DiffKvReleasePages,
+      .diffkv_encode = reference::DiffKvEncode,
+      .diffkv_append = reference::DiffKvAppend,
+      .diffkv_attention = reference::DiffKvAttention,
+      .shadowkv_workspace_bytes = reference::ShadowKvWorkspaceBytes,
+      .shadowkv_encode = reference::ShadowKvEncode,
+      .shadowkv_append = reference::ShadowKvAppend,
+      .shadowkv_select = reference::ShadowKvSelect,
+      .shadowkv_attention = reference::ShadowKvAttention,
+      .hidden_encode = reference::HiddenEncode,
+      .hidden_decode = reference::HiddenDecode,
   };
   return kTable;
 }

@@ -5,8 +5,8 @@
 
 namespace baton::kernels {
 
-// The plain fp32 loops every other back end is checked against. Single-threaded: it uses neither
-// the pool nor the workspace of the context.
+// The plain fp32 loops every other back end is checked against. Single-threaded: it does
+// not use the context's pool, and its workspace only in the shadowkv ops.
 const OpTable& ReferenceOps();
 
 }  // namespace baton::kernels

@@ -25,16 +25,13 @@ constexpr absl::Duration kMaxRetryDelay = absl::Seconds(10);
 
 eval::ResultRow MakeRow(const eval::EvalCase& eval_case, const Generation& generation) {
   const inference::v1::Usage& usage = generation.usage;
-  eval::ResultRow row;
-  row.id = eval_case.id;
-  row.task = eval_case.task;
-  row.length_bucket = eval_case.length_bucket;
-  if (!generation.sequences.empty()) {
-    const Generation::Sequence& answer = generation.sequences.front();
-    row.output = answer.text;
-    row.token_ids.assign(answer.token_ids.begin(), answer.token_ids.end());
+  const Generation::Sequence answer =
+      generation.sequences.empty() ? Generation::Sequence() : generation.sequences.front();
+  eval::ResultRow row = eval::AnsweredRow(eval_case, answer.text);
+  row.token_ids.assign(answer.token_ids.begin(), answer.token_ids.end());
+  if (!generation.started.kv_policy().empty()) {
+    row.kv = generation.started.kv_policy();
   }
-  row.correct = eval::IsCorrect(eval_case, row.output);
   row.prompt_tokens = usage.prompt_tokens();
   row.completion_tokens = usage.completion_tokens();
   row.kv_logical_bytes = static_cast<int64_t>(usage.kv_logical_bytes());

@@ -11,6 +11,7 @@
 #include "services/lab/commands/eval.h"
 #include "services/lab/commands/inspect.h"
 #include "services/lab/commands/logits.h"
+#include "services/lab/commands/table.h"
 #include "services/lab/commands/tokenize.h"
 
 namespace {
@@ -21,12 +22,13 @@ struct Command {
   absl::Status (*run)();
 };
 
-constexpr std::array<Command, 4> kCommands = {{
+constexpr std::array<Command, 5> kCommands = {{
     {"logits", "logits of every position and a greedy continuation", baton::lab::RunLogits},
     {"tokenize",
      "token ids, text and chat templates, JSON lines on stdin",
      baton::lab::RunTokenize},
     {"eval", "evaluation cases with accuracy and KV bytes", baton::lab::RunEval},
+    {"table", "KV policies side by side, from files of eval --table", baton::lab::RunTable},
     {"inspect", "what a model directory holds", baton::lab::RunInspect},
 }};
 

@@ -3,7 +3,10 @@
 // real step.
 #include <algorithm>
 #include <random>
+#include <vector>
 
+#include "kernels/core/dtype.h"
+#include "kernels/core/exec_context.h"
 #include "tests/kernels/support/backends.h"
 #include "tests/kernels/support/paged_problem.h"
 
@@ -47,6 +50,12 @@ TEST_P(AttentionInvarianceTest, ChunksOfOddShapes) {
   CheckChunks(shape);
 }
 
+TEST_P(AttentionInvarianceTest, ChunksOfFp8Pages) {
+  PagedShape shape;
+  shape.layout = {.page_tokens = 24, .kv_heads = 2, .head_dim = 40, .dtype = DType::kF8E4M3};
+  CheckChunks(shape);
+}
+
 TEST_P(AttentionInvarianceTest, ChunksUnderASlidingWindow) {
   PagedShape shape;
   shape.layout.head_dim = 16;
@@ -61,6 +70,7 @@ TEST_P(AttentionInvarianceTest, AnyBatchGivesTheSameBits) {
   shape.layout.head_dim = 32;
   const PagedProblem problem(ops(), *one, shape, {300, 65, 1, 64, 200, 7});
   std::vector<std::vector<float>> alone;
+  alone.reserve(6);
   for (int s = 0; s < 6; ++s) {
     alone.push_back(InChunks(problem, *one, s, problem.length(s)));
   }
@@ -72,7 +82,7 @@ TEST_P(AttentionInvarianceTest, AnyBatchGivesTheSameBits) {
     std::vector<RowRange> ranges;
     std::vector<int> order = {0, 1, 2, 3, 4, 5};
     std::shuffle(order.begin(), order.end(), random);
-    order.resize(static_cast<size_t>(1 + pick(6)));
+    order.resize(1 + static_cast<size_t>(pick(6)));
     std::vector<float> want;
     for (const int s : order) {
       RowRange range = {s, pick(problem.length(s)), 1};

@@ -1,9 +1,17 @@
 // Paged attention of every CPU back end against the reference, and the reference against a case
 // done by hand.
 #include <cmath>
+#include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
-#include "kernels/select.h"
+#include "kernels/core/buffer.h"
+#include "kernels/core/dtype.h"
+#include "kernels/kv_format/dense.h"
+#include "kernels/ops/op_table.h"
+#include "kernels/ops/params.h"
+#include "kernels/reference/reference_ops.h"
 #include "tests/kernels/support/backends.h"
 #include "tests/kernels/support/paged_problem.h"
 
@@ -124,14 +132,14 @@ TEST_P(AttentionParityTest, NoRowsDoNothing) {
   Check(PagedShape(), {4, 5}, {{0, 2, 0}, {1, 3, 2}});
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends,
-                         AttentionParityTest,
-                         testing::Combine(testing::ValuesIn(kCpuBackends),
-                                          testing::Values(DType::kF32, DType::kBF16)),
-                         [](const testing::TestParamInfo<Case>& test) {
-                           return std::get<0>(test.param) + "_" +
-                                  std::string(DTypeName(std::get<1>(test.param)));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Backends,
+    AttentionParityTest,
+    testing::Combine(testing::ValuesIn(kCpuBackends),
+                     testing::Values(DType::kF32, DType::kBF16, DType::kF8E4M3)),
+    [](const testing::TestParamInfo<Case>& test) {
+      return std::get<0>(test.param) + "_" + std::string(DTypeName(std::get<1>(test.param)));
+    });
 
 }  // namespace
 }  // namespace baton::kernels

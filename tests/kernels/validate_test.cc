@@ -146,6 +146,85 @@ TEST(ValidateTest, ZeroRowsNeedNoPointers) {
   EXPECT_TRUE(Validate(CopyPagesParams{}).ok());
   EXPECT_TRUE(Validate(KvWriteParams{}).ok());
   EXPECT_TRUE(Validate(PagedAttentionParams{}).ok());
+  EXPECT_TRUE(Validate(AttentionProbabilitiesParams{}).ok());
+  EXPECT_TRUE(Validate(AccumulateScoresParams{}).ok());
+  EXPECT_TRUE(Validate(DiffKvEncodeParams{}).ok());
+  EXPECT_TRUE(Validate(DiffKvAppendParams{}).ok());
+  EXPECT_TRUE(Validate(DiffKvAttentionParams{}).ok());
+}
+
+TEST(ValidateTest, DiffKvGeometryNeedsAPageLayout) {
+  Memory memory;
+  DiffKvLease lease = {.ids = memory.ids, .count = 4};
+  DiffKvAssignPagesParams params = {
+      .geometry = {.kv_heads = 2, .head_dim = 64},
+      .layer = {.page_table = memory.ids, .token_counts = memory.ids, .columns = 1},
+      .lease = &lease};
+  EXPECT_TRUE(Validate(params).ok());
+  params.geometry.head_dim = 96;
+  ExpectRefused(params, "geometry.head_dim is 96 but must be 64 or 128");
+  params.geometry = {.kv_heads = 2, .head_dim = 64, .tiers = {{8, 2}, {4, 2}}};
+  ExpectRefused(params, "a tier must be K8V8, K8V4, K4V4 or K4V2");
+  params.geometry.tiers[kDiffKvHigh] = {4, 2};
+  params.geometry.tiers[kDiffKvLow] = {8, 4};
+  ExpectRefused(params, "low key_bits is 8 but must not be above the high tier's");
+  params.geometry = {.kv_heads = 2, .head_dim = 64};
+  lease.used = 5;
+  ExpectRefused(params, "lease.count is 4 but must be at least 5");
+}
+
+TEST(ValidateTest, DiffKvPolicyAndCounts) {
+  Memory memory;
+  DiffKvClass classes[64] = {};
+  int32_t counts[2] = {};
+  DiffKvClassifyParams classify = {.scores = memory.floats,
+                                   .score_stride = 64,
+                                   .tokens = 64,
+                                   .kv_heads = 1,
+                                   .policy = {},
+                                   .classes = classes,
+                                   .token_counts = counts};
+  EXPECT_TRUE(Validate(classify).ok());
+  classify.policy.window = 65;
+  ExpectRefused(classify, "policy.window is 65 but must be at most 64");
+  classify.policy = {.alpha_high = 1.0f, .alpha_low = 2.0f};
+  ExpectRefused(classify, "must be in [0, alpha_high]");
+  classify.policy = {};
+  classify.score_stride = 63;
+  ExpectRefused(classify, "score_stride is 63");
+  counts[0] = 33;  // two pages of 32
+  int32_t count = 0;
+  const DiffKvReleasePagesParams release = {
+      .geometry = {.kv_heads = 1, .head_dim = 64},
+      .layer = {.page_table = memory.ids, .token_counts = counts, .columns = 1},
+      .ids = memory.ids,
+      .count = &count};
+  ExpectRefused(release, "layer.columns is 1 but must be at least 2");
+}
+
+TEST(ValidateTest, DiffKvAttentionRows) {
+  Memory memory;
+  int32_t counts[2] = {5, 4};
+  DiffKvAttentionRow row = {
+      .layer = {.page_table = memory.ids, .token_counts = counts, .columns = 2},
+      .q = memory.floats,
+      .out = memory.floats,
+      .position = 8,
+      .probabilities = memory.floats,
+      .probability_stride = 9,
+      .scratch = memory.floats};
+  DiffKvAttentionParams params = {
+      .rows = &row,
+      .num_rows = 1,
+      .pages = {.base = memory.bytes, .geometry = {.kv_heads = 1, .head_dim = 64}},
+      .heads = 2,
+      .scale = 1.0f};
+  EXPECT_TRUE(Validate(params).ok());
+  row.probability_stride = 8;
+  ExpectRefused(params, "row probability_stride is 8 but must be at least 9");
+  row.probability_stride = 9;
+  row.scratch = nullptr;
+  ExpectRefused(params, "row scratch is null");
 }
 
 TEST(WorkspaceTest, TooSmallAWorkspaceIsRefusedWithTheSizeNeeded) {

@@ -1,5 +1,5 @@
 #include "common/engine/operations/operations.h"
-#include "common/engine/page_plan.h"
+#include "common/engine/sequence_memory.h"
 
 namespace baton::engine {
 namespace {
@@ -10,12 +10,10 @@ bool Admit(EngineState& state, ActiveRequest& request) {
   if (state.running_slots + slots > state.parts.options.max_running_sequences) {
     return false;
   }
-  const PagePlan plan = PlanPages(*state.parts.format,
-                                  request.prompt_tokens,
-                                  request.sampling.n,
-                                  request.sampling.max_tokens,
-                                  generates);
-  if (!AllocateSequences(plan, *state.parts.pool, request)) {
+  if (!AllocateMemory(*state.parts.format,
+                      {.prefills = true, .generates = generates},
+                      *state.parts.pool,
+                      request)) {
     return false;
   }
   request.running_slots = slots;

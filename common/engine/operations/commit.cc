@@ -62,12 +62,27 @@ absl::Status CommitReservation(EngineState& state,
   BATON_CHECK(entry != state.reserved.end());
   ActiveRequest& request = *entry->second;
   BATON_RETURN_IF_ERROR(CheckInfo(state, request, info));
+  if (kv::EncodedKv* encoded = request.sequences.front().encoded.get()) {
+    BATON_RETURN_IF_ERROR(
+        encoded->SentPages(info.kv_state, ShippedLayers(state, request.kv)).status());
+  }
   // From here on no write from outside may land: steps are about to read and write the pages.
   ReleaseReservation(state, request);
   request.phase = Phase::kPrefilling;  // prefilled elsewhere; StartDecoding follows at once
   AdoptPenalties(info, request);
+  if (kv::EncodedKv* encoded = request.sequences.front().encoded.get()) {
+    if (const absl::Status status = encoded->Adopt(info.kv_state, ShippedLayers(state, request.kv));
+        !status.ok()) {
+      EndRequest(state, request, absl::DataLossError(status.message()));
+      return absl::DataLossError(status.message());
+    }
+  }
   request.stats.kv_wire_bytes = info.kv_wire_bytes;
-  StartDecoding(state, request, info.first_tokens, /*deliver=*/false);
+  if (request.sequences.front().hidden != nullptr) {
+    StartExpansion(state, request, std::move(info.first_tokens));
+  } else {
+    StartDecoding(state, request, info.first_tokens, /*deliver=*/false);
+  }
   return absl::OkStatus();
 }
 

@@ -12,6 +12,9 @@ CommitInfo MakeCommitInfo(const ActiveRequest& request, std::span<const TokenOut
     info.first_tokens.push_back(token);
     info.finished.push_back(FinishedBy(request.sampling, 1, token.token_id));
   }
+  if (const kv::EncodedKv* encoded = request.sequences.front().encoded.get()) {
+    info.kv_state = encoded->State();
+  }
   if (request.prompt_bitmap != nullptr) {
     info.prompt_token_bitmap = *request.prompt_bitmap;
   }
@@ -37,8 +40,10 @@ void HandOff(EngineState& state,
   // engine is gone by then.
   request.sink->Commit(
       std::move(info),
-      [commands = state.parts.commands, pool = state.parts.pool, serial = request.serial](
-          absl::Status status, int64_t wire_bytes) {
+      [commands = state.parts.commands,
+       pool = state.parts.pool,
+       codecs = state.parts.codecs,
+       serial = request.serial](absl::Status status, int64_t wire_bytes) {
         commands->PushAlways([serial, status = std::move(status), wire_bytes](EngineState& engine) {
           FinishHandOff(engine, serial, status, wire_bytes);
         });

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -22,6 +23,7 @@ namespace baton::engine {
 void QueueRequest(EngineState& state,
                   uint64_t serial,
                   GenerateRequest request,
+                  KvChoice kv,
                   std::shared_ptr<RequestListener> listener,
                   absl::Time submitted);
 
@@ -33,12 +35,18 @@ void AdmitWaiting(EngineState& state);
 void ReservePages(EngineState& state,
                   uint64_t serial,
                   ReserveRequest request,
+                  KvChoice kv,
                   std::shared_ptr<RequestListener> listener,
                   const Engine::ReserveCallback& granted);
 
 // begin_attempt.cc, renew_lease.cc: see Engine.
 absl::Status BeginAttempt(EngineState& state, const kv::ReservationKey& key, uint32_t attempt);
 absl::Status RenewLease(EngineState& state, const kv::ReservationKey& key);
+
+// Stored layers that a hand-off ships as they are; the others, if any, leave as hidden states.
+inline int32_t ShippedLayers(const EngineState& state, const KvChoice& kv) {
+  return kv.hidden != nullptr ? kv.hidden->full_layers() : state.parts.dimensions.layers;
+}
 
 // commit.cc: makes landed KV visible, once. kInvalidArgument when `info` does not match the
 // reservation (it stays open for another attempt), kFailedPrecondition when the key or the attempt
@@ -83,6 +91,13 @@ void StartDecoding(EngineState& state,
                    ActiveRequest& request,
                    std::span<const TokenOutput> first_tokens,
                    bool deliver);
+
+// expand.cc: the upper layers of a landed prompt are made from its hidden states, some tokens in
+// each step; then its sequences start to decode.
+void StartExpansion(EngineState& state,
+                    ActiveRequest& request,
+                    std::vector<TokenOutput> first_tokens);
+void FinishExpansion(EngineState& state, ActiveRequest& request);
 
 // deliver.cc: gives a drawn token, and the end of its sequence if any, to the listener.
 void DeliverToken(ActiveRequest& request,

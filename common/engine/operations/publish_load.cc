@@ -4,7 +4,8 @@ namespace baton::engine {
 
 void PublishLoad(EngineState& state) {
   const bool has_work = state.step_in_flight || !state.waiting.empty() ||
-                        !state.prefilling.empty() || !state.decoding.empty();
+                        !state.prefilling.empty() || !state.expanding.empty() ||
+                        !state.decoding.empty();
   if (has_work && !state.had_work) {
     state.last_step_time = state.Now();
   }
@@ -25,6 +26,12 @@ void PublishLoad(EngineState& state) {
   load.pages_total = state.parts.pool->pages_total();
   load.pages_free = state.parts.pool->pages_free();
   load.pages_reserved = state.pages_reserved;
+  for (const auto& [id, format] : state.parts.codecs->formats()) {
+    load.format_pools.push_back({.format = kv::KvFormatName(id), .bytes = format->pool()});
+  }
+  if (const kv::HiddenPool* hidden = state.parts.codecs->hidden()) {
+    load.format_pools.push_back({.format = "hidden", .bytes = hidden->pool()});
+  }
   load.steps = state.steps;
   load.last_step_time = state.last_step_time;
   load.has_work = has_work;

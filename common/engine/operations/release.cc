@@ -10,12 +10,15 @@ namespace {
 void AbortSink(EngineState& state, ActiveRequest& request) {
   request.sink_reading = true;
   state.sink_reading.emplace(request.serial, &request);
-  request.sink->Abort(
-      request.end_status,
-      [commands = state.parts.commands, pool = state.parts.pool, serial = request.serial] {
-        commands->PushAlways(
-            [serial](EngineState& engine) { FinishHandOff(engine, serial, absl::OkStatus(), 0); });
-      });
+  request.sink->Abort(request.end_status,
+                      [commands = state.parts.commands,
+                       pool = state.parts.pool,
+                       codecs = state.parts.codecs,
+                       serial = request.serial] {
+                        commands->PushAlways([serial](EngineState& engine) {
+                          FinishHandOff(engine, serial, absl::OkStatus(), 0);
+                        });
+                      });
 }
 
 }  // namespace

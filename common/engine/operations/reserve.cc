@@ -4,17 +4,20 @@
 
 #include "common/base/status_macros.h"
 #include "common/engine/operations/operations.h"
-#include "common/engine/page_plan.h"
+#include "common/engine/sequence_memory.h"
 
 namespace baton::engine {
 namespace {
+
+constexpr MemoryUse kDecodeMemory = {.prefills = false, .generates = true};
 
 absl::Status Allocate(EngineState& state, ActiveRequest& request) {
   const EngineParts& parts = state.parts;
   if (const auto reason = parts.gate->CancelReason(request.id)) {
     return CancelStatus(*reason);
   }
-  BATON_RETURN_IF_ERROR(CheckCapacity(parts.limits, request.prompt_tokens, request.sampling));
+  BATON_RETURN_IF_ERROR(
+      CheckCapacity(parts.limits, request.kv, request.prompt_tokens, request.sampling));
   const int32_t n = request.sampling.n;
   if (state.running_slots + n > parts.options.max_running_sequences) {
     return absl::ResourceExhaustedError(absl::StrCat("SEQUENCES_FULL: ",
@@ -23,14 +26,11 @@ absl::Status Allocate(EngineState& state, ActiveRequest& request) {
                                                      parts.options.max_running_sequences,
                                                      " sequences are taken; retry later"));
   }
-  const PagePlan plan =
-      PlanPages(*parts.format, request.prompt_tokens, n, request.sampling.max_tokens, true);
-  if (!AllocateSequences(plan, *parts.pool, request)) {
-    return absl::ResourceExhaustedError(absl::StrCat("KV_POOL_FULL: the request needs ",
-                                                     plan.pages(),
-                                                     " pages, ",
-                                                     parts.pool->pages_free(),
-                                                     " are free; retry later"));
+  if (!AllocateMemory(*parts.format, kDecodeMemory, *parts.pool, request)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("KV_POOL_FULL: too little KV memory of format ",
+                     request.kv.canonical(),
+                     " is free for the request now; retry later"));
   }
   request.running_slots = n;
   state.running_slots += n;
@@ -38,20 +38,48 @@ absl::Status Allocate(EngineState& state, ActiveRequest& request) {
 }
 
 // Prompt pages in window order. Further sequences share them or copy them at commit.
-ReservationGrant MakeGrant(EngineState& state, const ActiveRequest& request) {
+void GrantDensePages(EngineState& state, const ActiveRequest& request, ReservationGrant& grant) {
   const kv::KvFormat& format = *state.parts.format;
   const kv::PageTable& pages = request.sequences.front().pages;
-  ReservationGrant grant = {.reservation_id = request.reservation.reservation_id,
-                            .epoch = request.reservation.epoch,
-                            .lease = state.reservations.lease(),
-                            .prompt_tokens = request.prompt_tokens,
-                            .pages_per_layer = format.PagesPerTable(request.prompt_tokens),
-                            .pages = {}};
-  for (int32_t table = 0; table < pages.tables(); ++table) {
+  grant.pages_per_layer = format.PagesPerTable(request.prompt_tokens);
+  grant.page_bytes = static_cast<int64_t>(format.page_bytes());
+  for (int32_t table = 0; table < ShippedLayers(state, request.kv); ++table) {
     for (int32_t page = 0; page < grant.pages_per_layer; ++page) {
       grant.pages.push_back(
           state.parts.pool->page(pages.at(table, page)).first(format.page_bytes()));
     }
+  }
+}
+
+void GrantWindow(EngineState& state, const ActiveRequest& request, ReservationGrant& grant) {
+  const KvChoice& kv = request.kv;
+  const kv::WindowShape shape = kv.encoded->window(kv.policy.resident, request.prompt_tokens);
+  kv::EncodedKv* encoded = request.sequences.front().encoded.get();
+  grant.pages_per_layer = shape.pages_per_layer;
+  grant.page_bytes = shape.page_bytes;
+  const int32_t layers = ShippedLayers(state, request.kv);
+  grant.pages = encoded->Window();
+  grant.pages.resize(static_cast<size_t>(layers) * static_cast<size_t>(shape.pages_per_layer));
+  grant.sent_pages = [encoded, layers](std::string_view kv_state) {
+    return encoded->SentPages(kv_state, layers);
+  };
+}
+
+ReservationGrant MakeGrant(EngineState& state, const ActiveRequest& request) {
+  ReservationGrant grant;
+  grant.reservation_id = request.reservation.reservation_id;
+  grant.epoch = request.reservation.epoch;
+  grant.lease = state.reservations.lease();
+  grant.prompt_tokens = request.prompt_tokens;
+  if (request.kv.encoded == nullptr) {
+    GrantDensePages(state, request, grant);
+  } else {
+    GrantWindow(state, request, grant);
+  }
+  if (const kv::HiddenState* hidden = request.sequences.front().hidden.get()) {
+    grant.hidden_pages = hidden->shape().pages();
+    const std::vector<std::span<std::byte>> window = hidden->Window();
+    grant.pages.insert(grant.pages.end(), window.begin(), window.end());
   }
   return grant;
 }
@@ -59,12 +87,15 @@ ReservationGrant MakeGrant(EngineState& state, const ActiveRequest& request) {
 std::unique_ptr<ActiveRequest> MakeRequest(EngineState& state,
                                            uint64_t serial,
                                            ReserveRequest request,
+                                           KvChoice kv,
                                            std::shared_ptr<RequestListener> listener) {
   auto active = std::make_unique<ActiveRequest>();
   active->serial = serial;
   active->id = std::move(request.request_id);
   active->listener = std::move(listener);
   active->sampling = std::move(request.sampling);
+  active->kv = std::move(kv);
+  active->stats.kv_policy = active->kv.canonical();
   active->prompt_tokens = request.prompt_tokens;
   active->stats.prompt_tokens = request.prompt_tokens;
   active->deadline = request.deadline;
@@ -78,10 +109,11 @@ std::unique_ptr<ActiveRequest> MakeRequest(EngineState& state,
 void ReservePages(EngineState& state,
                   uint64_t serial,
                   ReserveRequest request,
+                  KvChoice kv,
                   std::shared_ptr<RequestListener> listener,
                   const Engine::ReserveCallback& granted) {
   std::unique_ptr<ActiveRequest> active =
-      MakeRequest(state, serial, std::move(request), std::move(listener));
+      MakeRequest(state, serial, std::move(request), std::move(kv), std::move(listener));
   if (absl::Status status = Allocate(state, *active); !status.ok()) {
     state.parts.gate->Leave(active->id);
     granted(std::move(status));

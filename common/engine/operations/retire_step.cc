@@ -84,6 +84,16 @@ void RetireRows(EngineState& state, const Step& step) {
   }
 }
 
+void RetireExpansion(EngineState& state, const StepExpansion& expansion) {
+  if (expansion.request == nullptr || expansion.request->ended()) {
+    return;
+  }
+  expansion.request->expanded_tokens += expansion.token_count;
+  if (expansion.completes_prompt) {
+    FinishExpansion(state, *expansion.request);
+  }
+}
+
 // Whatever the device reported, the caller sees a fault of ours.
 absl::Status AsInternal(const absl::Status& status) {
   return absl::Status(absl::StatusCode::kInternal, status.message());
@@ -111,6 +121,7 @@ void RetireStep(EngineState& state, std::unique_ptr<Step> step) {
         step->prefill_tokens, step->decode_tokens, step->finished - step->started);
   }
   if (step->status.ok()) {
+    RetireExpansion(state, step->expansion);
     RetireRows(state, *step);
   } else {
     FailRequests(state, *step);

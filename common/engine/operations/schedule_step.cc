@@ -52,7 +52,7 @@ void ScheduleStep(EngineState& state) {
     return;
   }
   const scheduling::StepPlan plan = Plan(state);
-  if (plan.empty()) {
+  if (plan.empty() && state.expanding.empty()) {
     return;
   }
   StepBuilder builder(state.next_step++, *state.parts.format);
@@ -60,6 +60,9 @@ void ScheduleStep(EngineState& state) {
     builder.AddCopies(*copies.request, copies.sources, copies.targets);
   }
   state.pending_copies.clear();
+  if (!state.expanding.empty()) {
+    builder.AddExpansion(*state.expanding.front(), state.parts.options.prefill_chunk_tokens);
+  }
   AddDecodeRows(state, plan.decode_rows, builder);
   AddChunks(state, plan.chunks, builder);
   state.step_in_flight = true;

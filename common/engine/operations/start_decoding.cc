@@ -1,7 +1,9 @@
 #include <optional>
 #include <utility>
 
+#include "common/base/status_macros.h"
 #include "common/engine/operations/operations.h"
+#include "common/engine/sequence_memory.h"
 
 namespace baton::engine {
 namespace {
@@ -29,6 +31,22 @@ void CopyLastPromptPage(EngineState& state, ActiveRequest& request) {
   }
 }
 
+// Each sequence gets its own copy of the encoded prompt: generation changes it. Memory that the
+// prompt turned out not to need goes back.
+absl::Status CopyEncodedPrompt(EngineState& state, ActiveRequest& request) {
+  ReleaseWorkingPages(*state.parts.pool, request);
+  kv::EncodedKv& first = *request.sequences.front().encoded;
+  for (Sequence& sequence : request.sequences) {
+    if (sequence.index > 0 && !sequence.finished) {
+      BATON_RETURN_IF_ERROR(first.CopyTo(*sequence.encoded));
+    }
+  }
+  for (Sequence& sequence : request.sequences) {
+    sequence.encoded->Trim();
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void StartDecoding(EngineState& state,
@@ -40,7 +58,10 @@ void StartDecoding(EngineState& state,
   request.stats.completion_tokens = static_cast<int64_t>(first_tokens.size());
   request.stats.kv_logical_bytes =
       kv::KvFormat::LogicalBytes(state.parts.dimensions, request.prompt_tokens);
-  request.stats.kv_resident_bytes = state.parts.format->ResidentBytes(request.prompt_tokens);
+  const kv::EncodedKv* encoded = request.sequences.front().encoded.get();
+  request.stats.kv_resident_bytes = encoded == nullptr
+                                        ? state.parts.format->ResidentBytes(request.prompt_tokens)
+                                        : encoded->ResidentBytes();
   for (size_t i = 0; i < first_tokens.size(); ++i) {
     Sequence& sequence = request.sequences[i];
     sequence.computed_tokens = request.prompt_tokens;
@@ -57,7 +78,11 @@ void StartDecoding(EngineState& state,
     EndRequest(state, request, absl::OkStatus());
     return;
   }
-  CopyLastPromptPage(state, request);
+  if (encoded == nullptr) {
+    CopyLastPromptPage(state, request);
+  } else if (const absl::Status status = CopyEncodedPrompt(state, request); !status.ok()) {
+    EndRequest(state, request, absl::InternalError(status.message()));
+  }
 }
 
 }  // namespace baton::engine

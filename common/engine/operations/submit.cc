@@ -7,6 +7,7 @@ namespace baton::engine {
 void QueueRequest(EngineState& state,
                   uint64_t serial,
                   GenerateRequest request,
+                  KvChoice kv,
                   std::shared_ptr<RequestListener> listener,
                   absl::Time submitted) {
   auto active = std::make_unique<ActiveRequest>();
@@ -15,6 +16,8 @@ void QueueRequest(EngineState& state,
   active->listener = std::move(listener);
   active->sink = std::move(request.sink);
   active->sampling = std::move(request.sampling);
+  active->kv = std::move(kv);
+  active->stats.kv_policy = active->kv.canonical();
   active->prompt = std::move(request.prompt);
   active->prompt_tokens = static_cast<int64_t>(active->prompt.size());
   active->stats.prompt_tokens = active->prompt_tokens;

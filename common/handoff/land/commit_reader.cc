@@ -88,6 +88,7 @@ absl::StatusOr<engine::CommitInfo> ReadCommit(const worker::v1::Commit& commit) 
   }
   info.prompt_token_bitmap.assign(commit.prompt_token_bitmap().begin(),
                                   commit.prompt_token_bitmap().end());
+  info.kv_state = commit.kv_state();
   return info;
 }
 

@@ -19,24 +19,26 @@ namespace {
 
 // Our own grant against our own layout: a mistake of this worker, not of a peer.
 absl::Status CheckGrant(const engine::ReservationGrant& grant, const kv::WindowGeometry& geometry) {
-  const auto pages = static_cast<size_t>(geometry.layers * geometry.pages_per_layer);
-  const bool sizes_agree =
-      std::all_of(grant.pages.begin(), grant.pages.end(), [&](std::span<std::byte> page) {
-        return static_cast<int64_t>(page.size()) == geometry.page_bytes;
-      });
-  if (grant.pages_per_layer != geometry.pages_per_layer || grant.pages.size() != pages ||
-      !sizes_agree) {
+  bool sizes_agree = static_cast<int64_t>(grant.pages.size()) == geometry.pages();
+  for (int64_t section = 0; sizes_agree && section < geometry.sections(); ++section) {
+    for (int64_t page = 0; page < geometry.pages_of(section); ++page) {
+      const std::span<std::byte> bytes =
+          grant.pages[static_cast<size_t>(geometry.index(section, page))];
+      sizes_agree &= static_cast<int64_t>(bytes.size()) == geometry.page_bytes_of(section);
+    }
+  }
+  if (!sizes_agree) {
     return absl::InternalError(absl::StrCat("the grant of ",
                                             grant.pages.size(),
-                                            " pages, ",
-                                            grant.pages_per_layer,
-                                            " per layer, does not fit the layout: ",
+                                            " pages does not fit the layout: ",
                                             geometry.layers,
                                             " layers of ",
                                             geometry.pages_per_layer,
                                             " pages of ",
                                             geometry.page_bytes,
-                                            " bytes"));
+                                            " bytes, ",
+                                            geometry.hidden_pages,
+                                            " pages of hidden states"));
   }
   return absl::OkStatus();
 }
@@ -85,8 +87,11 @@ absl::StatusOr<worker::v1::HandshakeResponse> Landing::Handshake(
 
 absl::StatusOr<std::vector<worker::v1::TransportEndpoint>> Landing::Open(
     const engine::ReservationGrant& grant, const kv::v1::KvLayout& layout) {
-  BATON_ASSIGN_OR_RETURN(const kv::WindowGeometry geometry,
-                         kv::MakeWindowGeometry(layout, grant.prompt_tokens));
+  BATON_ASSIGN_OR_RETURN(
+      const kv::WindowGeometry geometry,
+      kv::MakeWindowGeometry(layout,
+                             grant.prompt_tokens,
+                             {.per_layer = grant.pages_per_layer, .hidden = grant.hidden_pages}));
   BATON_RETURN_IF_ERROR(CheckGrant(grant, geometry));
   auto reservation = std::make_shared<LandingReservation>(grant, layout, geometry);
   BATON_ASSIGN_OR_RETURN(std::vector<worker::v1::TransportEndpoint> endpoints,

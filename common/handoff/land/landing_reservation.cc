@@ -112,7 +112,8 @@ absl::Status LandingReservation::Expect(std::string_view transport,
 
 absl::Status LandingReservation::Verify(const SegmentExtent& extent) {
   kv::Xxh3Stream checksum;
-  const int64_t pages_at_once = std::max<int64_t>(1, kReadBytes / geometry_.page_bytes);
+  const int64_t pages_at_once =
+      std::max<int64_t>(1, kReadBytes / geometry_.page_bytes_of(extent.layer_begin));
   for (int64_t layer = extent.layer_begin; layer < extent.layer_end; ++layer) {
     for (int64_t page = extent.page_begin; page < extent.page_end;) {
       const int64_t end = std::min(extent.page_end, page + pages_at_once);
@@ -121,8 +122,7 @@ absl::Status LandingReservation::Verify(const SegmentExtent& extent) {
         return unreadable_;
       }
       for (; page < end; ++page) {
-        checksum.Update(
-            grant_.pages[static_cast<size_t>(layer * geometry_.pages_per_layer + page)]);
+        checksum.Update(grant_.pages[static_cast<size_t>(geometry_.index(layer, page))]);
       }
     }
   }
@@ -140,6 +140,26 @@ absl::Status LandingReservation::Verify(const SegmentExtent& extent) {
                                             " does not match; the payload was damaged on its way"));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int32_t>> LandingReservation::SentPages(std::string_view kv_state) {
+  std::vector<int32_t> pages;
+  if (grant_.sent_pages == nullptr) {
+    if (!kv_state.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "commit: ", kv_state.size(), " bytes of state for a KV format that has none"));
+    }
+    pages.assign(static_cast<size_t>(geometry_.layers),
+                 static_cast<int32_t>(geometry_.pages_per_layer));
+  } else {
+    absl::MutexLock lock(&read_mutex_);
+    BATON_RETURN_IF_ERROR(unreadable_);
+    BATON_ASSIGN_OR_RETURN(pages, grant_.sent_pages(kv_state));
+  }
+  if (geometry_.hidden_pages > 0) {
+    pages.push_back(static_cast<int32_t>(geometry_.hidden_pages));
+  }
+  return pages;
 }
 
 std::shared_ptr<TransferSession> LandingReservation::Close(const absl::Status& reason) {

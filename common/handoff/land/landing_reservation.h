@@ -53,6 +53,9 @@ class LandingReservation {
   // Compares the checksum of a landed segment, in place. kDataLoss when it differs, after Close its
   // reason.
   absl::Status Verify(const SegmentExtent& extent);
+  // Pages of each section of the window that a commit with this format state has sent.
+  // kInvalidArgument when the state can't be of this prompt, after Close its reason.
+  absl::StatusOr<std::vector<int32_t>> SentPages(std::string_view kv_state);
   // Withdraws the windows; waits for a write or a checksum that is running. `reason` (not OK) is
   // what later calls get. Returns the newest session, which the caller ends.
   std::shared_ptr<TransferSession> Close(const absl::Status& reason);

@@ -1,5 +1,7 @@
 #include "common/handoff/land/segment_ledger.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 #include "common/base/check.h"
@@ -15,10 +17,13 @@ SegmentLedger::SegmentLedger(const kv::v1::KvManifest& manifest,
     : reservation_id_(manifest.reservation_id()),
       epoch_(manifest.epoch()),
       attempt_(manifest.attempt()),
+      format_(kv::WireFormatNamed(manifest.layout().format())),
       format_version_(manifest.layout().format_version()),
       geometry_(geometry),
       max_segments_(max_segments),
-      page_announced_(static_cast<size_t>(geometry.layers * geometry.pages_per_layer)) {}
+      page_announced_(static_cast<size_t>(geometry.pages())),
+      layer_page_end_(static_cast<size_t>(geometry.sections())),
+      layer_page_count_(static_cast<size_t>(geometry.sections())) {}
 
 absl::Status SegmentLedger::CheckIdentity(const kv::SegmentHeader& header) const {
   if (header.reservation_id != reservation_id_ || header.epoch != epoch_ ||
@@ -35,10 +40,12 @@ absl::Status SegmentLedger::CheckIdentity(const kv::SegmentHeader& header) const
                      attempt_,
                      header.epoch == epoch_ ? "" : " with another epoch"));
   }
-  if (header.format_version != format_version_) {
-    return absl::FailedPreconditionError(absl::StrCat("segment of dense format version ",
+  if (format_ != header.format || header.format_version != format_version_) {
+    return absl::FailedPreconditionError(absl::StrCat("segment of KV format ",
+                                                      static_cast<uint16_t>(header.format),
+                                                      " version ",
                                                       header.format_version,
-                                                      "; the manifest says version ",
+                                                      "; the manifest says another, version ",
                                                       format_version_));
   }
   if (header.segment_index != segments_.size()) {
@@ -54,13 +61,15 @@ absl::Status SegmentLedger::CheckIdentity(const kv::SegmentHeader& header) const
 
 absl::StatusOr<SegmentExtent> SegmentLedger::CheckExtent(const kv::SegmentHeader& header) const {
   const int64_t layer_end = int64_t{header.layer_begin} + header.layer_count;
-  if (header.layer_count == 0 || layer_end > geometry_.layers) {
+  const bool mixed = header.layer_count > 1 && layer_end > geometry_.layers;
+  if (header.layer_count == 0 || layer_end > geometry_.sections() || mixed) {
     return absl::InvalidArgumentError(absl::StrCat("segment of layers ",
                                                    header.layer_begin,
                                                    "..",
                                                    layer_end,
                                                    "; the reservation has ",
-                                                   geometry_.layers));
+                                                   geometry_.layers,
+                                                   " and hidden states on their own"));
   }
   if (header.head_begin != 0 || header.head_count != geometry_.kv_heads) {
     return absl::InvalidArgumentError(absl::StrCat("segment of KV heads ",
@@ -71,29 +80,25 @@ absl::StatusOr<SegmentExtent> SegmentLedger::CheckExtent(const kv::SegmentHeader
                                                    geometry_.kv_heads,
                                                    " heads are wanted"));
   }
-  const int64_t token_end = int64_t{header.token_begin} + header.token_count;
-  const bool whole_pages =
-      header.token_begin % geometry_.page_tokens == 0 &&
-      (token_end % geometry_.page_tokens == 0 || token_end == geometry_.prompt_tokens);
-  if (header.token_count == 0 || token_end > geometry_.prompt_tokens || !whole_pages) {
-    return absl::InvalidArgumentError(absl::StrCat("segment of tokens ",
-                                                   header.token_begin,
+  const int64_t page_end = int64_t{header.page_begin} + header.page_count;
+  if (header.page_count == 0 || page_end > geometry_.pages_of(header.layer_begin)) {
+    return absl::InvalidArgumentError(absl::StrCat("segment of pages ",
+                                                   header.page_begin,
                                                    "..",
-                                                   token_end,
-                                                   "; whole pages of ",
-                                                   geometry_.page_tokens,
-                                                   " tokens of a prompt of ",
-                                                   geometry_.prompt_tokens,
-                                                   " are wanted"));
+                                                   page_end,
+                                                   "; the reservation has ",
+                                                   geometry_.pages_of(header.layer_begin),
+                                                   " there"));
   }
   SegmentExtent extent;
   extent.layer_begin = header.layer_begin;
   extent.layer_end = layer_end;
-  extent.page_begin = header.token_begin / geometry_.page_tokens;
-  extent.page_end = (token_end + geometry_.page_tokens - 1) / geometry_.page_tokens;
+  extent.page_begin = header.page_begin;
+  extent.page_end = page_end;
   extent.checksum = header.checksum;
   const int64_t payload_bytes = (extent.layer_end - extent.layer_begin) *
-                                (extent.page_end - extent.page_begin) * geometry_.page_bytes;
+                                (extent.page_end - extent.page_begin) *
+                                geometry_.page_bytes_of(extent.layer_begin);
   if (header.payload_bytes != static_cast<uint64_t>(payload_bytes)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "segment of ", header.payload_bytes, " bytes; its pages have ", payload_bytes));
@@ -105,7 +110,7 @@ absl::StatusOr<uint32_t> SegmentLedger::Announce(const kv::SegmentHeader& header
   BATON_RETURN_IF_ERROR(CheckIdentity(header));
   BATON_ASSIGN_OR_RETURN(const SegmentExtent extent, CheckExtent(header));
   const auto at = [this](int64_t layer, int64_t page) {
-    return static_cast<size_t>(layer * geometry_.pages_per_layer + page);
+    return static_cast<size_t>(geometry_.index(layer, page));
   };
   for (int64_t layer = extent.layer_begin; layer < extent.layer_end; ++layer) {
     for (int64_t page = extent.page_begin; page < extent.page_end; ++page) {
@@ -118,8 +123,12 @@ absl::StatusOr<uint32_t> SegmentLedger::Announce(const kv::SegmentHeader& header
   for (int64_t layer = extent.layer_begin; layer < extent.layer_end; ++layer) {
     for (int64_t page = extent.page_begin; page < extent.page_end; ++page) {
       page_announced_[at(layer, page)] = true;
-      ++announced_pages_;
     }
+    const auto index = static_cast<size_t>(layer);
+    const int64_t pages = extent.page_end - extent.page_begin;
+    layer_page_end_[index] = std::max(layer_page_end_[index], extent.page_end);
+    layer_page_count_[index] += pages;
+    payload_bytes_ += pages * geometry_.page_bytes_of(layer);
   }
   segments_.push_back(extent);
   checksums_.push_back(extent.checksum);
@@ -132,7 +141,7 @@ std::vector<transport::ReceiveRun> SegmentLedger::Runs(uint32_t segment_index) c
   for (int64_t layer = extent.layer_begin; layer < extent.layer_end; ++layer) {
     runs.push_back(transport::ReceiveRun{
         .offset = geometry_.offset(layer, extent.page_begin),
-        .size_bytes = (extent.page_end - extent.page_begin) * geometry_.page_bytes});
+        .size_bytes = (extent.page_end - extent.page_begin) * geometry_.page_bytes_of(layer)});
   }
   return runs;
 }
@@ -143,7 +152,8 @@ void SegmentLedger::MarkLanded(uint32_t segment_index) {
   ++landed_;
 }
 
-absl::Status SegmentLedger::CheckCommit(const worker::v1::Commit& commit) const {
+absl::Status SegmentLedger::CheckCommit(const worker::v1::Commit& commit,
+                                        const std::vector<int32_t>& sent_pages) const {
   if (commit.segments() != segments_.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "commit of ", commit.segments(), " segments; ", segments_.size(), " were announced"));
@@ -152,13 +162,21 @@ absl::Status SegmentLedger::CheckCommit(const worker::v1::Commit& commit) const 
     return absl::InvalidArgumentError(absl::StrCat(
         "commit of ", commit.payload_bytes(), " bytes; ", payload_bytes(), " were announced"));
   }
-  const int64_t pages = geometry_.layers * geometry_.pages_per_layer;
-  if (announced_pages_ != pages) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("commit with ", announced_pages_, " of the prompt's ", pages, " pages"));
+  for (size_t layer = 0; layer < layer_page_count_.size(); ++layer) {
+    // So many pages that end there are the first ones, without a gap.
+    if (layer_page_count_[layer] != sent_pages[layer] ||
+        layer_page_end_[layer] != sent_pages[layer]) {
+      return absl::InvalidArgumentError(absl::StrCat("commit with ",
+                                                     layer_page_count_[layer],
+                                                     " pages of layer ",
+                                                     layer,
+                                                     "; its KV takes the first ",
+                                                     sent_pages[layer]));
+    }
   }
-  if (commit.digest() != kv::DigestOfChecksums(checksums_)) {
-    return absl::DataLossError("commit: the digest over the segment checksums does not match");
+  if (commit.digest() != kv::DigestOfCommit(checksums_, commit.kv_state())) {
+    return absl::DataLossError(
+        "commit: the digest over segment checksums and state does not match");
   }
   return absl::OkStatus();
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,7 +16,7 @@
 
 namespace baton::handoff {
 
-// The pages that one segment covers: of layers [layer_begin, layer_end), pages [page_begin,
+// The pages that one segment covers: of sections [layer_begin, layer_end), pages [page_begin,
 // page_end).
 struct SegmentExtent {
   int64_t layer_begin = 0;
@@ -47,10 +48,12 @@ class SegmentLedger {
   bool all_landed() const { return landed_ == segments_.size(); }
   // Whether the commit agrees with what was announced and covers the whole prompt.
   // kInvalidArgument: counts or coverage; kDataLoss: the digest.
-  absl::Status CheckCommit(const worker::v1::Commit& commit) const;
+  // `sent_pages`: pages of each section that the format says were sent.
+  absl::Status CheckCommit(const worker::v1::Commit& commit,
+                           const std::vector<int32_t>& sent_pages) const;
 
   int64_t segments() const { return static_cast<int64_t>(segments_.size()); }
-  int64_t payload_bytes() const { return announced_pages_ * geometry_.page_bytes; }
+  int64_t payload_bytes() const { return payload_bytes_; }
 
  private:
   absl::Status CheckIdentity(const kv::SegmentHeader& header) const;
@@ -59,13 +62,16 @@ class SegmentLedger {
   const uint64_t reservation_id_;
   const uint64_t epoch_;
   const uint32_t attempt_;
+  const std::optional<kv::WireFormat> format_;
   const uint32_t format_version_;
   const kv::WindowGeometry geometry_;
   const int32_t max_segments_;
   std::vector<SegmentExtent> segments_;
   std::vector<uint64_t> checksums_;
-  std::vector<bool> page_announced_;  // [layers][pages_per_layer]
-  int64_t announced_pages_ = 0;
+  std::vector<bool> page_announced_;       // by page of the window
+  std::vector<int64_t> layer_page_end_;    // by section: behind the last announced page
+  std::vector<int64_t> layer_page_count_;  // by section: announced pages
+  int64_t payload_bytes_ = 0;              // announced
   size_t landed_ = 0;
 };
 

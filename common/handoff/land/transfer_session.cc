@@ -1,6 +1,7 @@
 #include "common/handoff/land/transfer_session.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -145,7 +146,9 @@ void TransferSession::OnAttempt(absl::Status status) {
 }
 
 absl::Status TransferSession::HandleCommit(const worker::v1::Commit& commit) {
-  BATON_RETURN_IF_ERROR(ledger_->CheckCommit(commit));
+  BATON_ASSIGN_OR_RETURN(const std::vector<int32_t> sent_pages,
+                         reservation_->SentPages(commit.kv_state()));
+  BATON_RETURN_IF_ERROR(ledger_->CheckCommit(commit, sent_pages));
   BATON_ASSIGN_OR_RETURN(commit_, ReadCommit(commit));
   commit_->kv_wire_bytes = ledger_->payload_bytes() +
                            ledger_->segments() * int64_t{kv::SegmentHeader::kBytes} +

@@ -37,6 +37,7 @@ void FillCommit(const engine::CommitInfo& info, worker::v1::Commit& commit) {
       FillFinished(*info.finished[i], finished);
     }
   }
+  commit.set_kv_state(info.kv_state);
   commit.set_prompt_token_bitmap(info.prompt_token_bitmap.data(), info.prompt_token_bitmap.size());
 }
 

@@ -6,8 +6,8 @@
 
 namespace baton::handoff {
 
-// Fills first_tokens, finished and prompt_token_bitmap of `commit`; token i of `info` becomes
-// sequence i's.
+// Fills first_tokens, finished, prompt_token_bitmap and kv_state of `commit`; token i of `info`
+// becomes sequence i's.
 void FillCommit(const engine::CommitInfo& info, worker::v1::Commit& commit);
 
 }  // namespace baton::handoff

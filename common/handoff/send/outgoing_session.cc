@@ -31,11 +31,20 @@ absl::Status OutgoingSession::Check(const std::vector<transport::Transport*>& ow
                                     int* endpoint) const {
   const worker::v1::Reserved& reserved = transfer_.reserved;
   BATON_RETURN_IF_ERROR(kv::CheckLayout(transfer_.layout, reserved.layout()));
-  if (reserved.pages_per_layer() != geometry_.pages_per_layer) {
+  if (reserved.pages_per_layer() != geometry_.pages_per_layer ||
+      reserved.hidden_pages() != geometry_.hidden_pages) {
     return absl::FailedPreconditionError(absl::StrCat("decode reserved ",
                                                       reserved.pages_per_layer(),
-                                                      " pages per layer; the prompt has ",
-                                                      geometry_.pages_per_layer));
+                                                      " pages per layer and ",
+                                                      reserved.hidden_pages(),
+                                                      " of hidden states; the prompt has ",
+                                                      geometry_.pages_per_layer,
+                                                      " and ",
+                                                      geometry_.hidden_pages));
+  }
+  if (!kv::WireFormatNamed(transfer_.layout.format()).has_value()) {
+    return absl::InternalError(
+        absl::StrCat("KV format ", transfer_.layout.format(), " has no number on the wire"));
   }
   *endpoint = ChooseEndpoint(own, Endpoints(reserved));
   if (*endpoint < 0) {
@@ -48,7 +57,7 @@ absl::Status OutgoingSession::Check(const std::vector<transport::Transport*>& ow
 void OutgoingSession::Start(std::unique_ptr<ControlStream> control,
                             const std::vector<transport::Transport*>& own) {
   const absl::StatusOr<kv::WindowGeometry> geometry =
-      kv::MakeWindowGeometry(transfer_.layout, transfer_.prompt_tokens);
+      kv::MakeWindowGeometry(transfer_.layout, transfer_.prompt_tokens, transfer_.pages);
   int endpoint = -1;
   absl::Status status = geometry.status();
   if (geometry.ok()) {
@@ -59,6 +68,7 @@ void OutgoingSession::Start(std::unique_ptr<ControlStream> control,
     Fail(std::move(status));
     return;
   }
+  format_ = *kv::WireFormatNamed(transfer_.layout.format());
   window_ = transfer_.reserved.endpoints(endpoint).window();
   {
     absl::MutexLock lock(&mutex_);

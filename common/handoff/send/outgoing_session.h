@@ -18,6 +18,8 @@
 #include "common/handoff/send/peer_cache.h"
 #include "common/handoff/send/segment_grouper.h"
 #include "common/handoff/send/sender.h"
+#include "common/kv/manifest/layout.h"
+#include "common/kv/manifest/segment_header.h"
 
 namespace baton::handoff {
 
@@ -80,6 +82,7 @@ class OutgoingSession final : public ControlStreamEvents,
   const absl::Time opened_;
   std::string window_;  // of the chosen endpoint; set in Start
   kv::WindowGeometry geometry_;
+  kv::WireFormat format_ = kv::WireFormat::kDense;
 
   absl::Mutex mutex_;
   std::shared_ptr<ControlStream> control_ ABSL_GUARDED_BY(mutex_);

@@ -99,9 +99,11 @@ void OutgoingSession::SendHeader(const Segment& segment) {
   header.layer_begin = static_cast<uint16_t>(segment.layer_begin);
   header.layer_count = static_cast<uint16_t>(segment.layer_count);
   header.head_count = static_cast<uint16_t>(geometry_.kv_heads);
-  header.token_begin = static_cast<uint32_t>(segment.token_begin);
-  header.token_count = static_cast<uint32_t>(segment.token_count);
-  header.payload_bytes = static_cast<uint64_t>(segment.payload_bytes(geometry_.page_bytes));
+  header.page_begin = static_cast<uint32_t>(segment.page_begin);
+  header.page_count = static_cast<uint32_t>(segment.page_count);
+  header.format = format_;
+  header.format_version = static_cast<uint16_t>(transfer_.layout.format_version());
+  header.payload_bytes = static_cast<uint64_t>(segment.payload_bytes());
   header.checksum = checksum.value();
   {
     absl::MutexLock lock(&mutex_);
@@ -173,7 +175,7 @@ void OutgoingSession::SendCommitIfDue() {
     FillCommit(*commit_, commit);
     commit.set_segments(static_cast<uint32_t>(checksums_.size()));
     commit.set_payload_bytes(static_cast<uint64_t>(payload_bytes_));
-    commit.set_digest(kv::DigestOfChecksums(checksums_));
+    commit.set_digest(kv::DigestOfCommit(checksums_, commit_->kv_state));
   }
   if (const auto stream = control(); stream != nullptr) {
     stream->Send(std::move(request));

@@ -13,10 +13,12 @@ SegmentGrouper::SegmentGrouper(const kv::WindowGeometry& geometry, int64_t min_s
     : geometry_(geometry), min_segment_bytes_(min_segment_bytes) {}
 
 absl::Status SegmentGrouper::Check(const engine::ReadyKv& ready) const {
-  const bool in_range = 0 <= ready.layer_begin && ready.layer_begin < ready.layer_end &&
-                        ready.layer_end <= geometry_.layers && 0 <= ready.page_begin &&
-                        ready.page_count > 0 &&
-                        int64_t{ready.page_begin} + ready.page_count <= geometry_.pages_per_layer;
+  const bool mixed = ready.layer_end > geometry_.layers && ready.layer_end - ready.layer_begin > 1;
+  const bool in_range =
+      0 <= ready.layer_begin && ready.layer_begin < ready.layer_end &&
+      ready.layer_end <= geometry_.sections() && !mixed && 0 <= ready.page_begin &&
+      ready.page_count > 0 &&
+      int64_t{ready.page_begin} + ready.page_count <= geometry_.pages_of(ready.layer_begin);
   if (!in_range) {
     return absl::InternalError(absl::StrCat("KV of layers ",
                                             ready.layer_begin,
@@ -35,16 +37,19 @@ absl::Status SegmentGrouper::Check(const engine::ReadyKv& ready) const {
         absl::StrCat(ready.pages.size(), " pages were handed over where ", pages, " belong"));
   }
   for (const std::span<const std::byte> page : ready.pages) {
-    if (static_cast<int64_t>(page.size()) != geometry_.page_bytes) {
-      return absl::InternalError(absl::StrCat(
-          "a page of ", page.size(), " bytes; the layout says ", geometry_.page_bytes));
+    if (static_cast<int64_t>(page.size()) != geometry_.page_bytes_of(ready.layer_begin)) {
+      return absl::InternalError(absl::StrCat("a page of ",
+                                              page.size(),
+                                              " bytes; the layout says ",
+                                              geometry_.page_bytes_of(ready.layer_begin)));
     }
   }
   return absl::OkStatus();
 }
 
 bool SegmentGrouper::Continues(const engine::ReadyKv& ready) const {
-  return pending_->page_begin == ready.page_begin && pending_->page_count == ready.page_count &&
+  return !geometry_.is_hidden(ready.layer_begin) && pending_->page_begin == ready.page_begin &&
+         pending_->page_count == ready.page_count &&
          pending_->layer_begin + pending_->layer_count == ready.layer_begin;
 }
 
@@ -57,16 +62,14 @@ absl::StatusOr<std::vector<Segment>> SegmentGrouper::Add(engine::ReadyKv ready) 
   if (!pending_.has_value()) {
     pending_ = Segment{.layer_begin = ready.layer_begin,
                        .page_begin = ready.page_begin,
-                       .page_count = ready.page_count,
-                       .token_begin = ready.token_begin,
-                       .token_count = ready.token_count};
+                       .page_count = ready.page_count};
   }
   pending_->layer_count += ready.layer_end - ready.layer_begin;
   pending_->pages.insert(pending_->pages.end(), ready.pages.begin(), ready.pages.end());
   const int64_t prefill_chunk_bytes =
       int64_t{ready.page_count} * geometry_.page_bytes * geometry_.layers;
-  const bool large = pending_->payload_bytes(geometry_.page_bytes) >= min_segment_bytes_;
-  if (large || prefill_chunk_bytes < min_segment_bytes_ || ready.layer_end == geometry_.layers) {
+  const bool large = pending_->payload_bytes() >= min_segment_bytes_;
+  if (large || prefill_chunk_bytes < min_segment_bytes_ || ready.layer_end >= geometry_.layers) {
     complete.push_back(*Flush());
   }
   return complete;

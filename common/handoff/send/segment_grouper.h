@@ -14,18 +14,17 @@
 
 namespace baton::handoff {
 
-// A run of layers with the same page range. `pages` is [layer_count][page_count].
+// A run of layers, or the hidden states behind them, with the same page range. `pages` is
+// [layer_count][page_count].
 struct Segment {
   int32_t layer_begin = 0;
   int32_t layer_count = 0;
   int32_t page_begin = 0;
   int32_t page_count = 0;
-  int64_t token_begin = 0;
-  int64_t token_count = 0;
   std::vector<std::span<const std::byte>> pages{};
 
-  int64_t payload_bytes(int64_t page_bytes) const {
-    return static_cast<int64_t>(pages.size()) * page_bytes;
+  int64_t payload_bytes() const {
+    return pages.empty() ? 0 : static_cast<int64_t>(pages.size() * pages.front().size());
   }
 };
 

@@ -13,6 +13,7 @@
 #include "common/engine/kv_sink.h"
 #include "common/handoff/send/control_stream.h"
 #include "common/handoff/send/handshake_client.h"
+#include "common/kv/manifest/layout.h"
 #include "common/transport/transport.h"
 #include "proto/baton/kv/v1/manifest.pb.h"
 #include "proto/baton/worker/v1/decode.pb.h"
@@ -51,6 +52,7 @@ struct OutgoingTransfer {
   uint32_t attempt = 1;
   int64_t prompt_tokens = 0;
   kv::v1::KvLayout layout{};  // of the pages that the engine will hand over
+  kv::WindowPages pages{};
   absl::Time deadline = absl::InfiniteFuture();
   // Called once, from any thread, just before Commit's `done` or Abort's `released`. May be empty.
   std::function<void(const TransferReport&)> report{};

@@ -1,11 +1,26 @@
 #include "common/kv/codec/dense_format.h"
 
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 #include "common/base/check.h"
+#include "common/kv/codec/kv_format.h"
+#include "kernels/core/dtype.h"
+#include "kernels/kv_format/dense.h"
 
 namespace baton::kv {
+
+namespace {
+
+absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<DenseFormat>> DenseFormat::Create(const KvDimensions& dimensions,
                                                                  const KvPageOptions& options) {
@@ -22,16 +37,15 @@ absl::StatusOr<std::unique_ptr<DenseFormat>> DenseFormat::Create(const KvDimensi
                                                    "; all must be positive"));
   }
   if (options.dtype != kernels::DType::kBF16 && options.dtype != kernels::DType::kF32) {
-    const std::string_view dtype = kernels::DTypeName(options.dtype);
     return absl::InvalidArgumentError(absl::StrCat("KV format dense: page dtype ",
-                                                   absl::string_view(dtype.data(), dtype.size()),
+                                                   View(kernels::DTypeName(options.dtype)),
                                                    " is not supported; use bf16 or f32"));
   }
-  return std::unique_ptr<DenseFormat>(new DenseFormat(dimensions.layers,
-                                                      {.page_tokens = options.page_tokens,
-                                                       .kv_heads = dimensions.kv_heads,
-                                                       .head_dim = dimensions.head_dim,
-                                                       .dtype = options.dtype}));
+  const kernels::DensePageLayout layout = {.page_tokens = options.page_tokens,
+                                           .kv_heads = dimensions.kv_heads,
+                                           .head_dim = dimensions.head_dim,
+                                           .dtype = options.dtype};
+  return std::unique_ptr<DenseFormat>(new DenseFormat(dimensions.layers, layout));
 }
 
 int32_t DenseFormat::FinalPages(int64_t computed, int64_t prompt_tokens) const {

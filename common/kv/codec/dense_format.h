@@ -12,7 +12,8 @@ namespace baton::kv {
 
 // Unquantized keys and values, one page table per layer. Observation window 1: only the last prompt
 // token needs the upper layers. A page is final as soon as its last slot is written, so pages ship
-// chunk by chunk; the partly filled last page follows with the last chunk.
+// chunk by chunk; the partly filled last page follows with the last chunk. Every prompt is computed
+// in such pages, whatever its format.
 class DenseFormat final : public KvFormat {
  public:
   // kInvalidArgument unless every dimension is positive and the dtype is bf16 or f32.
@@ -28,7 +29,6 @@ class DenseFormat final : public KvFormat {
   size_t page_bytes() const override { return layout_.page_bytes(); }
   size_t stride_bytes() const override { return layout_.stride_bytes(); }
   int32_t FinalPages(int64_t computed, int64_t prompt_tokens) const override;
-  bool EncodesAfterPrefill() const override { return false; }
 
   const kernels::DensePageLayout& layout() const { return layout_; }
 

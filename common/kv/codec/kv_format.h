@@ -29,12 +29,6 @@ struct KvPageOptions {
 // One format with one set of dimensions. The engine plans memory and shipping through this
 // interface and never asks what bytes mean; kernels know the bytes and never plan. Immutable, so
 // safe from any thread.
-//
-// The seams for formats besides dense: a sequence has `page_tables()` tables (one per layer, or one
-// per (layer, KV head)); `FinalPages` decides what may ship while the prompt still runs (a format
-// that scores or factors the whole prompt answers 0 until the last chunk); `EncodesAfterPrefill`
-// asks for an encode step between the last chunk and shipping, from working pages of the dense
-// layout into pages of this format.
 class KvFormat {
  public:
   virtual ~KvFormat() = default;
@@ -58,8 +52,6 @@ class KvFormat {
 
   // Pages of each table that will not change any more once `computed` of `prompt_tokens` are in.
   virtual int32_t FinalPages(int64_t computed, int64_t prompt_tokens) const = 0;
-  // True: prefill computes into dense working pages and encodes them after the last chunk.
-  virtual bool EncodesAfterPrefill() const = 0;
 
   // Bytes of the pages that hold `tokens` tokens, slack of the last page included.
   int64_t ResidentBytes(int64_t tokens) const;
@@ -67,10 +59,5 @@ class KvFormat {
   // the yardstick of every compression ratio.
   static int64_t LogicalBytes(const KvDimensions& dimensions, int64_t tokens);
 };
-
-// The format that `policy` names. kInvalidArgument for dimensions or options it can't do.
-absl::StatusOr<std::unique_ptr<KvFormat>> MakeKvFormat(const KvPolicy& policy,
-                                                       const KvDimensions& dimensions,
-                                                       const KvPageOptions& options);
 
 }  // namespace baton::kv

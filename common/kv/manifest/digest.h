@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 
 namespace baton::kv {
 
@@ -28,7 +29,7 @@ class Xxh3Stream {
 };
 
 // The digest of a commit: xxh3-64 over the checksums as u64 little-endian, in order of segment
-// index.
-uint64_t DigestOfChecksums(std::span<const uint64_t> checksums);
+// index, and then the format's state.
+uint64_t DigestOfCommit(std::span<const uint64_t> checksums, std::string_view kv_state);
 
 }  // namespace baton::kv

@@ -48,6 +48,8 @@ v1::KvLayout DenseLayout(uint64_t model_fingerprint,
   layout.set_page_tokens(static_cast<uint32_t>(page.page_tokens));
   layout.set_page_bytes(page.page_bytes());
   layout.set_format("dense");
+  layout.set_policy("dense");
+  layout.set_shipped_layers(layout.layers());
   layout.set_format_version(kernels::DensePageLayout::kVersion);
   return layout;
 }
@@ -62,27 +64,46 @@ absl::Status CheckLayout(const v1::KvLayout& ours, const v1::KvLayout& theirs) {
   BATON_RETURN_IF_ERROR(CheckField("page_tokens", ours.page_tokens(), theirs.page_tokens()));
   BATON_RETURN_IF_ERROR(CheckField("page_bytes", ours.page_bytes(), theirs.page_bytes()));
   BATON_RETURN_IF_ERROR(CheckField("format", ours.format(), theirs.format()));
-  return CheckField("format_version", ours.format_version(), theirs.format_version());
+  BATON_RETURN_IF_ERROR(
+      CheckField("format_version", ours.format_version(), theirs.format_version()));
+  BATON_RETURN_IF_ERROR(CheckField("policy", ours.policy(), theirs.policy()));
+  BATON_RETURN_IF_ERROR(
+      CheckField("shipped_layers", ours.shipped_layers(), theirs.shipped_layers()));
+  return CheckField("hidden_page_bytes", ours.hidden_page_bytes(), theirs.hidden_page_bytes());
 }
 
 absl::StatusOr<WindowGeometry> MakeWindowGeometry(const v1::KvLayout& layout,
-                                                  int64_t prompt_tokens) {
+                                                  int64_t prompt_tokens,
+                                                  const WindowPages& pages) {
+  const int64_t pages_per_layer = pages.per_layer;
   // Limits of the segment header's fields; layers x pages x page_bytes stays below 2^62.
   BATON_RETURN_IF_ERROR(CheckRange("layers", layout.layers(), 1u << 12));
   BATON_RETURN_IF_ERROR(CheckRange("kv_heads", layout.kv_heads(), (1u << 16) - 1));
-  BATON_RETURN_IF_ERROR(CheckRange("page_tokens", layout.page_tokens(), 1u << 16));
-  BATON_RETURN_IF_ERROR(CheckRange("page_bytes", layout.page_bytes(), 1u << 26));
+  BATON_RETURN_IF_ERROR(CheckRange("page_bytes", layout.page_bytes(), uint64_t{1} << 36));
+  BATON_RETURN_IF_ERROR(
+      CheckRange("pages per layer", static_cast<uint64_t>(pages_per_layer), 1u << 24));
+  if (layout.page_bytes() > (uint64_t{1} << 50) / static_cast<uint64_t>(pages_per_layer)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "KV layout: a layer of ", pages_per_layer, " pages of ", layout.page_bytes(), " bytes"));
+  }
+  BATON_RETURN_IF_ERROR(CheckRange("shipped_layers", layout.shipped_layers(), layout.layers()));
+  if (pages.hidden != 0 || layout.hidden_page_bytes() != 0) {
+    BATON_RETURN_IF_ERROR(
+        CheckRange("hidden pages", static_cast<uint64_t>(pages.hidden), 1u << 24));
+    BATON_RETURN_IF_ERROR(CheckRange("hidden_page_bytes", layout.hidden_page_bytes(), 1u << 26));
+  }
   if (prompt_tokens <= 0 || prompt_tokens > (int64_t{1} << 24)) {
     return absl::InvalidArgumentError(
         absl::StrCat("a prompt of ", prompt_tokens, " tokens; 1..2^24 can be handed over"));
   }
   WindowGeometry geometry;
-  geometry.layers = static_cast<int32_t>(layout.layers());
+  geometry.layers = static_cast<int32_t>(layout.shipped_layers());
   geometry.kv_heads = static_cast<int32_t>(layout.kv_heads());
-  geometry.page_tokens = layout.page_tokens();
   geometry.page_bytes = static_cast<int64_t>(layout.page_bytes());
   geometry.prompt_tokens = prompt_tokens;
-  geometry.pages_per_layer = (prompt_tokens + geometry.page_tokens - 1) / geometry.page_tokens;
+  geometry.pages_per_layer = pages_per_layer;
+  geometry.hidden_pages = pages.hidden;
+  geometry.hidden_page_bytes = static_cast<int64_t>(layout.hidden_page_bytes());
   return geometry;
 }
 

@@ -19,25 +19,45 @@ v1::KvLayout DenseLayout(uint64_t model_fingerprint,
 // kFailedPrecondition (LAYOUT_MISMATCH) naming the first field that differs and both values.
 absl::Status CheckLayout(const v1::KvLayout& ours, const v1::KvLayout& theirs);
 
-// The sizes that place a page of a sequence's prompt in its window: [layers][pages_per_layer] pages
-// of page_bytes each.
+// How many pages a prompt's window has.
+struct WindowPages {
+  int64_t per_layer = 0;
+  int64_t hidden = 0;
+};
+
+// The sizes that place a page of a sequence's prompt in its window. The window's sections are the
+// shipped layers, pages_per_layer pages of page_bytes each, and behind them one of hidden states,
+// if there are any. A format that decides how many pages a layer takes fills the first ones.
 struct WindowGeometry {
   int32_t layers = 0;
   int32_t kv_heads = 0;
-  int64_t page_tokens = 0;
   int64_t page_bytes = 0;
   int64_t prompt_tokens = 0;
   int64_t pages_per_layer = 0;
+  int64_t hidden_pages = 0;
+  int64_t hidden_page_bytes = 0;
 
-  int64_t offset(int64_t layer, int64_t page) const {
-    return (layer * pages_per_layer + page) * page_bytes;
+  int64_t sections() const { return layers + (hidden_pages > 0 ? 1 : 0); }
+  bool is_hidden(int64_t section) const { return section == layers; }
+  int64_t pages_of(int64_t section) const {
+    return is_hidden(section) ? hidden_pages : pages_per_layer;
   }
-  int64_t window_bytes() const { return offset(layers, 0); }
+  int64_t page_bytes_of(int64_t section) const {
+    return is_hidden(section) ? hidden_page_bytes : page_bytes;
+  }
+  // Position of a page in the list of the window's pages, and of its first byte.
+  int64_t index(int64_t section, int64_t page) const { return section * pages_per_layer + page; }
+  int64_t offset(int64_t section, int64_t page) const {
+    return section * pages_per_layer * page_bytes + page * page_bytes_of(section);
+  }
+  int64_t pages() const { return index(layers, hidden_pages); }
+  int64_t window_bytes() const { return offset(layers, hidden_pages); }
 };
 
-// kInvalidArgument naming the field when the layout or the prompt's length make no sense. Every
+// kInvalidArgument naming the field when the layout or the prompt's extent make no sense. Every
 // product of the fields fits in 62 bits.
 absl::StatusOr<WindowGeometry> MakeWindowGeometry(const v1::KvLayout& layout,
-                                                  int64_t prompt_tokens);
+                                                  int64_t prompt_tokens,
+                                                  const WindowPages& pages);
 
 }  // namespace baton::kv

@@ -1,6 +1,7 @@
 #include "common/kv/manifest/segment_header.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -90,6 +91,17 @@ absl::Status CheckFrame(std::span<const std::byte> bytes) {
 
 }  // namespace
 
+std::optional<WireFormat> WireFormatNamed(std::string_view format) {
+  constexpr std::array<std::pair<std::string_view, WireFormat>, 4> kNames = {
+      {{"dense", WireFormat::kDense},
+       {"fp8", WireFormat::kFp8},
+       {"diffkv", WireFormat::kDiffKv},
+       {"shadowkv", WireFormat::kShadowKv}}};
+  const auto* found = std::find_if(
+      kNames.begin(), kNames.end(), [&](const auto& entry) { return entry.first == format; });
+  return found == kNames.end() ? std::nullopt : std::optional(found->second);
+}
+
 std::array<std::byte, SegmentHeader::kBytes> EncodeSegmentHeader(const SegmentHeader& header) {
   std::array<std::byte, SegmentHeader::kBytes> bytes{};
   Writer writer(bytes);
@@ -104,8 +116,8 @@ std::array<std::byte, SegmentHeader::kBytes> EncodeSegmentHeader(const SegmentHe
   writer.Put(header.layer_count);
   writer.Put(header.head_begin);
   writer.Put(header.head_count);
-  writer.Put(header.token_begin);
-  writer.Put(header.token_count);
+  writer.Put(header.page_begin);
+  writer.Put(header.page_count);
   writer.Put(static_cast<uint16_t>(header.format));
   writer.Put(header.format_version);
   writer.Put(static_cast<uint16_t>(header.checksum_type));
@@ -129,17 +141,19 @@ absl::StatusOr<SegmentHeader> DecodeSegmentHeader(std::span<const std::byte> byt
   reader.Into(header.layer_count);
   reader.Into(header.head_begin);
   reader.Into(header.head_count);
-  reader.Into(header.token_begin);
-  reader.Into(header.token_count);
+  reader.Into(header.page_begin);
+  reader.Into(header.page_count);
   const auto format = reader.Get<uint16_t>();
   reader.Into(header.format_version);
   const auto checksum_type = reader.Get<uint16_t>();
   reader.Into(header.payload_bytes);
   reader.Into(header.checksum);
-  if (format != static_cast<uint16_t>(WireFormat::kDense)) {
+  if (format < static_cast<uint16_t>(WireFormat::kDense) ||
+      format > static_cast<uint16_t>(WireFormat::kShadowKv)) {
     return absl::FailedPreconditionError(
         absl::StrCat("segment header: KV format ", format, " is unknown here"));
   }
+  header.format = static_cast<WireFormat>(format);
   if (checksum_type != static_cast<uint16_t>(ChecksumType::kXxh3_64)) {
     return absl::FailedPreconditionError(
         absl::StrCat("segment header: checksum type ", checksum_type, " is unknown here"));

@@ -5,13 +5,15 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 
 namespace baton::kv {
 
-enum class WireFormat : uint16_t { kDense = 1 };
+enum class WireFormat : uint16_t { kDense = 1, kFp8 = 2, kDiffKv = 3, kShadowKv = 4 };
 enum class ChecksumType : uint16_t { kXxh3_64 = 1 };
 
 struct SegmentHeader {
@@ -23,12 +25,12 @@ struct SegmentHeader {
   uint64_t epoch = 0;
   uint32_t attempt = 0;
   uint32_t segment_index = 0;  // 0, 1, ... within the attempt
-  uint16_t layer_begin = 0;    // stored KV layers
+  uint16_t layer_begin = 0;    // sections of the window: stored KV layers, then hidden states
   uint16_t layer_count = 0;
   uint16_t head_begin = 0;  // KV heads
   uint16_t head_count = 0;
-  uint32_t token_begin = 0;
-  uint32_t token_count = 0;
+  uint32_t page_begin = 0;  // of each layer's pages in the window
+  uint32_t page_count = 0;
   WireFormat format = WireFormat::kDense;
   uint16_t format_version = 1;
   ChecksumType checksum_type = ChecksumType::kXxh3_64;
@@ -37,6 +39,9 @@ struct SegmentHeader {
 
   bool operator==(const SegmentHeader&) const = default;
 };
+
+// The number of a format's name ("dense", ...), or nothing for an unknown one.
+std::optional<WireFormat> WireFormatNamed(std::string_view format);
 
 // The name of a segment's transfer in its window: later attempts have other names.
 constexpr uint64_t TransferId(uint32_t attempt, uint32_t segment_index) {

@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <new>
+#include <numeric>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -43,10 +44,9 @@ absl::StatusOr<std::unique_ptr<PagePool>> PagePool::Create(int64_t pool_bytes,
 PagePool::PagePool(kernels::Buffer arena, size_t stride_bytes, int64_t pages)
     : arena_(std::move(arena)), stride_bytes_(stride_bytes) {
   references_.resize(static_cast<size_t>(pages), 0);
-  free_.reserve(static_cast<size_t>(pages));
-  for (int64_t id = pages - 1; id >= 0; --id) {
-    free_.push_back(static_cast<PageId>(id));
-  }
+  ring_.resize(static_cast<size_t>(pages));
+  std::iota(ring_.begin(), ring_.end(), PageId{0});
+  tail_ = static_cast<uint64_t>(pages);
 }
 
 std::optional<std::vector<PageId>> PagePool::Allocate(int64_t count) {
@@ -58,11 +58,9 @@ std::optional<std::vector<PageId>> PagePool::Allocate(int64_t count) {
   std::vector<PageId> ids;
   ids.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
-    ids.push_back(free_.back());
-    free_.pop_back();
+    ids.push_back(ring_[head_++ % ring_.size()]);
     references_[static_cast<size_t>(ids.back())] = 1;
   }
-  allocations_ += count;
   return ids;
 }
 
@@ -76,7 +74,7 @@ void PagePool::Release(PageId id) {
   int32_t& references = references_[CheckedIndex(id)];
   BATON_CHECK(references > 0);
   if (--references == 0) {
-    free_.push_back(id);
+    ring_[tail_++ % ring_.size()] = id;
   }
 }
 
@@ -91,7 +89,7 @@ int32_t PagePool::references(PageId id) const { return references_[CheckedIndex(
 PagePoolStats PagePool::stats() const {
   return {.pages_total = pages_total(),
           .pages_free = pages_free(),
-          .allocations = allocations_,
+          .allocations = static_cast<int64_t>(head_),
           .refusals = refusals_};
 }
 

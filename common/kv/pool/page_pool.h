@@ -31,6 +31,10 @@ struct PagePoolStats {
 // belongs to the engine thread and is not thread-safe; base() and page() only compute addresses and
 // may be used from any thread that was handed a page. A page is free when its last reference is
 // released; releasing a free page, or any unknown id, is a broken invariant and ends the process.
+//
+// Free ids stand in a ring: allocation takes from its head, release appends at its tail, and both
+// are counters that never wrap, so free = tail - head and an empty ring differs from a full one
+// (DiffKV section 5.2, with 64-bit counters).
 class PagePool {
  public:
   // As many pages of `stride_bytes` as fit in `pool_bytes`. kInvalidArgument when not one fits,
@@ -53,7 +57,7 @@ class PagePool {
   // 0 for a free page.
   int32_t references(PageId id) const;
   int64_t pages_total() const { return static_cast<int64_t>(references_.size()); }
-  int64_t pages_free() const { return static_cast<int64_t>(free_.size()); }
+  int64_t pages_free() const { return static_cast<int64_t>(tail_ - head_); }
   PagePoolStats stats() const;
 
   std::byte* base() { return arena_.data(); }
@@ -68,8 +72,10 @@ class PagePool {
   kernels::Buffer arena_;
   size_t stride_bytes_;
   std::vector<int32_t> references_;  // [pages_total]
-  std::vector<PageId> free_;         // newest freed page is reused first: its bytes are warm
-  int64_t allocations_ = 0;
+  // [pages_total]; index = counter % pages_total. head_ pages were ever allocated.
+  std::vector<PageId> ring_;
+  uint64_t head_ = 0;
+  uint64_t tail_ = 0;
   int64_t refusals_ = 0;
 };
 

@@ -37,7 +37,9 @@ v1::ServerInfo GetServerInfo(const Worker& worker) {
   info.set_max_sequence_tokens(static_cast<uint32_t>(max_tokens));
   info.set_kv_pool_tokens(
       static_cast<uint64_t>(engine.load().pages_total / layers * options.page_tokens));
-  info.add_kv_policies("dense");
+  for (std::string& format : engine.kv_formats()) {
+    info.add_kv_policies(std::move(format));
+  }
   info.add_transports("grpc");
   return info;
 }

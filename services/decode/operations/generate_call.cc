@@ -11,6 +11,7 @@
 #include "common/rpc/status_mapping.h"
 #include "common/worker/conversions.h"
 #include "common/worker/engine_status.h"
+#include "common/worker/prompt_layout.h"
 
 namespace baton::decode::operations {
 namespace {
@@ -76,9 +77,10 @@ absl::Status GenerateCall::SubmitLocally(const worker::v1::DecodeRequest& reques
   generate.request_id = request_id_;
   BATON_ASSIGN_OR_RETURN(generate.prompt, worker::PromptFromBytes(request.prompt_token_ids()));
   BATON_ASSIGN_OR_RETURN(generate.sampling, worker::SamplingFromProto(request.sampling()));
-  generate.kv_policy = request.kv_policy();
   generate.deadline = deadline_;
   prompt_tokens_ = static_cast<int64_t>(generate.prompt.size());
+  BATON_RETURN_IF_ERROR(DescribeLayout(request.kv_policy()));
+  generate.kv_policy = layout_.policy();
   BATON_RETURN_IF_ERROR(worker_.engine().Submit(std::move(generate), shared_from_this()));
   AnnounceLocalPrefill();
   MarkAccepted();
@@ -90,9 +92,10 @@ absl::Status GenerateCall::Reserve(const worker::v1::DecodeRequest& request) {
   reserve.request_id = request_id_;
   reserve.prompt_tokens = request.prompt_tokens();
   BATON_ASSIGN_OR_RETURN(reserve.sampling, worker::SamplingFromProto(request.sampling()));
-  reserve.kv_policy = request.kv_policy();
   reserve.deadline = deadline_;
   prompt_tokens_ = reserve.prompt_tokens;
+  BATON_RETURN_IF_ERROR(DescribeLayout(request.kv_policy()));
+  reserve.kv_policy = layout_.policy();
   return worker_.engine().Reserve(
       std::move(reserve),
       shared_from_this(),
@@ -101,12 +104,19 @@ absl::Status GenerateCall::Reserve(const worker::v1::DecodeRequest& request) {
       });
 }
 
+absl::Status GenerateCall::DescribeLayout(const std::string& kv_policy) {
+  BATON_ASSIGN_OR_RETURN(const engine::HandoffShape shape,
+                         worker_.engine().DescribeHandoff(kv_policy, prompt_tokens_));
+  layout_ = worker::PromptLayout(worker_.layout(), shape);
+  return absl::OkStatus();
+}
+
 void GenerateCall::OnGranted(absl::StatusOr<engine::ReservationGrant> grant) {
   if (!grant.ok()) {
     End(grant.status(), {});
     return;
   }
-  auto endpoints = landing_.Open(*grant, worker_.layout());
+  auto endpoints = landing_.Open(*grant, layout_);
   if (!endpoints.ok()) {
     Cancel(endpoints.status());
     return;
@@ -122,7 +132,8 @@ void GenerateCall::WriteReserved(const engine::ReservationGrant& grant,
   reserved.set_reservation_id(grant.reservation_id);
   reserved.set_epoch(grant.epoch);
   *reserved.mutable_lease() = worker::ToProto(grant.lease);
-  *reserved.mutable_layout() = worker_.layout();
+  *reserved.mutable_layout() = layout_;
+  reserved.set_hidden_pages(static_cast<uint32_t>(grant.hidden_pages));
   reserved.set_pages_per_layer(static_cast<uint32_t>(grant.pages_per_layer));
   reserved.mutable_endpoints()->Assign(endpoints.begin(), endpoints.end());
   reserved.set_control_address(worker_.address());
@@ -137,7 +148,7 @@ void GenerateCall::AnnounceLocalPrefill() {
   announced_ = true;
   DecodeEvent event;
   event.mutable_reserved()->set_local_prefill(true);
-  *event.mutable_reserved()->mutable_layout() = worker_.layout();
+  *event.mutable_reserved()->mutable_layout() = layout_;
   Write(std::move(event));
 }
 

@@ -50,6 +50,8 @@ class GenerateCall final : public grpc::ServerWriteReactor<worker::v1::DecodeEve
   absl::Status Check() const;
   absl::Status SubmitLocally(const worker::v1::DecodeRequest& request);
   absl::Status Reserve(const worker::v1::DecodeRequest& request);
+  // Decides what the policy comes to and fills layout_; refuses one that is not served.
+  absl::Status DescribeLayout(const std::string& kv_policy);
   // Engine thread: the answer to Reserve.
   void OnGranted(absl::StatusOr<engine::ReservationGrant> grant);
   void WriteReserved(const engine::ReservationGrant& grant,
@@ -71,6 +73,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<worker::v1::DecodeEve
   const rpc::RequestMetadata metadata_;
   std::string request_id_;
   int64_t prompt_tokens_ = 0;
+  kv::v1::KvLayout layout_;  // of this prompt
   bool with_logprobs_ = false;
   bool local_prefill_ = false;
   rpc::StreamWriter<worker::v1::DecodeEvent> writer_;

@@ -5,27 +5,36 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 
 #include "common/base/status_context.h"
 #include "common/base/status_macros.h"
 #include "common/config/check_flag.h"
+#include "common/engine/request.h"
+#include "common/eval/eval_case.h"
 #include "common/eval/eval_flags.h"
 #include "common/eval/progress_bar.h"
+#include "common/eval/result_row.h"
 #include "common/eval/result_table.h"
 #include "common/eval/result_writer.h"
-#include "common/text/chat.h"
+#include "common/text/load_tokenizer.h"
+#include "common/text/tokenizer.h"
+#include "common/worker/worker_options.h"
+#include "services/lab/commands/table.h"
+#include "services/lab/eval/encode_case.h"
 #include "services/lab/eval/generator.h"
 #include "services/lab/flags.h"
 
-ABSL_FLAG(std::string, kv, "dense", "eval: KV policy.");
+ABSL_FLAG(std::string, kv, "dense", "eval: KV policy; with --table several, separated by ';'.");
+ABSL_FLAG(bool, table, false, "eval: compares the KV policies on one prefill per case.");
 ABSL_FLAG(std::string, role, "both", "eval: both: one engine; split: prefill and decode engines.");
 ABSL_FLAG(int32_t, prefill_chunk_tokens, 2048, "eval: prompt tokens of one step.");
-ABSL_FLAG(int64_t, kv_pool_mib, 1024, "eval: KV page pool of each engine, MiB.");
+ABSL_FLAG(int64_t, kv_pool_mib, 1024, "eval: KV pool of each engine and format, MiB.");
 
 namespace baton::lab {
 namespace {
@@ -39,7 +48,7 @@ absl::Status CheckFlags() {
   return config::CheckFlagRange("kv-pool-mib", absl::GetFlag(FLAGS_kv_pool_mib), 1, 1 << 20);
 }
 
-absl::StatusOr<std::unique_ptr<Generator>> GeneratorFromFlags() {
+absl::StatusOr<worker::WorkerOptions> OptionsFromFlags() {
   worker::WorkerOptions options;
   options.model_dir = absl::GetFlag(FLAGS_model);
   options.device = absl::GetFlag(FLAGS_device);
@@ -49,19 +58,20 @@ absl::StatusOr<std::unique_ptr<Generator>> GeneratorFromFlags() {
   options.engine.step_token_budget =
       std::max(options.engine.step_token_budget, options.engine.prefill_chunk_tokens);
   options.engine.kv_pool_bytes = absl::GetFlag(FLAGS_kv_pool_mib) << 20;
+  options.engine.codec_pools = {.fp8_bytes = options.engine.kv_pool_bytes,
+                                .diffkv_bytes = options.engine.kv_pool_bytes,
+                                .shadowkv_bytes = options.engine.kv_pool_bytes,
+                                .hidden_bytes = options.engine.kv_pool_bytes};
   BATON_ASSIGN_OR_RETURN(options.compute, ComputeDType());
   BATON_ASSIGN_OR_RETURN(options.threads, ComputeThreads());
-  return absl::GetFlag(FLAGS_role) == "split" ? MakeSplitGenerator(std::move(options))
-                                              : MakeLocalGenerator(std::move(options));
+  return options;
 }
 
 absl::StatusOr<engine::GenerateRequest> MakeRequest(const eval::EvalCase& eval_case,
                                                     const text::ModelTokenizer& tokenizer,
                                                     const std::vector<int32_t>& stop_token_ids) {
-  text::ChatRequest chat;
-  chat.messages = eval_case.messages;
   engine::GenerateRequest request;
-  BATON_ASSIGN_OR_RETURN(request.prompt, text::EncodeChat(tokenizer, chat, absl::Now()));
+  BATON_ASSIGN_OR_RETURN(request.prompt, EncodeCase(eval_case, tokenizer));
   request.request_id = eval_case.id;
   request.kv_policy = absl::GetFlag(FLAGS_kv);
   request.sampling.temperature = 0.0f;
@@ -73,13 +83,10 @@ absl::StatusOr<engine::GenerateRequest> MakeRequest(const eval::EvalCase& eval_c
 eval::ResultRow MakeRow(const eval::EvalCase& eval_case,
                         const GeneratedAnswer& answer,
                         const text::Tokenizer& tokenizer) {
-  eval::ResultRow row;
-  row.id = eval_case.id;
-  row.task = eval_case.task;
-  row.length_bucket = eval_case.length_bucket;
-  row.output = tokenizer.Decode(answer.token_ids, /*skip_special_tokens=*/true);
+  eval::ResultRow row = eval::AnsweredRow(
+      eval_case, tokenizer.Decode(answer.token_ids, /*skip_special_tokens=*/true));
   row.token_ids = answer.token_ids;
-  row.correct = eval::IsCorrect(eval_case, row.output);
+  row.kv = absl::GetFlag(FLAGS_kv);
   row.prompt_tokens = answer.stats.prompt_tokens;
   row.completion_tokens = answer.stats.completion_tokens;
   row.kv_logical_bytes = answer.stats.kv_logical_bytes;
@@ -90,10 +97,18 @@ eval::ResultRow MakeRow(const eval::EvalCase& eval_case,
   return row;
 }
 
-absl::Status RunCases(const std::vector<eval::EvalCase>& cases, eval::ResultWriter& writer) {
+absl::StatusOr<std::unique_ptr<Generator>> MakeGenerator(worker::WorkerOptions options) {
+  return absl::GetFlag(FLAGS_role) == "split" ? MakeSplitGenerator(std::move(options))
+                                              : MakeLocalGenerator(std::move(options));
+}
+
+absl::Status RunCases(const std::vector<eval::EvalCase>& cases,
+                      worker::WorkerOptions options,
+                      eval::ResultWriter& writer) {
   BATON_ASSIGN_OR_RETURN(const auto tokenizer, text::LoadTokenizer(absl::GetFlag(FLAGS_model)));
   BATON_ASSIGN_OR_RETURN(const auto checkpoint, OpenCheckpoint());
-  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<Generator> generator, GeneratorFromFlags());
+  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<Generator> generator,
+                         MakeGenerator(std::move(options)));
   eval::ProgressBar bar(static_cast<int64_t>(cases.size()));
   for (const eval::EvalCase& eval_case : cases) {
     if (writer.Finished(eval_case.id)) {
@@ -116,10 +131,14 @@ absl::Status RunCases(const std::vector<eval::EvalCase>& cases, eval::ResultWrit
 absl::Status RunEval() {
   BATON_RETURN_IF_ERROR(CheckFlags());
   BATON_ASSIGN_OR_RETURN(const std::vector<eval::EvalCase> cases, eval::CasesFromFlags());
+  BATON_ASSIGN_OR_RETURN(worker::WorkerOptions options, OptionsFromFlags());
+  if (absl::GetFlag(FLAGS_table)) {
+    return RunEvalTable(cases, std::move(options));
+  }
   BATON_ASSIGN_OR_RETURN(
       const auto writer,
       eval::ResultWriter::Open(absl::GetFlag(FLAGS_out), absl::GetFlag(FLAGS_resume)));
-  const absl::Status status = RunCases(cases, *writer);
+  const absl::Status status = RunCases(cases, std::move(options), *writer);
   std::cout << eval::FormatTable(writer->rows());
   return status;
 }

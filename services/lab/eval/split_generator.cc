@@ -12,6 +12,7 @@
 #include "common/handoff/send/sender.h"
 #include "common/transport/loopback/loopback_transport.h"
 #include "common/worker/compute.h"
+#include "common/worker/prompt_layout.h"
 #include "services/lab/eval/collector.h"
 #include "services/lab/eval/generator.h"
 #include "services/lab/eval/loopback_control.h"
@@ -49,14 +50,19 @@ class SplitGenerator : public Generator {
   absl::StatusOr<GeneratedAnswer> Generate(engine::GenerateRequest request) override {
     const absl::Time start = absl::Now();
     const auto decoded = std::make_shared<Collector>();
+    const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
     BATON_ASSIGN_OR_RETURN(const worker::v1::Reserved reserved, Reserve(request, decoded));
+    BATON_ASSIGN_OR_RETURN(const engine::HandoffShape shape,
+                           prefill_->DescribeHandoff(request.kv_policy, prompt_tokens));
     const std::string request_id = request.request_id;
     const auto prefilled = std::make_shared<Collector>();
-    request.sink = sender_.Open({.request_id = request_id,
-                                 .reserved = reserved,
-                                 .prompt_tokens = static_cast<int64_t>(request.prompt.size()),
-                                 .layout = prefill_compute_->layout},
-                                std::make_unique<LoopbackControlStream>(landing_));
+    request.sink = sender_.Open(
+        {.request_id = request_id,
+         .reserved = reserved,
+         .prompt_tokens = prompt_tokens,
+         .layout = worker::PromptLayout(prefill_compute_->layout, shape),
+         .pages = {.per_layer = shape.window.pages_per_layer, .hidden = shape.hidden_pages}},
+        std::make_unique<LoopbackControlStream>(landing_));
     const absl::StatusOr<engine::RequestStats> prefill_stats =
         Prefill(std::move(request), prefilled);
     if (!prefill_stats.ok()) {
@@ -104,20 +110,25 @@ class SplitGenerator : public Generator {
          .kv_policy = request.kv_policy},
         listener,
         [&](absl::StatusOr<engine::ReservationGrant> grant) {
-          reserved =
-              grant.ok() ? Describe(*grant) : absl::StatusOr<worker::v1::Reserved>(grant.status());
+          reserved = grant.ok() ? Describe(*grant, request.kv_policy)
+                                : absl::StatusOr<worker::v1::Reserved>(grant.status());
           answered.Notify();
         }));
     answered.WaitForNotification();
     return reserved;
   }
 
-  absl::StatusOr<worker::v1::Reserved> Describe(const engine::ReservationGrant& grant) {
-    BATON_ASSIGN_OR_RETURN(const auto endpoints, landing_.Open(grant, decode_compute_->layout));
+  absl::StatusOr<worker::v1::Reserved> Describe(const engine::ReservationGrant& grant,
+                                                const std::string& kv_policy) {
+    BATON_ASSIGN_OR_RETURN(const engine::HandoffShape shape,
+                           decode_->DescribeHandoff(kv_policy, grant.prompt_tokens));
+    const kv::v1::KvLayout layout = worker::PromptLayout(decode_compute_->layout, shape);
+    BATON_ASSIGN_OR_RETURN(const auto endpoints, landing_.Open(grant, layout));
     worker::v1::Reserved reserved;
     reserved.set_reservation_id(grant.reservation_id);
     reserved.set_epoch(grant.epoch);
-    *reserved.mutable_layout() = decode_compute_->layout;
+    *reserved.mutable_layout() = layout;
+    reserved.set_hidden_pages(static_cast<uint32_t>(grant.hidden_pages));
     reserved.set_pages_per_layer(static_cast<uint32_t>(grant.pages_per_layer));
     reserved.mutable_endpoints()->Assign(endpoints.begin(), endpoints.end());
     reserved.set_control_address("in process");

@@ -11,6 +11,7 @@
 #include "common/rpc/status_mapping.h"
 #include "common/worker/conversions.h"
 #include "common/worker/engine_status.h"
+#include "common/worker/prompt_layout.h"
 #include "services/prefill/peers/grpc_control_stream.h"
 
 namespace baton::prefill::operations {
@@ -92,6 +93,8 @@ absl::Status PrefillCall::Submit(handoff::Sender& sender,
   generate.deadline = deadline_;
   prompt_tokens_ = static_cast<int64_t>(generate.prompt.size());
   num_sequences_ = generate.sampling.n;
+  BATON_ASSIGN_OR_RETURN(handoff_shape_,
+                         worker_.engine().DescribeHandoff(generate.kv_policy, prompt_tokens_));
   ends_with_first_token_ = generate.sampling.max_tokens == 1;
   with_logprobs_ = generate.sampling.logprobs.has_value();
   generate.open_sink = [&] { return OpenSink(sender, channels, request); };
@@ -119,7 +122,9 @@ std::unique_ptr<engine::KvSink> PrefillCall::OpenSink(handoff::Sender& sender,
   transfer.reserved = request.reservation();
   transfer.attempt = request.attempt();
   transfer.prompt_tokens = prompt_tokens_;
-  transfer.layout = worker_.layout();
+  transfer.layout = worker::PromptLayout(worker_.layout(), handoff_shape_);
+  transfer.pages = {.per_layer = handoff_shape_.window.pages_per_layer,
+                    .hidden = handoff_shape_.hidden_pages};
   transfer.deadline = deadline_;
   transfer.report = [self = shared_from_this()](const handoff::TransferReport& report) {
     self->OnReport(report);
@@ -228,7 +233,8 @@ void PrefillCall::WriteCommitted(const engine::RequestStats& stats) {
     carrier = report_.carrier;
   }
   committed.set_transport(carrier);
-  worker_.metrics().RecordShipped(carrier, stats.kv_wire_bytes, stats.kv_logical_bytes);
+  worker_.metrics().RecordShipped(
+      handoff_shape_.format, carrier, stats.kv_wire_bytes, stats.kv_logical_bytes);
   Write(std::move(event));
 }
 

@@ -78,6 +78,7 @@ class PrefillCall final : public grpc::ServerWriteReactor<worker::v1::PrefillEve
   const rpc::RequestMetadata metadata_;
   std::string request_id_;
   int64_t prompt_tokens_ = 0;
+  engine::HandoffShape handoff_shape_;
   int32_t num_sequences_ = 0;
   // The first token is the last one: every sequence ends with it.
   bool ends_with_first_token_ = false;

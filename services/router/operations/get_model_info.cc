@@ -18,7 +18,9 @@ absl::StatusOr<inference::v1::ModelInfo> GetModelInfo(const RouterCore& core,
   for (const int32_t id : model.config.eos_token_ids) {
     info.add_eos_token_ids(static_cast<uint32_t>(id));
   }
-  info.add_kv_policies(kDensePolicy);
+  for (std::string& format : core.workers->limits().kv_formats) {
+    info.add_kv_policies(std::move(format));
+  }
   info.set_default_max_tokens(core.default_max_tokens);
   info.set_kv_logical_bytes_per_token(model.kv_logical_bytes_per_token());
   return info;

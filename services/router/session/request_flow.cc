@@ -118,7 +118,7 @@ void RequestFlow::BeginOutput(absl::Time now) {
   started.set_model(plan_->model);
   started.set_prompt_tokens(plan_->prompt_tokens);
   started.set_seed(plan_->sampling.seed());
-  started.set_kv_policy(plan_->kv_policy);
+  started.set_kv_policy(reservation_.layout().policy());
   output_.AddStarted(std::move(started));
   timeline_.first_token = now;
   observer_->OnFirstToken(now - timeline_.received);

@@ -25,7 +25,7 @@ void RequestFlow::FillUsage(absl::Time now) {
     completion_tokens += sequence.completion_tokens();
   }
   usage_.set_completion_tokens(completion_tokens);
-  usage_.set_kv_format(plan_->kv_policy);
+  usage_.set_kv_format(reservation_.layout().policy());
   usage_.set_retries(retries_);
   FillDurations(now);
   FillKvUsage();

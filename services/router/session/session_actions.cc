@@ -111,7 +111,8 @@ void Session::AddOpenPrefill() {
   request.set_request_id(plan_.request_id);
   request.set_prompt_token_ids(*plan_.prompt_token_ids);
   *request.mutable_sampling() = plan_.sampling;
-  request.set_kv_policy(plan_.kv_policy);
+  // Decode has decided what the policy comes to; prefill does that or refuses.
+  request.set_kv_policy(flow_->reservation().layout().policy());
   *request.mutable_reservation() = flow_->reservation();
   request.set_attempt(flow_->attempt());
   prefill_number_ = ++last_call_;

@@ -5,8 +5,20 @@
 #include "common/rpc/status_details.h"
 
 namespace baton::router {
+namespace {
+
+// A policy that was asked for explicitly is never replaced by another one.
+bool PolicyNotServed(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) &&
+         rpc::ReasonOf(status) == rpc::reason::kPolicyNotServed;
+}
+
+}  // namespace
 
 WorkerFailure ClassifyDecodeFailure(const absl::Status& status, bool reserving) {
+  if (PolicyNotServed(status)) {
+    return WorkerFailure::kFinal;
+  }
   switch (status.code()) {
     case absl::StatusCode::kResourceExhausted:  // later on: this request's own limits
       return reserving ? WorkerFailure::kBusy : WorkerFailure::kFinal;
@@ -28,6 +40,9 @@ WorkerFailure ClassifyDecodeFailure(const absl::Status& status, bool reserving) 
 }
 
 WorkerFailure ClassifyPrefillFailure(const absl::Status& status) {
+  if (PolicyNotServed(status)) {
+    return WorkerFailure::kFinal;
+  }
   switch (status.code()) {
     case absl::StatusCode::kResourceExhausted:
     case absl::StatusCode::kAlreadyExists:

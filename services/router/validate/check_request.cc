@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
+#include "common/kv/codec/kv_policy.h"
 #include "common/rpc/status_details.h"
 #include "common/text/stop_matcher.h"
 #include "common/text/utf8.h"
@@ -212,17 +213,23 @@ absl::Status CheckModelName(const ServedModel& model, const std::string& name) {
       {{"model", name}});
 }
 
-absl::Status CheckKvPolicy(const std::string& kv_policy) {
-  if (kv_policy.empty() || kv_policy == kDensePolicy) {
-    return absl::OkStatus();
+absl::StatusOr<std::string> CanonicalKvPolicy(const std::string& kv_policy) {
+  if (kv_policy.empty()) {
+    return std::string(kDefaultKvPolicy);
   }
-  return absl::UnimplementedError(absl::StrCat(
-      "kv_policy: `", kv_policy, "` is not offered by this server; use `", kDensePolicy, "`"));
+  BATON_ASSIGN_OR_RETURN(const kv::KvPolicy policy, kv::ParseKvPolicy(kv_policy));
+  if (policy.is_baseline()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("kv_policy: ",
+                     policy.CanonicalString(),
+                     " is a baseline for comparisons in baton-lab; no worker serves it"));
+  }
+  return policy.CanonicalString();
 }
 
 absl::Status CheckRequest(const ServedModel& model, const GenerateRequest& request) {
   BATON_RETURN_IF_ERROR(CheckModelName(model, request.model()));
-  BATON_RETURN_IF_ERROR(CheckKvPolicy(request.kv_policy()));
+  BATON_RETURN_IF_ERROR(CanonicalKvPolicy(request.kv_policy()).status());
   const auto vocab_size = static_cast<uint32_t>(model.config.vocab_size);
   FieldViolations violations;
   CheckRequestId(request, &violations);

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "proto/baton/inference/v1/inference.pb.h"
 #include "services/router/model/served_model.h"
@@ -21,13 +22,15 @@ inline constexpr int kMaxMessages = 4096;  // of a chat
 // kNotFound: `name` is not the served model's (an empty one is).
 absl::Status CheckModelName(const ServedModel& model, const std::string& name);
 
-// kUnimplemented naming the field: a KV policy that this server does not offer.
-absl::Status CheckKvPolicy(const std::string& kv_policy);
+// The canonical spelling of a request's KV policy; empty means the default. kInvalidArgument for
+// text that is no policy and for baselines of the lab. Whether workers serve it they say
+// themselves.
+absl::StatusOr<std::string> CanonicalKvPolicy(const std::string& kv_policy);
 
 // kInvalidArgument with one violation per wrong field, or one of the two above.
 absl::Status CheckRequest(const ServedModel& model, const inference::v1::GenerateRequest& request);
 
-// The only KV policy there is: exact.
-inline constexpr char kDensePolicy[] = "dense";
+// Of requests that name none: exact.
+inline constexpr char kDefaultKvPolicy[] = "dense";
 
 }  // namespace baton::router

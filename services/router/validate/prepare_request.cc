@@ -142,7 +142,7 @@ absl::StatusOr<RequestPlan> PrepareRequest(const ServedModel& model,
   }
   RequestPlan plan;
   plan.model = model.name;
-  plan.kv_policy = kDensePolicy;
+  BATON_ASSIGN_OR_RETURN(plan.kv_policy, CanonicalKvPolicy(request.kv_policy()));
   plan.prompt_tokens = static_cast<uint32_t>(ids.size());
   plan.prompt_token_ids = PackTokenIds(ids);
   BATON_ASSIGN_OR_RETURN(

@@ -26,8 +26,8 @@ struct PrepareOptions {
 uint32_t ContextTokens(const ServedModel& model, const WorkerLimits& limits);
 
 // The plan of `request`, request id, metadata and times left to the caller. kInvalidArgument
-// (reason PROMPT_TOO_LONG or EXCEEDS_CAPACITY where it applies), kNotFound or kUnimplemented say
-// what is wrong. Draws a seed when none is given. Time is that of the tokenizer. Thread-safe.
+// (reason PROMPT_TOO_LONG or EXCEEDS_CAPACITY where it applies) or kNotFound say what is wrong.
+// Draws a seed when none is given. Time is that of the tokenizer. Thread-safe.
 absl::StatusOr<RequestPlan> PrepareRequest(const ServedModel& model,
                                            const PrepareOptions& options,
                                            const inference::v1::GenerateRequest& request,

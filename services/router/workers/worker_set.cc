@@ -1,6 +1,8 @@
 #include "services/router/workers/worker_set.h"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 #include <utility>
 
 #include "spdlog/spdlog.h"
@@ -72,11 +74,20 @@ std::vector<std::shared_ptr<Worker>> WorkerSet::List(WorkerKind kind) const {
 
 WorkerLimits WorkerSet::limits() const {
   WorkerLimits limits;
+  std::set<std::string> made;
+  std::set<std::string> held;
   for (const WorkerKind kind : {WorkerKind::kPrefill, WorkerKind::kDecode}) {
     for (const auto& worker : List(kind)) {
       const auto info = worker->info();
       if (!info.has_value()) {
         continue;
+      }
+      const auto& formats = info->kv_policies();
+      if (kind == WorkerKind::kDecode) {
+        held.insert(formats.begin(), formats.end());
+      }
+      if (kind == WorkerKind::kPrefill || info->role() == worker::v1::ROLE_BOTH) {
+        made.insert(formats.begin(), formats.end());
       }
       if (info->max_sequence_tokens() > 0) {
         limits.max_sequence_tokens =
@@ -89,6 +100,8 @@ WorkerLimits WorkerSet::limits() const {
       }
     }
   }
+  std::set_intersection(
+      made.begin(), made.end(), held.begin(), held.end(), std::back_inserter(limits.kv_formats));
   return limits;
 }
 

@@ -24,6 +24,9 @@ struct WorkerLimits {
   std::optional<uint64_t> max_pool_tokens = {};
   // Smallest max_sequence_tokens of any worker; unset: none is known.
   std::optional<uint32_t> max_sequence_tokens = {};
+  // KV formats that some decode worker holds and some prefill worker (or a decode worker of role
+  // both, which prefills itself) makes.
+  std::vector<std::string> kv_formats = {};
 };
 
 // Thread-safe.

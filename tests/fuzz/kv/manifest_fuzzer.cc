@@ -89,8 +89,11 @@ void Repair(const Worker& worker, TransferRequest& message) {
     header.layer_count = static_cast<uint16_t>(at(34) | at(35) << 8);
     header.head_begin = at(36);
     header.head_count = at(38);
-    header.token_begin = static_cast<uint32_t>(at(40) | at(43) << 24);
-    header.token_count = static_cast<uint32_t>(at(44) | at(47) << 24);
+    header.page_begin = static_cast<uint32_t>(at(40) | at(43) << 24);
+    header.page_count = static_cast<uint32_t>(at(44) | at(47) << 24);
+    if (at(48) >= 1 && at(48) <= 4) {
+      header.format = static_cast<baton::kv::WireFormat>(at(48));
+    }
     header.payload_bytes = static_cast<uint64_t>(at(54) | at(55) << 8);
     const auto bytes = baton::kv::EncodeSegmentHeader(header);
     message.set_segment_header(bytes.data(), bytes.size());

@@ -1,7 +1,6 @@
 // baton-lab eval: both roles answer alike, rows carry the accounting, an interrupted file goes on.
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,15 +32,6 @@ LabRun RunEval(const std::string& out, const std::vector<std::string>& flags) {
                                         "--out=" + out};
   arguments.insert(arguments.end(), flags.begin(), flags.end());
   return RunLab(arguments);
-}
-
-std::vector<json> ReadRows(const std::string& path) {
-  std::vector<json> rows;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    rows.push_back(json::parse(line, nullptr, /*allow_exceptions=*/false));
-  }
-  return rows;
 }
 
 TEST(EvalTest, RolesBothAndSplitGiveTheSameTokens) {

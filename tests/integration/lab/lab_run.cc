@@ -43,4 +43,13 @@ LabRun RunLab(std::vector<std::string> arguments, const std::string& input) {
   return run;
 }
 
+std::vector<nlohmann::json> ReadRows(const std::string& path) {
+  std::vector<nlohmann::json> rows;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    rows.push_back(nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false));
+  }
+  return rows;
+}
+
 }  // namespace baton::lab

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "nlohmann/json.hpp"
+
 namespace baton::lab {
 
 struct LabRun {
@@ -14,5 +16,8 @@ struct LabRun {
 
 // `arguments` begin with the command; `input` becomes standard input.
 LabRun RunLab(std::vector<std::string> arguments, const std::string& input = "");
+
+// The lines of a JSONL file.
+std::vector<nlohmann::json> ReadRows(const std::string& path);
 
 }  // namespace baton::lab

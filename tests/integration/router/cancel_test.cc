@@ -84,7 +84,7 @@ TEST_P(StuckTest, ACancelledRequestEndsBothCallsAtOnce) {
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
   EXPECT_TRUE(WaitUntil([this] { return WorkersIdle(); }));
   EXPECT_TRUE(WaitUntil([this] { return router_->core().running.size() == 0; }));
-  EXPECT_EQ(router_->core().admission->queued().requests, 0);
+  EXPECT_TRUE(WaitUntil([this] { return router_->core().admission->queued().requests == 0; }));
 }
 
 TEST_P(StuckTest, ADeadlineNamesThePhaseAndEndsBothCalls) {

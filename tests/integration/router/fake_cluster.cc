@@ -174,6 +174,7 @@ uint64_t FakeWorker::WriteReserved(const worker::v1::DecodeRequest& request, Dec
   *reserved->mutable_lease() = ToProto(absl::Milliseconds(300));
   reserved->set_control_address(address());
   reserved->set_local_prefill(!request.prompt_token_ids().empty());
+  reserved->mutable_layout()->set_policy(request.kv_policy());
   writer->Write(event);
   return reserved->reservation_id();
 }

@@ -356,8 +356,10 @@ TEST_F(LimitsTest, BadInputIsNamedOnTheWire) {
   EXPECT_EQ(rpc::ReasonOf(refuse([](auto* r) { r->mutable_stopping()->set_max_tokens(2000); })),
             "EXCEEDS_CAPACITY");
   EXPECT_EQ(refuse([](auto* r) { r->set_model("other"); }).code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(refuse([](auto* r) { r->set_kv_policy("diffkv"); }).code(),
-            absl::StatusCode::kUnimplemented);
+  for (const char* policy : {"nonsense", "snapkv:budget=64"}) {
+    EXPECT_EQ(refuse([&](auto* r) { r->set_kv_policy(policy); }).code(),
+              absl::StatusCode::kInvalidArgument);
+  }
   EXPECT_TRUE(Stream(Request()).status.ok());
 }
 

@@ -58,6 +58,76 @@ TEST_F(ServeTest, GenerateIsTheStreamCollected) {
   EXPECT_EQ(response.started().prompt_tokens(), 2u);
 }
 
+TEST_F(ServeTest, DecodeGetsTheCanonicalPolicyAndPrefillWhatDecodeMadeOfIt) {
+  FakeWorker& prefill = AddPrefill();
+  FakeWorker& decode = AddDecode();
+  absl::Mutex mutex;
+  std::vector<std::string> asked;
+  const auto note = [&](const std::string& policy) {
+    absl::MutexLock lock(&mutex);
+    asked.push_back(policy);
+  };
+  decode.set_decode([&](int, auto* context, const auto& request, DecodeWriter* writer) {
+    note("decode " + request.kv_policy());
+    worker::v1::DecodeRequest served = request;
+    if (request.kv_policy() == "shadowkv") {
+      served.set_kv_policy("dense");  // too short a prompt
+    }
+    return decode.NormalDecode(context, served, writer);
+  });
+  prefill.set_prefill([&](int, auto* context, const auto& request, PrefillWriter* writer) {
+    note("prefill " + request.kv_policy());
+    return prefill.NormalPrefill(context, request, writer);
+  });
+  Start();
+  for (const auto& [policy, served] : std::vector<std::pair<std::string, std::string>>{
+           {"", "dense"}, {"diffkv:w=32,every=1", "diffkv:w=32"}, {"shadowkv", "dense"}}) {
+    inference::v1::GenerateRequest request = Request();
+    request.set_kv_policy(policy);
+    const StreamOutcome outcome = Stream(request);
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+    EXPECT_EQ(outcome.messages.front().started().kv_policy(), served);
+    EXPECT_EQ(outcome.usage.kv_format(), served);
+  }
+  EXPECT_THAT(asked,
+              ElementsAre("decode dense",
+                          "prefill dense",
+                          "decode diffkv:w=32",
+                          "prefill diffkv:w=32",
+                          "decode shadowkv",
+                          "prefill dense"));
+}
+
+// An explicit policy that a worker can't do is the client's to change: nothing is tried elsewhere.
+TEST_F(ServeTest, APolicyThatAWorkerCannotDoIsFailedPrecondition) {
+  FakeWorker& prefill = AddPrefill();
+  FakeWorker& decode = AddDecode();
+  const auto refuse = [](const std::string& policy) {
+    return rpc::ToGrpcStatus(
+        rpc::WithReason(absl::FailedPreconditionError(policy + " is not served by this engine"),
+                        rpc::reason::kPolicyNotServed));
+  };
+  decode.set_decode([&](int, auto* context, const auto& request, DecodeWriter* writer) {
+    return request.kv_policy() == "fp8" ? refuse("fp8")
+                                        : decode.NormalDecode(context, request, writer);
+  });
+  prefill.set_prefill(
+      [&](int, auto*, const auto& request, PrefillWriter*) { return refuse(request.kv_policy()); });
+  Start();
+  int calls = 0;
+  for (const char* policy : {"fp8", "diffkv"}) {
+    inference::v1::GenerateRequest request = Request();
+    request.set_kv_policy(policy);
+    const StreamOutcome outcome = Stream(request);
+    EXPECT_EQ(outcome.status.code(), absl::StatusCode::kFailedPrecondition) << outcome.status;
+    EXPECT_EQ(rpc::ReasonOf(outcome.status), "POLICY_NOT_SERVED");
+    EXPECT_NE(outcome.status.message().find(policy), absl::string_view::npos) << outcome.status;
+    EXPECT_EQ(decode.calls(), ++calls);
+    EXPECT_TRUE(WaitUntil([this] { return WorkersIdle(); }));
+  }
+  EXPECT_EQ(prefill.calls(), 1);
+}
+
 TEST_F(ServeTest, RequestsAtOnceAllEndAndLeaveNothingBehind) {
   AddPrefill();
   AddPrefill();

@@ -35,6 +35,7 @@ worker::WorkerOptions TinyOptions(engine::Role role) {
   options.version = "test";
   options.engine.role = role;
   options.engine.kv_pool_bytes = int64_t{64} << 20;
+  options.engine.codec_pools = {.diffkv_bytes = 16 << 20, .shadowkv_bytes = 16 << 20};
   options.engine.step_token_budget = 256;
   options.engine.prefill_chunk_tokens = 128;
   options.engine.max_running_sequences = 16;
@@ -87,7 +88,7 @@ DecodeCall::DecodeCall(const std::shared_ptr<grpc::Channel>& channel,
   proto.set_request_id(request.id);
   proto.set_prompt_tokens(static_cast<uint32_t>(request.prompt.size()));
   *proto.mutable_sampling() = request.sampling;
-  proto.set_kv_policy("dense");
+  proto.set_kv_policy(request.kv_policy);
   if (with_prompt) {
     proto.set_prompt_token_ids(worker::PromptToBytes(request.prompt));
   }
@@ -131,7 +132,7 @@ PrefillCall::PrefillCall(const std::shared_ptr<grpc::Channel>& channel,
   proto.set_request_id(request.id);
   proto.set_prompt_token_ids(worker::PromptToBytes(request.prompt));
   *proto.mutable_sampling() = request.sampling;
-  proto.set_kv_policy("dense");
+  proto.set_kv_policy(reserved.layout().policy());
   *proto.mutable_reservation() = reserved;
   proto.set_attempt(attempt);
   rpc::SetDeadline(request.deadline, &context_);

@@ -34,6 +34,7 @@ struct Request {
   std::string id = "r-1";
   std::vector<int32_t> prompt = Prompt(40);
   worker::v1::SamplingParams sampling;
+  std::string kv_policy = "dense";
   absl::Time deadline = absl::InfiniteFuture();
 };
 

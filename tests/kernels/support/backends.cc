@@ -27,8 +27,9 @@ const OpTable* FindBackend(const std::string& name) {
   return &ReferenceOps();
 }
 
-TestContext::TestContext(const OpTable& ops, int threads)
-    : pool_(threads), workspace_(ops.workspace_bytes(threads, 1 << 16, 512)) {
+TestContext::TestContext(const OpTable& ops, int threads, size_t least_workspace)
+    : pool_(threads),
+      workspace_(std::max(ops.workspace_bytes(threads, 1 << 16, 512), least_workspace)) {
   context_.pool = &pool_;
   context_.workspace = &workspace_;
 }

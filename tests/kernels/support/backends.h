@@ -22,10 +22,10 @@ extern const std::vector<std::string> kCpuBackends;
 // The table of a back end, or null when this machine lacks its instructions.
 const OpTable* FindBackend(const std::string& name);
 
-// A pool of `threads` threads with a workspace for heads up to 512.
+// A pool of `threads` threads with a workspace for heads up to 512, or of more bytes.
 class TestContext {
  public:
-  TestContext(const OpTable& ops, int threads);
+  TestContext(const OpTable& ops, int threads, size_t least_workspace = 0);
   const ExecContext& operator*() const { return context_; }
 
  private:

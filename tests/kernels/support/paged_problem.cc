@@ -5,7 +5,15 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <span>
+#include <utility>
+#include <vector>
 
+#include "kernels/core/dtype.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/kv_format/dense.h"
+#include "kernels/ops/op_table.h"
+#include "kernels/ops/params.h"
 #include "tests/kernels/support/backends.h"
 
 namespace baton::kernels {
@@ -77,6 +85,10 @@ std::vector<float> PagedProblem::Attend(const OpTable& ops,
       for (int32_t head = 0; head < layout.kv_heads; ++head) {
         std::memset(page + layout.key_offset(head, token % layout.page_tokens), 0xff, bytes);
         std::memset(page + layout.value_offset(head, token % layout.page_tokens), 0xff, bytes);
+        if (layout.has_scales()) {
+          std::memset(page + layout.key_scale_offset(head, token % layout.page_tokens), 0xff, 4);
+          std::memset(page + layout.value_scale_offset(head, token % layout.page_tokens), 0xff, 4);
+        }
       }
     }
   }

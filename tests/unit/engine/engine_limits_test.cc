@@ -38,7 +38,9 @@ TEST(EngineLimitsTest, BadArgumentsAreRefusedAtOnceAndByName) {
   request.prompt = {1};
   request.sampling = GreedyParams(1);
   request.kv_policy = "diffkv";
-  EXPECT_THAT(Message(harness.engine->Submit(std::move(request), listener)), HasSubstr("diffkv"));
+  const absl::Status policy = harness.engine->Submit(std::move(request), listener);
+  EXPECT_EQ(policy.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(policy), HasSubstr("diffkv"));
   EXPECT_FALSE(listener->done());
   EXPECT_TRUE(harness.AtBaseline());
 }

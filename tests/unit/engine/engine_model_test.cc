@@ -9,9 +9,8 @@
 
 #include "common/checkpoint/checkpoint.h"
 #include "common/engine/engine.h"
-#include "common/model/model.h"
-#include "kernels/cpu/cpu_ops.h"
 #include "tests/unit/engine/copy_sink.h"
+#include "tests/unit/engine/real_engine.h"
 #include "tests/unit/engine/recording_listener.h"
 
 namespace baton::engine {
@@ -19,32 +18,6 @@ namespace {
 
 constexpr int32_t kPromptTokens = 300;
 constexpr int32_t kMaxTokens = 24;
-
-struct RealEngine {
-  RealEngine(const checkpoint::Checkpoint& checkpoint, Role role, int32_t chunk, int32_t budget) {
-    EngineOptions options;
-    options.role = role;
-    options.kv_pool_bytes = 16 << 20;
-    options.step_token_budget = budget;
-    options.prefill_chunk_tokens = chunk;
-    options.max_running_sequences = 16;
-    const kernels::ExecContext exec = {.pool = &threads, .workspace = &workspace};
-    auto model = model::Model::Load(checkpoint,
-                                    kernels::CpuOps(),
-                                    exec,
-                                    {.max_step_rows = options.step_token_budget,
-                                     .max_logit_rows = options.max_running_sequences});
-    EXPECT_TRUE(model.ok()) << model.status();
-    auto created =
-        Engine::Create(*std::move(model), exec, kernels::CpuOps(), options, nullptr, nullptr);
-    EXPECT_TRUE(created.ok()) << created.status();
-    engine = *std::move(created);
-  }
-
-  kernels::ThreadPool threads{1};
-  kernels::Buffer workspace;
-  std::unique_ptr<Engine> engine;
-};
 
 std::vector<int32_t> Prompt(int32_t salt, int32_t vocab) {
   std::vector<int32_t> prompt(static_cast<size_t>(kPromptTokens - salt * 13));

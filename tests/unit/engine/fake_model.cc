@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/engine/sampling/sampler.h"
 #include "common/engine/sequence.h"
+#include "common/engine/step_kv.h"
 
 namespace baton::engine {
 namespace {
@@ -30,53 +31,55 @@ void FakeLogits(std::span<const int32_t> history, std::span<float> logits) {
   }
 }
 
-float* Slot(const model::ForwardBatch& batch,
-            const model::SequenceSlice& slice,
-            int32_t layer,
-            int64_t position,
-            size_t offset) {
-  const kernels::DensePageLayout& layout = batch.pages.layout;
-  const int32_t page =
-      slice.page_table[layer * slice.page_table_stride + position / layout.page_tokens];
-  std::byte* start = batch.pages.base + static_cast<size_t>(page) * layout.stride_bytes();
-  return reinterpret_cast<float*>(start + offset);
-}
+// The dense pages of one sequence of a step.
+class Pages {
+ public:
+  Pages(const model::ForwardBatch& batch, size_t sequence)
+      : dense_(dynamic_cast<const EngineStepKv&>(*batch.kv).dense()),
+        table_(dense_.table(static_cast<int32_t>(sequence))) {}
 
-void WriteToken(const model::ForwardBatch& batch,
-                const model::SequenceSlice& slice,
-                int32_t layer,
-                int32_t row) {
-  const kernels::DensePageLayout& layout = batch.pages.layout;
+  const kernels::DensePageLayout& layout() const { return dense_.pages().layout; }
+  float* Slot(int32_t layer, int64_t position, size_t offset) const {
+    const int32_t page = table_.data[layer * table_.stride + position / layout().page_tokens];
+    std::byte* start = dense_.pages().base + static_cast<size_t>(page) * layout().stride_bytes();
+    return reinterpret_cast<float*>(start + offset);
+  }
+
+ private:
+  const kv::DenseStepKv& dense_;
+  const kv::DenseTable& table_;
+};
+
+void WriteToken(const model::ForwardBatch& batch, const Pages& pages, int32_t layer, int32_t row) {
+  const kernels::DensePageLayout& layout = pages.layout();
   const int32_t position = batch.positions[static_cast<size_t>(row)];
   const int32_t slot = position % layout.page_tokens;
   for (int32_t head = 0; head < layout.kv_heads; ++head) {
-    float* key = Slot(batch, slice, layer, position, layout.key_offset(head, slot));
-    float* value = Slot(batch, slice, layer, position, layout.value_offset(head, slot));
+    float* key = pages.Slot(layer, position, layout.key_offset(head, slot));
+    float* value = pages.Slot(layer, position, layout.value_offset(head, slot));
     std::fill_n(key, layout.head_dim, FakeKey(batch.token_ids[static_cast<size_t>(row)]));
     std::fill_n(value, layout.head_dim, FakeValue(layer, position));
   }
 }
 
 void WriteLayer(const model::ForwardBatch& batch, int32_t layer) {
-  for (const model::SequenceSlice& slice : batch.sequences) {
+  for (size_t i = 0; i < batch.sequences.size(); ++i) {
+    const model::SequenceSlice& slice = batch.sequences[i];
     for (int32_t row = slice.row_begin; row < slice.row_begin + slice.row_count; ++row) {
-      WriteToken(batch, slice, layer, row);
+      WriteToken(batch, Pages(batch, i), layer, row);
     }
   }
 }
 
 // Reads the token at `position` back and checks every layer and head.
-absl::Status ReadToken(const model::ForwardBatch& batch,
-                       const model::SequenceSlice& slice,
-                       int64_t position,
-                       int32_t& token) {
-  const kernels::DensePageLayout& layout = batch.pages.layout;
+absl::Status ReadToken(const Pages& pages, int64_t position, int32_t& token) {
+  const kernels::DensePageLayout& layout = pages.layout();
   const auto slot = static_cast<int32_t>(position % layout.page_tokens);
-  const float first = *Slot(batch, slice, 0, position, layout.key_offset(0, slot));
+  const float first = *pages.Slot(0, position, layout.key_offset(0, slot));
   for (int32_t layer = 0; layer < FakeModel::kLayers; ++layer) {
     for (int32_t head = 0; head < layout.kv_heads; ++head) {
-      const float key = *Slot(batch, slice, layer, position, layout.key_offset(head, slot));
-      const float value = *Slot(batch, slice, layer, position, layout.value_offset(head, slot));
+      const float key = *pages.Slot(layer, position, layout.key_offset(head, slot));
+      const float value = *pages.Slot(layer, position, layout.value_offset(head, slot));
       if (key != first || value != FakeValue(layer, position)) {
         return absl::DataLossError(
             absl::StrCat("wrong KV at layer ", layer, " head ", head, " position ", position));
@@ -88,14 +91,15 @@ absl::Status ReadToken(const model::ForwardBatch& batch,
 }
 
 absl::Status RowLogits(const model::ForwardBatch& batch, int32_t row, std::span<float> logits) {
-  for (const model::SequenceSlice& slice : batch.sequences) {
+  for (size_t i = 0; i < batch.sequences.size(); ++i) {
+    const model::SequenceSlice& slice = batch.sequences[i];
     if (row < slice.row_begin || row >= slice.row_begin + slice.row_count) {
       continue;
     }
     std::vector<int32_t> history(static_cast<size_t>(batch.positions[static_cast<size_t>(row)]) +
                                  1);
     for (size_t p = 0; p < history.size(); ++p) {
-      BATON_RETURN_IF_ERROR(ReadToken(batch, slice, static_cast<int64_t>(p), history[p]));
+      BATON_RETURN_IF_ERROR(ReadToken(Pages(batch, i), static_cast<int64_t>(p), history[p]));
     }
     FakeLogits(history, logits);
     return absl::OkStatus();
@@ -192,11 +196,11 @@ absl::Status FakeModel::Forward(const model::ForwardBatch& batch, std::span<floa
   }
   control_->PassGate();
   WriteLayer(batch, 0);
-  batch.on_kv_layers_written(0, 1);
+  BATON_RETURN_IF_ERROR(batch.kv->LayersWritten(0, 1));
   control_->PassGate();
   WriteLayer(batch, 1);
   WriteLayer(batch, 2);
-  batch.on_kv_layers_written(1, kLayers);
+  BATON_RETURN_IF_ERROR(batch.kv->LayersWritten(1, kLayers));
   for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
     const std::span<float> row = logits.subspan(i * kVocab, kVocab);
     BATON_RETURN_IF_ERROR(RowLogits(batch, batch.logit_rows[i], row));

@@ -44,13 +44,7 @@ class SinkLog {
         errors_ += added ? 0 : 1;
       }
     }
-    calls_.push_back({ready.layer_begin,
-                      ready.layer_end,
-                      ready.page_begin,
-                      ready.page_count,
-                      ready.token_begin,
-                      ready.token_count,
-                      {}});
+    calls_.push_back({ready.layer_begin, ready.layer_end, ready.page_begin, ready.page_count, {}});
   }
   void Commit(CommitInfo info, std::function<void(absl::Status, int64_t)> done) {
     {

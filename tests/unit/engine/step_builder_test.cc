@@ -8,6 +8,9 @@
 
 #include "common/engine/page_plan.h"
 #include "common/kv/codec/dense_format.h"
+#include "common/kv/codec/encoded_format.h"
+#include "common/kv/codec/encoded_kv.h"
+#include "tests/unit/engine/fake_sink.h"
 
 namespace baton::engine {
 namespace {
@@ -31,10 +34,30 @@ class WindowFormat final : public kv::KvFormat {
   int32_t FinalPages(int64_t computed, int64_t prompt) const override {
     return dense_.FinalPages(computed, prompt);
   }
-  bool EncodesAfterPrefill() const override { return false; }
 
  private:
   const kv::KvFormat& dense_;
+  int32_t window_;
+};
+
+// Takes no memory; only the window matters here.
+class EncodedWindow final : public kv::EncodedFormat {
+ public:
+  explicit EncodedWindow(int32_t window) : window_(window) {}
+  kv::KvFormatId id() const override { return kv::KvFormatId::kDiffKv; }
+  uint16_t version() const override { return 1; }
+  absl::Status Check(const kv::KvResidentPolicy&, int64_t, int64_t, int32_t) const override {
+    return absl::OkStatus();
+  }
+  bool PrefersDense(const kv::KvResidentPolicy&, int64_t) const override { return false; }
+  int32_t observation_window(const kv::KvResidentPolicy&) const override { return window_; }
+  kv::WindowShape window(const kv::KvResidentPolicy&, int64_t) const override { return {}; }
+  std::unique_ptr<kv::EncodedKv> Allocate(const kv::KvResidentPolicy&, int64_t, int64_t) override {
+    return nullptr;
+  }
+  kv::PoolBytes pool() const override { return {}; }
+
+ private:
   int32_t window_;
 };
 
@@ -90,7 +113,6 @@ TEST_F(StepBuilderTest, PacksDecodeRowsAndChunksWithoutPadding) {
   ASSERT_THAT(step->slices, SizeIs(2));
   EXPECT_EQ(step->slices[1].row_begin, 1);
   EXPECT_EQ(step->slices[1].row_count, 3);
-  EXPECT_EQ(step->slices[1].page_table, prompt.sequences[0].pages.data());
   ASSERT_THAT(step->samples, SizeIs(2));
   EXPECT_EQ(step->samples[0].input.key.position, 6);
   EXPECT_EQ(step->samples[1].input.key.position, 3);
@@ -139,11 +161,29 @@ TEST_F(StepBuilderTest, ChunksShipWhatTheyMakeFinal) {
   EXPECT_EQ(ship[0].ship.page_begin, 0);
   EXPECT_EQ(ship[0].ship.page_end, 0);
   EXPECT_EQ(ship[1].ship.page_end, 1);
-  EXPECT_EQ(ship[1].ship.token_count, 4);
   EXPECT_EQ(ship[2].ship.page_begin, 1);
   EXPECT_EQ(ship[2].ship.page_end, 3);
-  EXPECT_EQ(ship[2].ship.token_begin, 4);
-  EXPECT_EQ(ship[2].ship.token_count, 6);
+}
+
+TEST_F(StepBuilderTest, AnEncodedPromptIsObservedByItsFormatAndShipsNoDensePages) {
+  EncodedWindow format(7);
+  ActiveRequest& prompt = AddRequest(10);
+  prompt.kv.encoded = &format;
+  prompt.sink = std::make_unique<FakeSink>(std::make_shared<SinkLog>());
+  StepBuilder first(1, *format_);
+  first.AddPrefillChunk(prompt, Chunk(prompt, 0, 5));
+  const auto begin = first.Build();
+  EXPECT_THAT(begin->survivors, ElementsAre(3, 4));
+  StepBuilder second(2, *format_);
+  second.AddPrefillChunk(prompt, Chunk(prompt, 5, 5));
+  const auto end = second.Build();
+  EXPECT_THAT(end->survivors, ElementsAre(0, 1, 2, 3, 4));
+  for (const auto& step : {begin.get(), end.get()}) {
+    EXPECT_EQ(step->sequences[0].ship.sink, prompt.sink.get());
+    EXPECT_EQ(step->sequences[0].ship.page_begin, step->sequences[0].ship.page_end);
+  }
+  EXPECT_FALSE(begin->sequences[0].completes_prompt);
+  EXPECT_TRUE(end->sequences[0].completes_prompt);
 }
 
 TEST_F(StepBuilderTest, OnlyAPartlyFilledLastPageIsZeroedAndOnlyOnce) {

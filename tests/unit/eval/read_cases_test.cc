@@ -3,6 +3,7 @@
 #include <zlib.h>
 
 #include <fstream>
+#include <ios>
 #include <iterator>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "gtest/gtest.h"
 
 #include "common/eval/case_list.h"
+#include "common/eval/eval_case.h"
 #include "tests/unit/checkpoint/temp_dir.h"
 
 namespace baton::eval {

@@ -1,4 +1,5 @@
 #include <fstream>
+#include <ios>
 #include <iterator>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 
 #include "common/eval/eval_case.h"
 #include "common/eval/progress_bar.h"
+#include "common/eval/read_rows.h"
 #include "common/eval/result_row.h"
 #include "common/eval/result_table.h"
 #include "common/eval/result_writer.h"
@@ -58,6 +60,46 @@ TEST(ResultRowTest, RoundTripsOnOneLine) {
   EXPECT_EQ(*ParseResultRow(line), row);
 }
 
+TEST(ResultRowTest, RoundTripsPolicyAndItsCounts) {
+  ResultRow row = Row("a", "vt", 512, true);
+  row.kv = "quest:budget=0.25";
+  row.attended_share = 0.125;
+  row.kv_slot_bytes = 77;
+  EXPECT_EQ(*ParseResultRow(ToJsonLine(row)), row);
+}
+
+TEST(ResultRowTest, RowsWithoutAPolicyAreOfDenseKv) {
+  std::string line = ToJsonLine(Row("a", "vt", 512, true));
+  const std::string kv = R"(,"kv":"dense")";
+  const size_t begin = line.find(kv);
+  ASSERT_NE(begin, std::string::npos);
+  line.erase(begin, kv.size());
+  EXPECT_EQ(*ParseResultRow(line), Row("a", "vt", 512, true));
+}
+
+TEST(ResultRowTest, OptionalFieldsOfAWrongTypeAreNamed) {
+  ResultRow row = Row("a", "vt", 512, true);
+  row.attended_share = 0.5;
+  std::string line = ToJsonLine(row);
+  line.replace(line.find(":0.5"), 4, ":\"x\"");
+  EXPECT_THAT(std::string(ParseResultRow(line).status().message()), HasSubstr("attended_share"));
+}
+
+TEST(ResultRowTest, AnAnswerFillsWhatTheCaseSays) {
+  EvalCase eval_case;
+  eval_case.id = "a";
+  eval_case.task = "vt";
+  eval_case.length_bucket = 512;
+  eval_case.answer = "42";
+  const ResultRow row = AnsweredRow(eval_case, "42");
+  EXPECT_EQ(row.id, "a");
+  EXPECT_EQ(row.task, "vt");
+  EXPECT_EQ(row.length_bucket, 512);
+  EXPECT_EQ(row.output, "42");
+  EXPECT_TRUE(row.correct);
+  EXPECT_FALSE(AnsweredRow(eval_case, "4").correct);
+}
+
 TEST(ResultRowTest, MissingFieldIsNamed) {
   std::string line = ToJsonLine(Row("a", "vt", 512, true));
   line[line.find("kv_wire_bytes")] = '_';
@@ -100,6 +142,46 @@ TEST(ResultWriterTest, ForeignFilesAndBadPathsAreRefused) {
   EXPECT_EQ(FileText(dir.File("notes.txt")), "my notes\n");
   EXPECT_EQ(ResultWriter::Open(dir.File("no/such/dir"), false).status().code(),
             absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(ResultWriterTest, PoliciesOfACaseFinishOneByOne) {
+  const TempDir dir;
+  const auto writer = ResultWriter::Open(dir.File("out.jsonl"), /*resume=*/false);
+  ASSERT_TRUE(writer.ok());
+  ResultRow row = Row("a", "vt", 512, true);
+  row.kv = "int4";
+  ASSERT_TRUE((*writer)->Append(row).ok());
+  EXPECT_TRUE((*writer)->Finished("a"));
+  EXPECT_TRUE((*writer)->Finished("a", "int4"));
+  EXPECT_FALSE((*writer)->Finished("a", "dense"));
+  EXPECT_FALSE((*writer)->Finished("b", "int4"));
+}
+
+TEST(ReadRowsTest, JoinsFilesAndCountsEqualAnswersOnce) {
+  const TempDir dir;
+  ResultRow int4 = Row("a", "vt", 512, false);
+  int4.kv = "int4";
+  ResultRow again = Row("a", "vt", 512, true);
+  again.total_ms = 99;
+  dir.Write("1", ToJsonLine(Row("a", "vt", 512, true)) + "\n" + ToJsonLine(int4) + "\n");
+  dir.Write("2", ToJsonLine(again) + "\n" + ToJsonLine(Row("b", "vt", 512, true)) + "\n");
+  const auto rows = ReadRows(dir.File("1") + "," + dir.File("2"));
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_THAT(*rows, ElementsAre(Row("a", "vt", 512, true), int4, Row("b", "vt", 512, true)));
+}
+
+TEST(ReadRowsTest, WhatIsWrongIsNamed) {
+  const TempDir dir;
+  ResultRow other = Row("a", "vt", 512, true);
+  other.token_ids = {1};
+  dir.Write("1", ToJsonLine(Row("a", "vt", 512, true)) + "\n");
+  dir.Write("2", ToJsonLine(other) + "\n");
+  const std::string message(ReadRows(dir.File("1") + "," + dir.File("2")).status().message());
+  EXPECT_THAT(message, HasSubstr("2 line 1"));
+  EXPECT_THAT(message, HasSubstr("another answer"));
+  dir.Write("3", "{}\n");
+  EXPECT_THAT(std::string(ReadRows(dir.File("3")).status().message()), HasSubstr("3 line 1"));
+  EXPECT_EQ(ReadRows(dir.File("none")).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST(ResultTableTest, CountsByTaskAndLength) {

@@ -60,8 +60,12 @@ class FakeEngine : public engine::Engine {
     return absl::UnimplementedError("not faked");
   }
   void RenewLease(uint64_t, uint64_t, StatusCallback done) override { done(absl::OkStatus()); }
+  absl::StatusOr<engine::HandoffShape> DescribeHandoff(std::string_view, int64_t) const override {
+    return absl::UnimplementedError("not faked");
+  }
   void Cancel(std::string_view, absl::Status) override {}
   void Drain() override {}
+  std::vector<std::string> kv_formats() const override { return {"dense"}; }
   engine::EngineLoad load() const override { return {}; }
   const model::Model& model() const override { std::abort(); }
   const engine::EngineOptions& options() const override { return options_; }

@@ -18,6 +18,7 @@
 #include "common/handoff/land/landing.h"
 #include "common/handoff/send/sender.h"
 #include "common/kv/manifest/layout.h"
+#include "common/kv/manifest/segment_header.h"
 #include "tests/support/faulty_transport.h"
 #include "tests/unit/handoff/fake_engine.h"
 #include "tests/unit/transport/transport_pair.h"
@@ -84,6 +85,23 @@ class InProcessControl : public ControlStream {
   std::shared_ptr<LandingSession> session_;
 };
 
+// Changes the header of one segment on its way and makes its own checksum right again.
+inline InProcessControl::Edit EditHeader(std::function<void(kv::SegmentHeader&)> change,
+                                         uint32_t segment_index = 1) {
+  return [change, segment_index](worker::v1::TransferRequest& message) {
+    if (!message.has_segment_header()) {
+      return;
+    }
+    const std::string& bytes = message.segment_header();
+    kv::SegmentHeader header = *kv::DecodeSegmentHeader(std::as_bytes(std::span(bytes)));
+    if (header.segment_index == segment_index) {
+      change(header);
+      const auto encoded = kv::EncodeSegmentHeader(header);
+      message.set_segment_header(encoded.data(), encoded.size());
+    }
+  };
+}
+
 // Answers with a Landing of the same process.
 class InProcessHandshake : public HandshakeClient {
  public:
@@ -123,6 +141,7 @@ class HandoffFixture : public testing::TestWithParam<const char*> {
         faulty_(&pair_->sender()),
         handshake_([this] { return landing_.get(); }) {
     layout_ = kv::DenseLayout(0x1234, kLayers, page_);
+    prompt_layout_ = layout_;
     StartLanding();
     sender_ = std::make_unique<Sender>(std::vector<transport::Transport*>{&faulty_},
                                        &handshake_,
@@ -163,16 +182,18 @@ class HandoffFixture : public testing::TestWithParam<const char*> {
     grant.epoch = kEpoch;
     grant.prompt_tokens = kPromptTokens;
     grant.pages_per_layer = static_cast<int32_t>(pages_per_layer());
+    grant.page_bytes = static_cast<int64_t>(page_.page_bytes());
+    grant.sent_pages = sent_pages_;
     for (size_t i = 0; i < pages(); ++i) {
       grant.pages.push_back(TargetPage(i));
     }
     engine_.Grant(kReservation, kEpoch);
-    const auto endpoints = landing_->Open(grant, layout_);
+    const auto endpoints = landing_->Open(grant, prompt_layout_);
     EXPECT_TRUE(endpoints.ok()) << endpoints.status();
     worker::v1::Reserved reserved;
     reserved.set_reservation_id(kReservation);
     reserved.set_epoch(kEpoch);
-    *reserved.mutable_layout() = layout_;
+    *reserved.mutable_layout() = prompt_layout_;
     reserved.set_pages_per_layer(static_cast<uint32_t>(grant.pages_per_layer));
     reserved.set_control_address("decode:1");
     for (const worker::v1::TransportEndpoint& endpoint : *endpoints) {
@@ -186,7 +207,8 @@ class HandoffFixture : public testing::TestWithParam<const char*> {
                             .reserved = reserved,
                             .attempt = attempt,
                             .prompt_tokens = kPromptTokens,
-                            .layout = layout_};
+                            .layout = prompt_layout_,
+                            .pages = {.per_layer = pages_per_layer()}};
   }
   std::unique_ptr<engine::KvSink> Open(OutgoingTransfer transfer,
                                        InProcessControl::Edit edit = {}) {
@@ -201,8 +223,6 @@ class HandoffFixture : public testing::TestWithParam<const char*> {
     ready.layer_end = layer_begin + layers;
     ready.page_begin = static_cast<int32_t>(begin);
     ready.page_count = static_cast<int32_t>(end - begin);
-    ready.token_begin = begin * page_.page_tokens;
-    ready.token_count = std::min(kPromptTokens, end * page_.page_tokens) - ready.token_begin;
     for (int32_t layer = layer_begin; layer < ready.layer_end; ++layer) {
       for (int64_t page = begin; page < end; ++page) {
         const auto index = static_cast<size_t>(layer * pages_per_layer() + page);
@@ -222,7 +242,7 @@ class HandoffFixture : public testing::TestWithParam<const char*> {
     }
   }
 
-  static engine::CommitInfo MakeCommit() {
+  engine::CommitInfo MakeCommit() const {
     engine::CommitInfo info;
     info.first_tokens.resize(2);
     info.first_tokens[0] = {.token_id = 11, .logprob = -0.5f, .top_logprobs = {{11, -0.5f}}};
@@ -231,9 +251,10 @@ class HandoffFixture : public testing::TestWithParam<const char*> {
     info.finished[1] =
         engine::SequenceFinish{.reason = engine::FinishReason::kStop, .stop_token_id = 12};
     info.prompt_token_bitmap = {1, 2, 3};
+    info.kv_state = kv_state_;
     return info;
   }
-  static std::shared_ptr<Outcome> Commit(engine::KvSink& sink) {
+  std::shared_ptr<Outcome> Commit(engine::KvSink& sink) const {
     auto outcome = std::make_shared<Outcome>();
     sink.Commit(MakeCommit(), [outcome](absl::Status status, int64_t wire_bytes) {
       outcome->status = std::move(status);
@@ -255,7 +276,11 @@ class HandoffFixture : public testing::TestWithParam<const char*> {
 
   const kernels::DensePageLayout page_{.page_tokens = 4, .kv_heads = 2, .head_dim = 8};
   int64_t min_segment_bytes_ = 3 * 512 * 4;
-  kv::v1::KvLayout layout_;
+  kv::v1::KvLayout layout_;         // of the workers
+  kv::v1::KvLayout prompt_layout_;  // of the prompt; dense unless a test changes it before Reserve
+  // What an encoded format would say of its state, and the state that goes with a commit.
+  std::function<absl::StatusOr<std::vector<int32_t>>(std::string_view)> sent_pages_;
+  std::string kv_state_;
   std::vector<std::byte> source_;
   std::vector<std::byte> target_;
   std::unique_ptr<transport::TransportPair> pair_;

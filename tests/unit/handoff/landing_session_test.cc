@@ -11,23 +11,6 @@ namespace {
 
 using worker::v1::TransferRequest;
 
-// Changes the header of one segment on its way and makes its own checksum right again.
-InProcessControl::Edit EditHeader(std::function<void(kv::SegmentHeader&)> change,
-                                  uint32_t segment_index = 1) {
-  return [change, segment_index](TransferRequest& message) {
-    if (!message.has_segment_header()) {
-      return;
-    }
-    const std::string& bytes = message.segment_header();
-    kv::SegmentHeader header = *kv::DecodeSegmentHeader(std::as_bytes(std::span(bytes)));
-    if (header.segment_index == segment_index) {
-      change(header);
-      const auto encoded = kv::EncodeSegmentHeader(header);
-      message.set_segment_header(encoded.data(), encoded.size());
-    }
-  };
-}
-
 class LandingSessionTest : public HandoffFixture {
  protected:
   LandingSessionTest() : HandoffFixture("loopback") {}
@@ -61,6 +44,7 @@ TEST_F(LandingSessionTest, EveryWrongHeaderFieldIsRefused) {
   ExpectRefused("reservation", kPrecondition, [](Header& h) { h.reservation_id ^= 1; });
   ExpectRefused("epoch", kPrecondition, [](Header& h) { h.epoch ^= 1; });
   ExpectRefused("attempt", kPrecondition, [](Header& h) { ++h.attempt; });
+  ExpectRefused("format", kPrecondition, [](Header& h) { h.format = kv::WireFormat::kDiffKv; });
   ExpectRefused("format version", kPrecondition, [](Header& h) { ++h.format_version; });
   ExpectRefused("index skipped", kInvalid, [](Header& h) { ++h.segment_index; });
   ExpectRefused("index repeated", kInvalid, [](Header& h) { --h.segment_index; });
@@ -69,16 +53,16 @@ TEST_F(LandingSessionTest, EveryWrongHeaderFieldIsRefused) {
   ExpectRefused("layer overflow", kInvalid, [](Header& h) { h.layer_count = 0xffff; });
   ExpectRefused("head begin", kInvalid, [](Header& h) { h.head_begin = 1; });
   ExpectRefused("head count", kInvalid, [](Header& h) { h.head_count = 1; });
-  ExpectRefused("token begin", kInvalid, [](Header& h) { ++h.token_begin; });
-  ExpectRefused("token overflow", kInvalid, [](Header& h) { h.token_begin = 0xfffffffc; });
-  ExpectRefused("token count", kInvalid, [](Header& h) { --h.token_count; });
-  ExpectRefused("token count 0", kInvalid, [](Header& h) { h.token_count = 0; });
-  ExpectRefused("past the prompt", kInvalid, [](Header& h) { h.token_count += 40; });
+  ExpectRefused("page begin", kInvalid, [](Header& h) { ++h.page_begin; });
+  ExpectRefused("page overflow", kInvalid, [](Header& h) { h.page_begin = 0xfffffffc; });
+  ExpectRefused("page count", kInvalid, [](Header& h) { --h.page_count; });
+  ExpectRefused("page count 0", kInvalid, [](Header& h) { h.page_count = 0; });
+  ExpectRefused("past the window", kInvalid, [](Header& h) { h.page_count += 10; });
   ExpectRefused("payload size", kInvalid, [](Header& h) { ++h.payload_bytes; });
   ExpectRefused("payload overflow", kInvalid, [](Header& h) { h.payload_bytes = UINT64_MAX; });
   ExpectRefused("overlap", kInvalid, [](Header& h) {
     h.layer_begin = 0;
-    h.token_begin = 0;
+    h.page_begin = 0;
   });
   ExpectRefused("checksum", absl::StatusCode::kDataLoss, [](Header& h) { h.checksum ^= 1; });
 }
@@ -113,6 +97,8 @@ TEST_F(LandingSessionTest, EveryWrongManifestFieldIsRefused) {
   EXPECT_EQ(Run(edit([](Manifest& m) { m.set_transport("ucx"); })).code(), kPrecondition);
   EXPECT_EQ(Run(edit([](Manifest& m) { m.mutable_layout()->set_layers(4); })).code(),
             kPrecondition);
+  EXPECT_EQ(Run(edit([](Manifest& m) { m.mutable_layout()->set_policy("diffkv"); })).code(),
+            kPrecondition);
   EXPECT_EQ(Run([](TransferRequest& message) {
               if (message.has_manifest()) {
                 message.mutable_commit();
@@ -135,6 +121,7 @@ TEST_F(LandingSessionTest, EveryWrongCommitIsRefused) {
   EXPECT_EQ(Run(edit([](Commit& c) { c.set_payload_bytes(1); })).code(), kInvalid);
   EXPECT_EQ(Run(edit([](Commit& c) { c.set_digest(c.digest() ^ 1); })).code(),
             absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Run(edit([](Commit& c) { c.set_kv_state("x"); })).code(), kInvalid);
   EXPECT_EQ(Run(edit([](Commit& c) { c.clear_first_tokens(); })).code(), kInvalid);
   EXPECT_EQ(Run(edit([](Commit& c) { c.mutable_first_tokens(0)->set_index(1); })).code(), kInvalid);
   EXPECT_EQ(Run(edit([](Commit& c) { c.mutable_first_tokens(0)->clear_tokens(); })).code(),
@@ -171,6 +158,7 @@ TEST_F(LandingSessionTest, ReservationOfAnotherSizeIsNotOpened) {
   engine::ReservationGrant grant;
   grant.prompt_tokens = kPromptTokens;
   grant.pages_per_layer = 1;
+  grant.page_bytes = static_cast<int64_t>(page_.page_bytes());
   EXPECT_EQ(landing_->Open(grant, layout_).status().code(), absl::StatusCode::kInternal);
 }
 

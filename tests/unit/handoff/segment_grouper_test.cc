@@ -13,19 +13,13 @@ class SegmentGrouperTest : public testing::Test {
     ready.layer_end = layer + layers;
     ready.page_begin = page;
     ready.page_count = pages;
-    ready.token_begin = page * 4;
-    ready.token_count = pages * 4;
     ready.pages.assign(static_cast<size_t>(layers * pages), std::span(page_));
     return ready;
   }
 
   const std::vector<std::byte> page_ = std::vector<std::byte>(100);
-  const kv::WindowGeometry geometry_{.layers = 8,
-                                     .kv_heads = 1,
-                                     .page_tokens = 4,
-                                     .page_bytes = 100,
-                                     .prompt_tokens = 40,
-                                     .pages_per_layer = 10};
+  const kv::WindowGeometry geometry_{
+      .layers = 8, .kv_heads = 1, .page_bytes = 100, .prompt_tokens = 40, .pages_per_layer = 10};
 };
 
 TEST_F(SegmentGrouperTest, LayersAreGroupedUntilTheSegmentIsLarge) {

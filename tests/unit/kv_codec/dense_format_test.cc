@@ -1,16 +1,22 @@
+// KV format `dense` as the engine sees it.
 #include "common/kv/codec/dense_format.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <utility>
+
+#include "common/kv/codec/kv_format.h"
+#include "common/kv/codec/kv_policy.h"
+#include "kernels/core/dtype.h"
 
 namespace baton::kv {
 namespace {
 
 std::unique_ptr<KvFormat> Dense(kernels::DType dtype = kernels::DType::kBF16) {
-  auto format = MakeKvFormat(
-      KvPolicy{}, {.layers = 3, .kv_heads = 2, .head_dim = 8}, {.page_tokens = 4, .dtype = dtype});
+  auto format = DenseFormat::Create({.layers = 3, .kv_heads = 2, .head_dim = 8},
+                                    {.page_tokens = 4, .dtype = dtype});
   EXPECT_TRUE(format.ok()) << format.status();
   return *std::move(format);
 }
@@ -22,7 +28,6 @@ TEST(DenseFormatTest, NamesItselfAndItsLayout) {
   EXPECT_EQ(format->observation_window(), 1);
   EXPECT_EQ(format->page_tables(), 3);
   EXPECT_EQ(format->page_bytes(), 2u * 2 * 4 * 8 * 2);
-  EXPECT_FALSE(format->EncodesAfterPrefill());
 }
 
 TEST(DenseFormatTest, PagesRoundUp) {
@@ -52,7 +57,7 @@ TEST(DenseFormatTest, OnlyWholePagesAreFinalUntilThePromptEnds) {
 
 TEST(DenseFormatTest, StrideIsAlignedForOddGeometries) {
   const auto format =
-      MakeKvFormat(KvPolicy{}, {.layers = 1, .kv_heads = 1, .head_dim = 5}, {.page_tokens = 3});
+      DenseFormat::Create({.layers = 1, .kv_heads = 1, .head_dim = 5}, {.page_tokens = 3});
   ASSERT_TRUE(format.ok());
   EXPECT_EQ((*format)->page_bytes(), 60u);
   EXPECT_EQ((*format)->stride_bytes(), 64u);
@@ -60,12 +65,11 @@ TEST(DenseFormatTest, StrideIsAlignedForOddGeometries) {
 
 TEST(DenseFormatTest, RefusesDimensionsAndTypesItCannotDo) {
   const KvDimensions good = {.layers = 1, .kv_heads = 1, .head_dim = 8};
-  EXPECT_EQ(
-      MakeKvFormat(KvPolicy{}, {.layers = 0, .kv_heads = 1, .head_dim = 8}, {}).status().code(),
-      absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(MakeKvFormat(KvPolicy{}, good, {.page_tokens = 0}).status().code(),
+  EXPECT_EQ(DenseFormat::Create({.layers = 0, .kv_heads = 1, .head_dim = 8}, {}).status().code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(MakeKvFormat(KvPolicy{}, good, {.dtype = kernels::DType::kI32}).status().code(),
+  EXPECT_EQ(DenseFormat::Create(good, {.page_tokens = 0}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(DenseFormat::Create(good, {.dtype = kernels::DType::kI32}).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 

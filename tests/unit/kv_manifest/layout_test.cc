@@ -22,6 +22,7 @@ TEST(LayoutTest, DenseLayoutDescribesItsPages) {
   EXPECT_EQ(layout.dtype(), "bf16");
   EXPECT_EQ(layout.format(), "dense");
   EXPECT_EQ(layout.format_version(), 1u);
+  EXPECT_EQ(layout.policy(), "dense");
   EXPECT_TRUE(CheckLayout(layout, MakeLayout()).ok());
 }
 
@@ -36,6 +37,7 @@ TEST(LayoutTest, MismatchNamesTheFieldAndCarriesItsReason) {
       {"page_bytes", [](v1::KvLayout& l) { l.set_page_bytes(1); }},
       {"format", [](v1::KvLayout& l) { l.set_format("diffkv"); }},
       {"format_version", [](v1::KvLayout& l) { l.set_format_version(2); }},
+      {"policy", [](v1::KvLayout& l) { l.set_policy("diffkv"); }},
   };
   for (const auto& [field, change] : changes) {
     v1::KvLayout theirs = MakeLayout();
@@ -53,7 +55,7 @@ TEST(LayoutTest, MismatchNamesTheFieldAndCarriesItsReason) {
 }
 
 TEST(LayoutTest, GeometryPlacesPagesLayerByLayer) {
-  const auto geometry = MakeWindowGeometry(MakeLayout(), 65);
+  const auto geometry = MakeWindowGeometry(MakeLayout(), 65, {.per_layer = 3});
   ASSERT_TRUE(geometry.ok());
   EXPECT_EQ(geometry->pages_per_layer, 3);
   EXPECT_EQ(geometry->offset(2, 1), 7 * geometry->page_bytes);
@@ -61,10 +63,14 @@ TEST(LayoutTest, GeometryPlacesPagesLayerByLayer) {
 }
 
 TEST(LayoutTest, GeometryRefusesSizesThatMakeNoSense) {
-  const auto code = [](std::function<void(v1::KvLayout&)> change, int64_t prompt_tokens) {
+  const auto code = [](std::function<void(v1::KvLayout&)> change,
+                       int64_t prompt_tokens,
+                       int64_t pages_per_layer = 1) {
     v1::KvLayout layout = MakeLayout();
     change(layout);
-    return MakeWindowGeometry(layout, prompt_tokens).status().code();
+    return MakeWindowGeometry(layout, prompt_tokens, {.per_layer = pages_per_layer})
+        .status()
+        .code();
   };
   constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
   const auto nothing = [](v1::KvLayout&) {};
@@ -73,9 +79,17 @@ TEST(LayoutTest, GeometryRefusesSizesThatMakeNoSense) {
   EXPECT_EQ(code(nothing, INT64_MAX), kInvalid);
   EXPECT_EQ(code([](v1::KvLayout& l) { l.set_layers(0); }, 1), kInvalid);
   EXPECT_EQ(code([](v1::KvLayout& l) { l.set_layers(UINT32_MAX); }, 1), kInvalid);
-  EXPECT_EQ(code([](v1::KvLayout& l) { l.set_page_tokens(0); }, 1), kInvalid);
+  EXPECT_EQ(code(nothing, 1, 0), kInvalid);
+  EXPECT_EQ(code(nothing, 1, -1), kInvalid);
+  EXPECT_EQ(code(nothing, 1, INT64_MAX), kInvalid);
+  EXPECT_EQ(code([](v1::KvLayout& l) { l.set_page_bytes(0); }, 1), kInvalid);
   EXPECT_EQ(code([](v1::KvLayout& l) { l.set_page_bytes(UINT64_MAX); }, 1), kInvalid);
   EXPECT_EQ(code([](v1::KvLayout& l) { l.set_kv_heads(0); }, 1), kInvalid);
+  // Each is in range, but a layer would be larger than 2^50 bytes.
+  EXPECT_EQ(code([](v1::KvLayout& l) { l.set_page_bytes(uint64_t{1} << 36); }, 1, 1 << 15),
+            kInvalid);
+  EXPECT_EQ(code([](v1::KvLayout& l) { l.set_page_bytes(uint64_t{1} << 36); }, 1, 1 << 14),
+            absl::StatusCode::kOk);
 }
 
 TEST(DigestTest, StreamEqualsOneCallHoweverTheBytesAreCut) {
@@ -95,13 +109,23 @@ TEST(DigestTest, StreamEqualsOneCallHoweverTheBytesAreCut) {
 TEST(DigestTest, ValuesAreThoseOfXxh3) {
   // XXH3_64bits of nothing with seed 0, from the xxHash specification.
   EXPECT_EQ(Xxh3({}), 0x2d06800538d394c2u);
-  EXPECT_EQ(DigestOfChecksums({}), 0x2d06800538d394c2u);
+  EXPECT_EQ(DigestOfCommit({}, {}), 0x2d06800538d394c2u);
 }
 
 TEST(DigestTest, OrderOfSegmentsMatters) {
   const uint64_t forward[] = {1, 2};
   const uint64_t backward[] = {2, 1};
-  EXPECT_NE(DigestOfChecksums(forward), DigestOfChecksums(backward));
+  EXPECT_NE(DigestOfCommit(forward, {}), DigestOfCommit(backward, {}));
+}
+
+TEST(DigestTest, IsTakenOverChecksumsAndThenTheState) {
+  const uint64_t checksums[] = {0x0807060504030201, 0x100f0e0d0c0b0a09};
+  std::vector<std::byte> bytes;
+  for (int i = 1; i <= 19; ++i) {
+    bytes.push_back(static_cast<std::byte>(i));
+  }
+  EXPECT_EQ(DigestOfCommit(checksums, "\x11\x12\x13"), Xxh3(bytes));
+  EXPECT_NE(DigestOfCommit(checksums, "\x11\x12\x12"), Xxh3(bytes));
 }
 
 }  // namespace

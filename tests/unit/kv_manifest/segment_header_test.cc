@@ -24,8 +24,9 @@ SegmentHeader MakeHeader() {
   header.layer_count = 0x5152;
   header.head_begin = 0x6162;
   header.head_count = 0x7172;
-  header.token_begin = 0x81828384;
-  header.token_count = 0x91929394;
+  header.page_begin = 0x81828384;
+  header.page_count = 0x91929394;
+  header.format = WireFormat::kDiffKv;
   header.format_version = 0xa1a2;
   header.payload_bytes = 0xb1b2b3b4b5b6b7b8;
   header.checksum = 0xc1c2c3c4c5c6c7c8;
@@ -59,8 +60,9 @@ TEST(SegmentHeaderTest, RoundTripsRandomHeaders) {
     header.layer_count = static_cast<uint16_t>(random());
     header.head_begin = static_cast<uint16_t>(random());
     header.head_count = static_cast<uint16_t>(random());
-    header.token_begin = static_cast<uint32_t>(random());
-    header.token_count = static_cast<uint32_t>(random());
+    header.page_begin = static_cast<uint32_t>(random());
+    header.page_count = static_cast<uint32_t>(random());
+    header.format = static_cast<WireFormat>(1 + random() % 4);
     header.format_version = static_cast<uint16_t>(random());
     header.payload_bytes = random();
     header.checksum = random();
@@ -85,15 +87,15 @@ TEST(SegmentHeaderTest, BytesAreExactlyThese) {
             "5251"                                  // layer_count
             "6261"                                  // head_begin
             "7271"                                  // head_count
-            "84838281"                              // token_begin
-            "94939291"                              // token_count
-            "0100"                                  // format
+            "84838281"                              // page_begin
+            "94939291"                              // page_count
+            "0300"                                  // format
             "a2a1"                                  // format_version
             "0100"                                  // checksum_type
             "b8b7b6b5b4b3b2b1"                      // payload_bytes
             "c8c7c6c5c4c3c2c1"                      // checksum
             "000000000000000000000000000000000000"  // padding
-            "c094e7b06b5e2bb3");                    // xxh3-64 of all before
+            "06b36c7af0ce8d87");                    // xxh3-64 of all before
 }
 
 TEST(SegmentHeaderTest, EveryTruncationIsDataLoss) {
@@ -128,6 +130,22 @@ TEST(SegmentHeaderTest, OtherVersionsFormatsAndChecksumTypesAreFailedPreconditio
     EXPECT_EQ(DecodeSegmentHeader(bytes).status().code(), absl::StatusCode::kFailedPrecondition)
         << at;
   }
+}
+
+TEST(SegmentHeaderTest, FormatsOneToFourAreKnown) {
+  for (int format = 0; format < 7; ++format) {
+    Bytes bytes = Encode(MakeHeader());
+    bytes[48] = static_cast<std::byte>(format);
+    Seal(bytes);
+    EXPECT_EQ(DecodeSegmentHeader(bytes).ok(), format >= 1 && format <= 4) << format;
+  }
+  EXPECT_EQ(WireFormatNamed("dense"), WireFormat{1});
+  EXPECT_EQ(WireFormatNamed("fp8"), WireFormat{2});
+  EXPECT_EQ(WireFormatNamed("diffkv"), WireFormat{3});
+  EXPECT_EQ(WireFormatNamed("shadowkv"), WireFormat{4});
+  EXPECT_FALSE(WireFormatNamed("").has_value());
+  EXPECT_FALSE(WireFormatNamed("Dense").has_value());
+  EXPECT_FALSE(WireFormatNamed("diffkv:w=32").has_value());
 }
 
 TEST(SegmentHeaderTest, NonZeroPaddingIsDataLoss) {

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/kv/codec/dense_step_kv.h"
 #include "common/model/validate_batch.h"
 #include "kernels/select.h"
 #include "tests/unit/model/model_harness.h"
@@ -56,29 +57,28 @@ class ValidateBatchTest : public testing::Test {
     batch_.sequences = sequences_;
     batch_.survivors = survivors_;
     batch_.logit_rows = logit_rows_;
-    batch_.pages.layout.kv_heads = 2;
-    batch_.pages.layout.head_dim = 16;
+    batch_.kv = &kv_;
   }
   void ExpectRefused(const char* message, size_t logits_size = 61) {
-    const absl::Status status = ValidateBatch(batch_, config_, shape_, options_, logits_size);
+    const absl::Status status = ValidateBatch(batch_, config_, options_, logits_size);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr(message));
   }
 
   const checkpoint::ModelConfig config_ = SmallSwiftKvConfig(Architecture::kLlama, 4, 2, 1);
-  const KvShape shape_ = {.layers = 4, .kv_heads = 2, .head_dim = 16};
+  const kernels::ExecContext exec_;
   ModelOptions options_ = {.max_step_rows = 5, .max_logit_rows = 2};
-  int32_t table_[8] = {};
   std::vector<int32_t> tokens_ = {1, 2, 3, 60};
   std::vector<int32_t> positions_ = {0, 1, 2, 9};
-  std::vector<SequenceSlice> sequences_ = {{0, 3, table_, 1}, {3, 1, table_, 1}};
+  std::vector<SequenceSlice> sequences_ = {{0, 3}, {3, 1}};
   std::vector<int32_t> survivors_ = {2, 3};
   std::vector<int32_t> logit_rows_ = {3};
+  kv::DenseStepKv kv_{kernels::ReferenceOps(), exec_, {}, {}};
   ForwardBatch batch_;
 };
 
 TEST_F(ValidateBatchTest, AcceptsAGoodBatch) {
-  EXPECT_TRUE(ValidateBatch(batch_, config_, shape_, options_, 61).ok());
+  EXPECT_TRUE(ValidateBatch(batch_, config_, options_, 61).ok());
 }
 
 TEST_F(ValidateBatchTest, TokenOutsideTheVocabulary) {
@@ -108,12 +108,10 @@ TEST_F(ValidateBatchTest, PositionsThatDoNotAscend) {
 TEST_F(ValidateBatchTest, SequencesThatDoNotCoverTheRows) {
   sequences_[1].row_begin = 2;
   ExpectRefused("cover");
-  sequences_[1] = {3, 2, table_, 1};
+  sequences_[1] = {3, 2};
   ExpectRefused("cover");
-  sequences_[1] = {3, 0, table_, 1};
+  sequences_[1] = {3, 0};
   ExpectRefused("without a sequence");
-  sequences_[1] = {3, 1, nullptr, 1};
-  ExpectRefused("page table");
 }
 
 TEST_F(ValidateBatchTest, RowListsOutOfOrderOrRange) {
@@ -126,10 +124,10 @@ TEST_F(ValidateBatchTest, RowListsOutOfOrderOrRange) {
   ExpectRefused("not among the survivors");
 }
 
-TEST_F(ValidateBatchTest, WrongLogitsSizeOrPages) {
+TEST_F(ValidateBatchTest, WrongLogitsSizeOrNoPlaceForTheKv) {
   ExpectRefused("wrong size", 60);
-  batch_.pages.layout.head_dim = 32;
-  ExpectRefused("KV shape");
+  batch_.kv = nullptr;
+  ExpectRefused("place for its KV");
 }
 
 }  // namespace

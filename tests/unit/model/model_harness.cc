@@ -7,20 +7,46 @@
 
 #include "gtest/gtest.h"
 
+#include "common/kv/codec/dense_step_kv.h"
 #include "kernels/core/half.h"
 
 namespace baton::model {
+
+namespace {
+
+// Dense pages, and a report of the layers that are written.
+class ReportingStepKv : public kv::DenseStepKv {
+ public:
+  ReportingStepKv(const kernels::OpTable& ops,
+                  const kernels::ExecContext& exec,
+                  const kernels::DensePages& pages,
+                  std::span<const kv::DenseTable> tables,
+                  const std::function<void(int32_t, int32_t)>& written)
+      : DenseStepKv(ops, exec, pages, tables), written_(written) {}
+
+  absl::Status LayersWritten(int32_t layer_begin, int32_t layer_end) override {
+    if (written_) {
+      written_(layer_begin, layer_end);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::function<void(int32_t, int32_t)>& written_;
+};
+
+}  // namespace
 
 ModelHarness::ModelHarness(const checkpoint::Checkpoint& checkpoint,
                            const kernels::OpTable& ops,
                            const HarnessOptions& options)
     : pool_(options.threads),
+      ops_(ops),
       max_tokens_(options.max_tokens),
       lengths_(static_cast<size_t>(options.max_sequences), 0) {
-  const kernels::ExecContext exec = {.pool = &pool_, .workspace = &workspace_};
   auto model = Model::Load(checkpoint,
                            ops,
-                           exec,
+                           exec_,
                            {.max_step_rows = options.max_step_rows,
                             .max_logit_rows = options.max_step_rows,
                             .weight_dtype = options.dtype});
@@ -51,6 +77,7 @@ ModelHarness::ModelHarness(const checkpoint::Checkpoint& checkpoint,
 std::vector<float> ModelHarness::Step(const std::vector<StepPart>& parts) {
   std::vector<int32_t> tokens, positions, survivors, logit_rows;
   std::vector<SequenceSlice> sequences;
+  std::vector<kv::DenseTable> tables;
   for (const StepPart& part : parts) {
     const auto s = static_cast<size_t>(part.sequence);
     const auto row_begin = static_cast<int32_t>(tokens.size());
@@ -64,10 +91,8 @@ std::vector<float> ModelHarness::Step(const std::vector<StepPart>& parts) {
     for (const int32_t offset : part.logits) {
       logit_rows.push_back(row_begin + offset);
     }
-    sequences.push_back({row_begin,
-                         static_cast<int32_t>(part.tokens.size()),
-                         page_tables_[s].data(),
-                         pages_.layout.pages_for(max_tokens_)});
+    sequences.push_back({row_begin, static_cast<int32_t>(part.tokens.size())});
+    tables.push_back({page_tables_[s].data(), pages_.layout.pages_for(max_tokens_)});
   }
   ForwardBatch batch;
   batch.token_ids = tokens;
@@ -75,8 +100,8 @@ std::vector<float> ModelHarness::Step(const std::vector<StepPart>& parts) {
   batch.sequences = sequences;
   batch.survivors = survivors;
   batch.logit_rows = logit_rows;
-  batch.pages = pages_;
-  batch.on_kv_layers_written = on_kv_layers_written;
+  ReportingStepKv kv(ops_, exec_, pages_, tables, on_kv_layers_written);
+  batch.kv = &kv;
   batch.on_hidden = on_hidden;
   std::vector<float> logits(logit_rows.size() * static_cast<size_t>(model_->config().vocab_size));
   const absl::Status status = model_->Forward(batch, logits);

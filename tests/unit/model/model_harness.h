@@ -60,6 +60,8 @@ class ModelHarness {
  private:
   kernels::ThreadPool pool_;
   kernels::Buffer workspace_;
+  const kernels::ExecContext exec_ = {.pool = &pool_, .workspace = &workspace_};
+  const kernels::OpTable& ops_;
   std::unique_ptr<Model> model_;
   int64_t max_tokens_;
   kernels::Buffer page_memory_;

@@ -26,10 +26,7 @@ class RowSetTest : public testing::Test {
   const kernels::ExecContext exec_ = {.pool = &pool_, .workspace = &workspace_};
   const std::array<float, 2> frequencies_ = {1.0f, 0.5f};
   std::vector<int32_t> positions_;
-  std::array<int32_t, 8> tables_ = {};
-  const std::array<SequenceSlice, 3> sequences_ = {{{0, 500, tables_.data(), 2},
-                                                    {500, 0, tables_.data() + 1, 2},
-                                                    {500, 200, tables_.data() + 4, 2}}};
+  const std::array<SequenceSlice, 3> sequences_ = {{{0, 500}, {500, 0}, {500, 200}}};
   ForwardBatch batch_;
 };
 
@@ -37,19 +34,16 @@ TEST_F(RowSetTest, TilesCutSequences) {
   RowSet rows(700, frequencies_);
   ASSERT_TRUE(rows.SetAll(batch_, kernels::ReferenceOps(), exec_).ok());
   ASSERT_EQ(rows.tiles().size(), 2u);
-  const auto first = rows.Sequences(rows.tiles()[0], 1);
-  ASSERT_EQ(first.size(), 2u);
-  EXPECT_EQ(first[0].row_begin, 0);
-  EXPECT_EQ(first[0].row_count, 500);
-  EXPECT_EQ(first[0].page_table, tables_.data() + 2);
-  EXPECT_EQ(first[1].row_begin, 500);
-  EXPECT_EQ(first[1].row_count, 12);
-  EXPECT_EQ(first[1].page_table, tables_.data() + 6);
-  const auto second = rows.Sequences(rows.tiles()[1], 0);
-  ASSERT_EQ(second.size(), 1u);
-  EXPECT_EQ(second[0].row_begin, 0);
-  EXPECT_EQ(second[0].row_count, 188);
-  EXPECT_EQ(rows.positions(rows.tiles()[1])[0], 512);
+  using Runs = std::vector<kv::RowRun>;
+  const kv::KvRows first = rows.Rows(rows.tiles()[0]);
+  EXPECT_EQ(first.rows, 512);
+  EXPECT_EQ(Runs(first.runs.begin(), first.runs.end()),
+            (Runs{{.sequence = 0, .row_begin = 0, .row_count = 500},
+                  {.sequence = 2, .row_begin = 500, .row_count = 12}}));
+  const kv::KvRows second = rows.Rows(rows.tiles()[1]);
+  EXPECT_EQ(Runs(second.runs.begin(), second.runs.end()),
+            (Runs{{.sequence = 2, .row_begin = 0, .row_count = 188}}));
+  EXPECT_EQ(second.positions[0], 512);
 }
 
 TEST_F(RowSetTest, SurvivorsKeepTheirSequenceAndPosition) {
@@ -59,13 +53,12 @@ TEST_F(RowSetTest, SurvivorsKeepTheirSequenceAndPosition) {
   ASSERT_TRUE(rows.SetSurvivors(batch_, kernels::ReferenceOps(), exec_).ok());
   ASSERT_EQ(rows.rows(), 4);
   ASSERT_EQ(rows.tiles().size(), 1u);
-  const auto sequences = rows.Sequences(rows.tiles()[0], 0);
-  ASSERT_EQ(sequences.size(), 2u);
-  EXPECT_EQ(sequences[0].row_count, 2);
-  EXPECT_EQ(sequences[1].row_begin, 2);
-  EXPECT_EQ(sequences[1].row_count, 2);
-  EXPECT_EQ(sequences[1].page_table, tables_.data() + 4);
-  EXPECT_EQ(rows.positions(rows.tiles()[0])[3], 699);
+  const kv::KvRows kept = rows.Rows(rows.tiles()[0]);
+  using Runs = std::vector<kv::RowRun>;
+  EXPECT_EQ(Runs(kept.runs.begin(), kept.runs.end()),
+            (Runs{{.sequence = 0, .row_begin = 0, .row_count = 2},
+                  {.sequence = 2, .row_begin = 2, .row_count = 2}}));
+  EXPECT_EQ(kept.positions[3], 699);
 }
 
 }  // namespace

@@ -154,12 +154,39 @@ TEST(CheckRequestTest, AnUnknownModelIsNotFound) {
   EXPECT_NE(status.message().find("other"), absl::string_view::npos);
 }
 
-TEST(CheckRequestTest, AnotherKvPolicyIsUnimplementedNamingTheField) {
-  GenerateRequest request = Good();
-  request.set_kv_policy("diffkv");
-  const absl::Status status = CheckRequest(TestModel(), request);
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_NE(status.message().find("kv_policy"), absl::string_view::npos);
+// Whether workers serve it they say themselves.
+TEST(CheckRequestTest, EveryKvPolicyOfTheGrammarPasses) {
+  for (const char* policy : {"",
+                             "dense",
+                             "fp8",
+                             "diffkv",
+                             "diffkv:ah=2,w=32",
+                             "shadowkv:rank=64,budget=256",
+                             "hidden+dense",
+                             "hidden8+diffkv",
+                             "auto",
+                             "tier=balanced"}) {
+    GenerateRequest request = Good();
+    request.set_kv_policy(policy);
+    const absl::Status status = CheckRequest(TestModel(), request);
+    EXPECT_TRUE(status.ok()) << policy << ": " << status;
+  }
+}
+
+TEST(CheckRequestTest, BaselinesAndNonsenseAreBadArgumentsNamingTheField) {
+  for (const char* policy : {"int4", "kivi", "snapkv:budget=64", "nonsense", "diffkv:w=-1", " "}) {
+    GenerateRequest request = Good();
+    request.set_kv_policy(policy);
+    const absl::Status status = CheckRequest(TestModel(), request);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << policy;
+    EXPECT_NE(status.message().find("kv_policy"), absl::string_view::npos) << policy;
+  }
+}
+
+TEST(CheckRequestTest, KvPoliciesAreSpeltCanonically) {
+  EXPECT_EQ(*CanonicalKvPolicy(""), "dense");
+  EXPECT_EQ(*CanonicalKvPolicy("diffkv:sinks=4,w=32"), "diffkv:w=32,sinks=4");
+  EXPECT_EQ(*CanonicalKvPolicy("diffkv:w=64"), "diffkv");
 }
 
 }  // namespace

@@ -30,6 +30,14 @@ GenerateRequest WithTokens(int count) {
   return request;
 }
 
+TEST(PrepareRequestTest, PassesTheCanonicalPolicyOn) {
+  GenerateRequest request = WithTokens(3);
+  request.set_kv_policy("shadowkv:chunk=8,rank=64");
+  const auto plan = Prepare(request);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->kv_policy, "shadowkv:rank=64");
+}
+
 TEST(PrepareRequestTest, FillsEveryDefault) {
   const auto plan = Prepare(WithTokens(3));
   ASSERT_TRUE(plan.ok()) << plan.status();

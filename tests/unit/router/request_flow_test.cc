@@ -206,6 +206,24 @@ TEST_F(RequestFlowTest, DecodesInvalidArgumentReachesTheClient) {
   EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// Other workers are not asked, and no other policy is served instead.
+TEST_F(RequestFlowTest, APolicyThatIsNotServedReachesTheClientAndIsNotTriedAgain) {
+  const absl::Status not_served =
+      rpc::WithReason(absl::FailedPreconditionError("fp8"), rpc::reason::kPolicyNotServed);
+  Start();
+  flow_->OnPair(false, now_);
+  flow_->OnDecodeEnd(not_served, now_);
+  ASSERT_TRUE(flow_->ended());
+  EXPECT_EQ(flow_->final_status(), not_served);
+  Start();
+  Reserve();
+  flow_->OnPrefillEnd(not_served, now_);
+  ASSERT_TRUE(flow_->ended());
+  EXPECT_EQ(flow_->final_status(), not_served);
+  EXPECT_THAT(Take(), testing::Contains(FlowCommand::kCancelDecode));
+  EXPECT_TRUE(observer_.retries.empty());
+}
+
 TEST_F(RequestFlowTest, LostPrefillIsTriedAgainWithTheSameReservation) {
   Start();
   Reserve();

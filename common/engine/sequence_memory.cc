@@ -1,0 +1,163 @@
+#include "common/engine/sequence_memory.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/base/status_macros.h"
+#include "common/engine/page_plan.h"
+#include "common/kv/codec/encoded_kv.h"
+
+namespace baton::engine {
+namespace {
+
+int32_t Sequences(const MemoryUse& use, const SamplingParams& sampling) {
+  return use.generates ? sampling.n : 1;
+}
+
+int64_t GeneratedTokens(const MemoryUse& use, const SamplingParams& sampling) {
+  return use.generates ? sampling.max_tokens : 0;
+}
+
+// Hidden states travel between workers only.
+bool HoldsHidden(const MemoryUse& use, const KvChoice& kv) {
+  return kv.hidden != nullptr && use.prefills != use.generates;
+}
+
+// Stored layers that need dense pages for a prompt that is encoded: all where it is computed, the
+// upper ones where they are made from hidden states.
+struct WorkingLayers {
+  int32_t begin = 0;
+  int32_t end = 0;
+};
+
+WorkingLayers WorkingLayersOf(const kv::KvFormat& dense, const MemoryUse& use, const KvChoice& kv) {
+  if (use.prefills) {
+    return {.begin = 0, .end = dense.page_tables()};
+  }
+  return HoldsHidden(use, kv)
+             ? WorkingLayers{.begin = kv.hidden->full_layers(), .end = dense.page_tables()}
+             : WorkingLayers{};
+}
+
+void MakeSequences(const MemoryUse& use, ActiveRequest& request) {
+  // At once: sequences are referred to by address from now on.
+  request.sequences = std::vector<Sequence>(static_cast<size_t>(Sequences(use, request.sampling)));
+  for (size_t i = 0; i < request.sequences.size(); ++i) {
+    request.sequences[i].index = static_cast<int32_t>(i);
+    request.sequences[i].penalties = PenaltyState(request.prompt_bitmap);
+  }
+}
+
+// Of sequence 0, which stands for the prompt.
+bool AllocateWorking(const kv::KvFormat& dense,
+                     const WorkingLayers& layers,
+                     kv::PagePool& pool,
+                     ActiveRequest& request) {
+  const int32_t pages_per_table = dense.PagesPerTable(request.prompt_tokens);
+  const int64_t count = int64_t{layers.end - layers.begin} * pages_per_table;
+  const std::optional<std::vector<kv::PageId>> pages = pool.Allocate(count);
+  if (!pages.has_value()) {
+    return false;
+  }
+  request.pages_held = count;
+  Sequence& first = request.sequences.front();
+  first.pages = kv::PageTable(dense.page_tables(), pages_per_table);
+  auto next = pages->begin();
+  for (int32_t layer = layers.begin; layer < layers.end; ++layer) {
+    for (int32_t page = 0; page < pages_per_table; ++page) {
+      first.pages.Set(layer, page, *next++);
+    }
+  }
+  return true;
+}
+
+bool AllocateHidden(const MemoryUse& use, ActiveRequest& request) {
+  if (!HoldsHidden(use, request.kv)) {
+    return true;
+  }
+  kv::HiddenPool& hidden = *request.kv.hidden;
+  request.sequences.front().hidden =
+      hidden.Allocate(hidden.Shape(request.kv.policy, request.prompt_tokens));
+  return request.sequences.front().hidden != nullptr;
+}
+
+bool AllocateEncoded(const MemoryUse& use, ActiveRequest& request) {
+  for (Sequence& sequence : request.sequences) {
+    sequence.encoded = request.kv.encoded->Allocate(
+        request.kv.policy.resident, request.prompt_tokens, GeneratedTokens(use, request.sampling));
+    if (sequence.encoded == nullptr) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool AllocateDense(const kv::KvFormat& dense,
+                   const MemoryUse& use,
+                   kv::PagePool& pool,
+                   ActiveRequest& request) {
+  const PagePlan plan = PlanPages(
+      dense, request.prompt_tokens, request.sampling.n, request.sampling.max_tokens, use.generates);
+  return AllocateSequences(plan, pool, request);
+}
+
+}  // namespace
+
+bool AllocateMemory(const kv::KvFormat& dense,
+                    const MemoryUse& use,
+                    kv::PagePool& pool,
+                    ActiveRequest& request) {
+  bool enough = false;
+  if (request.kv.encoded == nullptr) {
+    enough = AllocateDense(dense, use, pool, request) && AllocateHidden(use, request);
+  } else {
+    MakeSequences(use, request);
+    enough = AllocateWorking(dense, WorkingLayersOf(dense, use, request.kv), pool, request) &&
+             AllocateHidden(use, request) && AllocateEncoded(use, request);
+  }
+  if (!enough) {
+    ReleaseSequences(pool, request);
+  }
+  return enough;
+}
+
+absl::Status CheckMemory(const kv::KvFormat& dense,
+                         const MemoryUse& use,
+                         int64_t pages_total,
+                         const KvChoice& kv,
+                         int64_t prompt_tokens,
+                         const SamplingParams& sampling) {
+  int64_t pages = 0;
+  if (kv.encoded == nullptr) {
+    pages = PlanPages(dense, prompt_tokens, sampling.n, sampling.max_tokens, use.generates).pages();
+  } else {
+    BATON_RETURN_IF_ERROR(kv.encoded->Check(kv.policy.resident,
+                                            prompt_tokens,
+                                            GeneratedTokens(use, sampling),
+                                            Sequences(use, sampling)));
+    const WorkingLayers layers = WorkingLayersOf(dense, use, kv);
+    pages = int64_t{layers.end - layers.begin} * dense.PagesPerTable(prompt_tokens);
+  }
+  if (HoldsHidden(use, kv) && !kv.hidden->Fits(kv.hidden->Shape(kv.policy, prompt_tokens))) {
+    return absl::InvalidArgumentError(
+        "EXCEEDS_CAPACITY: the prompt's hidden states are larger than the memory for them");
+  }
+  if (pages > pages_total) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "EXCEEDS_CAPACITY: the request needs ", pages, " KV pages; the pool has ", pages_total));
+  }
+  return absl::OkStatus();
+}
+
+void ReleaseWorkingPages(kv::PagePool& pool, ActiveRequest& request) {
+  Sequence& first = request.sequences.front();
+  request.pages_held -= first.pages.pages();
+  first.pages.ReleaseAll(pool);
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,99 @@
+#include "common/engine/step_kv.h"
+
+#include <utility>
+#include <vector>
+
+#include "common/engine/kv_sink.h"
+#include "common/engine/ready_kv.h"
+
+namespace baton::engine {
+namespace {
+
+std::vector<kv::StepSequenceKv> SequencesOf(const Step& step, int32_t full_layers) {
+  std::vector<kv::StepSequenceKv> sequences;
+  sequences.reserve(step.sequences.size());
+  for (const StepSequence& rows : step.sequences) {
+    const Sequence& sequence = *rows.sequence;
+    sequences.push_back(
+        {.dense = {.data = sequence.pages.data(), .stride = sequence.pages.stride()},
+         .encoded = sequence.encoded.get(),
+         .hidden = sequence.hidden.get(),
+         .full_layers = full_layers,
+         .prefill = rows.prefill,
+         .completes_prompt = rows.completes_prompt});
+  }
+  return sequences;
+}
+
+}  // namespace
+
+EngineStepKv::EngineStepKv(const Step& step,
+                           const kernels::OpTable& ops,
+                           const kernels::ExecContext& exec,
+                           kv::PagePool& pool,
+                           const kernels::DensePageLayout& layout,
+                           const StepLayers& layers)
+    : PackedStepKv(ops,
+                   exec,
+                   {.base = pool.base(), .layout = layout},
+                   SequencesOf(step, layers.full_layers)),
+      step_(step),
+      layers_(layers),
+      pool_(pool) {}
+
+absl::Status EngineStepKv::LayersWritten(int32_t layer_begin, int32_t layer_end) {
+  const size_t page_bytes = dense().pages().layout.page_bytes();
+  for (const StepSequence& rows : step_.sequences) {
+    const ShipRange& ship = rows.ship;
+    if (ship.sink == nullptr) {
+      continue;
+    }
+    const bool leaves_as_hidden =
+        rows.sequence->hidden != nullptr && layer_begin >= layers_.full_layers;
+    if (leaves_as_hidden) {
+      ShipHidden(rows, ship.hidden_begin, ship.hidden_end);
+    } else if (ship.page_begin < ship.page_end) {
+      ship.sink->LayersReady(MakeReadyKv(rows, layer_begin, layer_end, page_bytes, pool_));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void EngineStepKv::ShipHidden(const StepSequence& rows, int32_t page_begin, int32_t page_end) {
+  if (page_begin >= page_end) {
+    return;
+  }
+  ReadyKv ready;
+  ready.layer_begin = layers_.full_layers;
+  ready.layer_end = layers_.full_layers + 1;
+  ready.page_begin = page_begin;
+  ready.page_count = page_end - page_begin;
+  for (int32_t page = page_begin; page < page_end; ++page) {
+    ready.pages.push_back(rows.sequence->hidden->page(page));
+  }
+  rows.ship.sink->LayersReady(std::move(ready));
+}
+
+void EngineStepKv::OnLayerEncoded(int32_t sequence, int32_t kv_layer) {
+  const StepSequence& rows = step_.sequences[static_cast<size_t>(sequence)];
+  if (rows.ship.sink == nullptr) {
+    return;
+  }
+  if (const kv::HiddenState* hidden = rows.sequence->hidden.get();
+      hidden != nullptr && kv_layer >= layers_.full_layers) {
+    if (kv_layer + 1 == layers_.layers) {
+      ShipHidden(rows, hidden->shape().row_pages(), hidden->shape().pages());  // window scores
+    }
+    return;
+  }
+  ReadyKv ready;
+  ready.layer_begin = kv_layer;
+  ready.layer_end = kv_layer + 1;
+  ready.pages = rows.sequence->encoded->LayerPages(kv_layer);
+  ready.page_count = static_cast<int32_t>(ready.pages.size());
+  if (ready.page_count > 0) {
+    rows.ship.sink->LayersReady(std::move(ready));
+  }
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,47 @@
+// The KV of an engine step: each sequence's rows go to where its KV is, finished layers to sinks.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+#include "common/engine/step.h"
+#include "common/kv/codec/packed_step_kv.h"
+#include "common/kv/pool/page_pool.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/ops/op_table.h"
+
+namespace baton::engine {
+
+// Stored layers of the model: all, and the full ones below the upper SwiftKV layers.
+struct StepLayers {
+  int32_t layers = 0;
+  int32_t full_layers = 0;
+};
+
+// Dense pages ship when they are final, encoded layers as soon as they are encoded. Made for one
+// step; executor thread. Everything is borrowed.
+class EngineStepKv final : public kv::PackedStepKv {
+ public:
+  EngineStepKv(const Step& step,
+               const kernels::OpTable& ops,
+               const kernels::ExecContext& exec,
+               kv::PagePool& pool,
+               const kernels::DensePageLayout& layout,
+               const StepLayers& layers);
+
+  // Hands the pages that became final to their sinks.
+  absl::Status LayersWritten(int32_t layer_begin, int32_t layer_end) override;
+
+ protected:
+  void OnLayerEncoded(int32_t sequence, int32_t kv_layer) override;
+
+ private:
+  void ShipHidden(const StepSequence& rows, int32_t page_begin, int32_t page_end);
+
+  const Step& step_;
+  const StepLayers layers_;
+  kv::PagePool& pool_;
+};
+
+}  // namespace baton::engine

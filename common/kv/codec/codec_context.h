@@ -1,0 +1,36 @@
+// What the codecs of one worker share.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/kv/codec/kv_format.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/ops/op_table.h"
+
+namespace baton::kv {
+
+// The rotation of a model's keys, for formats that keep them unrotated. One table serves all
+// layers.
+struct CodecRope {
+  std::vector<float> inverse_frequencies;  // [head_dim / 2]
+  int64_t max_positions = 0;
+};
+
+// Pointers are borrowed and outlive every codec.
+struct CodecContext {
+  const kernels::OpTable* ops = nullptr;
+  kernels::ExecContext exec;  // of the executor thread
+  KvDimensions dimensions;
+  // Stored layers that have their own KV projections over the layer's input; fewer than
+  // dimensions.layers for a SwiftKV model, whose upper ones are projections of one hidden state.
+  int32_t full_layers = 0;
+  int32_t hidden_size = 0;
+  int32_t heads = 0;                             // query heads
+  kernels::DType dtype = kernels::DType::kBF16;  // of working pages and of what stays exact
+  CodecRope rope;
+  std::vector<const float*> key_bias;  // by stored layer: [kv_heads x head_dim] or null; or empty
+};
+
+}  // namespace baton::kv

@@ -1,0 +1,206 @@
+#include "common/kv/codec/diffkv/diffkv_sequence.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/status_macros.h"
+
+namespace baton::kv {
+
+using kernels::kDiffKvHigh;
+using kernels::kDiffKvLow;
+using kernels::kDiffKvTiers;
+
+DiffKvPagePlan PlanDiffKvPages(const kernels::DiffKvGeometry& geometry,
+                               int32_t layers,
+                               int64_t prompt_tokens,
+                               int64_t max_tokens) {
+  const int32_t heads = geometry.kv_heads;
+  return {.layers = layers,
+          .prompt_pages_per_layer = heads * (geometry.pages_for(kDiffKvHigh, prompt_tokens) + 1),
+          .growth_pages_per_layer =
+              max_tokens == 0 ? 0 : heads * (geometry.pages_for(kDiffKvHigh, max_tokens) + 1)};
+}
+
+DiffKvSequence::DiffKvSequence(DiffKvCodec& codec,
+                               const DiffKvSettings& settings,
+                               int64_t prompt_tokens,
+                               int64_t max_tokens,
+                               std::vector<PageId> ids)
+    : codec_(codec),
+      settings_(settings),
+      prompt_tokens_(prompt_tokens),
+      max_tokens_(max_tokens),
+      plan_(PlanDiffKvPages(
+          codec.geometry(), codec.context().dimensions.layers, prompt_tokens, max_tokens)),
+      layers_(plan_.layers),
+      kv_heads_(codec.geometry().kv_heads),
+      columns_(codec.geometry().columns_for(prompt_tokens + max_tokens)),
+      owned_(std::move(ids)),
+      lease_ids_(owned_) {
+  BATON_CHECK(static_cast<int64_t>(owned_.size()) == plan_.pages());
+  const auto tables = static_cast<size_t>(layers_) * static_cast<size_t>(kv_heads_);
+  page_table_.resize(tables * static_cast<size_t>(columns_), kNoPage);
+  token_counts_.resize(tables * kDiffKvTiers);
+  probabilities_.resize(static_cast<size_t>(kv_heads_) * static_cast<size_t>(probability_stride()));
+  PointLease();
+}
+
+DiffKvSequence::~DiffKvSequence() { codec_.pool().ReleaseAll(owned_); }
+
+void DiffKvSequence::PointLease() {
+  lease_.ids = lease_ids_.data();
+  lease_.count = static_cast<int32_t>(lease_ids_.size());
+}
+
+kernels::DiffKvLayer DiffKvSequence::layer(int32_t kv_layer) {
+  const auto first_head = static_cast<size_t>(kv_layer) * static_cast<size_t>(kv_heads_);
+  return {.page_table = page_table_.data() + first_head * static_cast<size_t>(columns_),
+          .token_counts = token_counts_.data() + first_head * kDiffKvTiers,
+          .columns = columns_};
+}
+
+std::span<const int32_t> DiffKvSequence::token_counts(int32_t kv_layer) const {
+  const auto per_layer = static_cast<size_t>(kv_heads_) * kDiffKvTiers;
+  return std::span(token_counts_).subspan(static_cast<size_t>(kv_layer) * per_layer, per_layer);
+}
+
+void DiffKvSequence::CountAttention(int32_t kv_layer) {
+  counters_.heads += kv_heads_;
+  for (const int32_t tokens : token_counts(kv_layer)) {
+    counters_.attended_tokens += tokens;
+  }
+}
+
+float* DiffKvSequence::scores(int32_t kv_layer) {
+  const size_t per_layer = static_cast<size_t>(kv_heads_) * static_cast<size_t>(prompt_tokens_);
+  if (scores_.empty()) {
+    scores_.resize(static_cast<size_t>(layers_) * per_layer);
+  }
+  return scores_.data() + static_cast<size_t>(kv_layer) * per_layer;
+}
+
+std::span<float> DiffKvSequence::WindowScores(int32_t kv_layer) {
+  return {scores(kv_layer), static_cast<size_t>(kv_heads_) * static_cast<size_t>(prompt_tokens_)};
+}
+
+int64_t DiffKvSequence::first_observed() const {
+  return settings_.policy.scoring == kernels::DiffKvScoring::kAllLater
+             ? 0
+             : std::max<int64_t>(0, prompt_tokens_ - kernels::kDiffKvWindowQueries);
+}
+
+absl::Status DiffKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_layer) {
+  const kernels::DiffKvLayer target = layer(kv_layer);
+  const CodecContext& context = codec_.context();
+  classes_.resize(static_cast<size_t>(kv_heads_) * static_cast<size_t>(prompt_tokens_));
+  BATON_RETURN_IF_ERROR(context.ops->diffkv_classify(context.exec,
+                                                     {.scores = scores(kv_layer),
+                                                      .score_stride = prompt_tokens_,
+                                                      .tokens = prompt_tokens_,
+                                                      .kv_heads = kv_heads_,
+                                                      .policy = settings_.policy,
+                                                      .classes = classes_.data(),
+                                                      .token_counts = target.token_counts}));
+  BATON_RETURN_IF_ERROR(context.ops->diffkv_assign_pages(
+      context.exec, {.geometry = codec_.geometry(), .layer = target, .lease = &lease_}));
+  return context.ops->diffkv_encode(
+      context.exec,
+      {.source = working.pages,
+       .source_table = working.table.data + static_cast<ptrdiff_t>(kv_layer) * working.table.stride,
+       .tokens = prompt_tokens_,
+       .classes = classes_.data(),
+       .scores = scores(kv_layer),
+       .score_stride = prompt_tokens_,
+       .layer = target,
+       .pages = codec_.pages()});
+}
+
+int32_t DiffKvSequence::PagesOf(std::span<const int32_t> counts) const {
+  int32_t pages = 0;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    pages += codec_.geometry().pages_for(static_cast<int32_t>(i % kDiffKvTiers), counts[i]);
+  }
+  return pages;
+}
+
+PageId DiffKvSequence::PageAt(int32_t kv_layer, int32_t head, int32_t tier, int32_t index) const {
+  const auto table =
+      static_cast<size_t>(kv_layer) * static_cast<size_t>(kv_heads_) + static_cast<size_t>(head);
+  const int32_t column = tier == kDiffKvHigh ? index : columns_ - 1 - index;
+  return page_table_[table * static_cast<size_t>(columns_) + static_cast<size_t>(column)];
+}
+
+std::vector<PageId> DiffKvSequence::PagesInOrder(int32_t kv_layer) const {
+  const std::span<const int32_t> counts = token_counts(kv_layer);
+  std::vector<PageId> ids;
+  for (int32_t head = 0; head < kv_heads_; ++head) {
+    for (int32_t tier = 0; tier < kDiffKvTiers; ++tier) {
+      const int32_t pages = codec_.geometry().pages_for(
+          tier, counts[static_cast<size_t>(head * kDiffKvTiers + tier)]);
+      for (int32_t i = 0; i < pages; ++i) {
+        ids.push_back(PageAt(kv_layer, head, tier, i));
+      }
+    }
+  }
+  return ids;
+}
+
+std::vector<std::span<const std::byte>> DiffKvSequence::LayerPages(int32_t kv_layer) const {
+  std::vector<std::span<const std::byte>> pages;
+  for (const PageId id : PagesInOrder(kv_layer)) {
+    pages.push_back(codec_.pool().page(id).first(codec_.geometry().page_bytes()));
+  }
+  return pages;
+}
+
+void DiffKvSequence::Trim() {
+  // Kept: what is in page tables, and room for what is still to be generated.
+  const int64_t unused = lease_.count - lease_.used;
+  const int64_t growth = int64_t{layers_} * plan_.growth_pages_per_layer;
+  const auto excess = static_cast<size_t>(std::max<int64_t>(0, unused - growth));
+  const auto first = lease_ids_.end() - static_cast<ptrdiff_t>(excess);
+  std::vector<PageId> given_back(first, lease_ids_.end());
+  lease_ids_.erase(first, lease_ids_.end());
+  codec_.pool().ReleaseAll(given_back);
+  std::sort(given_back.begin(), given_back.end());
+  std::erase_if(owned_, [&](PageId id) {
+    return std::binary_search(given_back.begin(), given_back.end(), id);
+  });
+  PointLease();
+  scores_ = {};
+  shared_probabilities_ = {};
+  classes_ = {};
+}
+
+absl::Status DiffKvSequence::CopyTo(EncodedKv& other) const {
+  auto& target = static_cast<DiffKvSequence&>(other);
+  target.token_counts_ = token_counts_;
+  for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
+    BATON_RETURN_IF_ERROR(codec_.context().ops->diffkv_assign_pages(
+        codec_.engine_exec(),
+        {.geometry = codec_.geometry(), .layer = target.layer(kv_layer), .lease = &target.lease_}));
+    const std::vector<PageId> sources = PagesInOrder(kv_layer);
+    const std::vector<PageId> targets = target.PagesInOrder(kv_layer);
+    for (size_t i = 0; i < sources.size(); ++i) {
+      std::memcpy(codec_.pool().page(targets[i]).data(),
+                  codec_.pool().page(sources[i]).data(),
+                  codec_.geometry().page_bytes());
+    }
+  }
+  return absl::OkStatus();
+}
+
+int64_t DiffKvSequence::ResidentBytes() const {
+  const auto tables =
+      static_cast<int64_t>((page_table_.size() + token_counts_.size()) * sizeof(int32_t));
+  return PagesOf(token_counts_) * static_cast<int64_t>(codec_.geometry().page_bytes()) + tables;
+}
+
+int64_t DiffKvSequence::ReservedBytes() const {
+  return static_cast<int64_t>(owned_.size()) * static_cast<int64_t>(codec_.geometry().page_bytes());
+}
+
+}  // namespace baton::kv

@@ -1,0 +1,121 @@
+// A prompt that was encoded by another worker: what is told of it, and how its pages are taken
+// over.
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/base/status_macros.h"
+#include "common/kv/codec/diffkv/diffkv_sequence.h"
+
+namespace baton::kv {
+namespace {
+
+constexpr size_t kCountBytes = 4;
+
+void AppendU32(uint32_t value, std::string& out) {
+  for (int shift = 0; shift < 32; shift += 8) {
+    out.push_back(static_cast<char>((value >> shift) & 0xffu));
+  }
+}
+
+uint32_t ReadU32(std::string_view bytes) {
+  uint32_t value = 0;
+  for (size_t i = 0; i < kCountBytes; ++i) {
+    value |= static_cast<uint32_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
+  }
+  return value;
+}
+
+}  // namespace
+
+// Token counts, u32 little-endian: [layers][kv_heads][tiers].
+std::string DiffKvSequence::State() const {
+  std::string state;
+  state.reserve(token_counts_.size() * kCountBytes);
+  for (const int32_t count : token_counts_) {
+    AppendU32(static_cast<uint32_t>(count), state);
+  }
+  return state;
+}
+
+absl::StatusOr<std::vector<int32_t>> DiffKvSequence::ReadState(std::string_view state,
+                                                               int32_t layers) const {
+  if (state.size() != token_counts_.size() * kCountBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("diffkv state of ",
+                                                   state.size(),
+                                                   " bytes; token counts take ",
+                                                   token_counts_.size() * kCountBytes));
+  }
+  std::vector<int32_t> counts;
+  counts.reserve(token_counts_.size());
+  for (size_t i = 0; i < token_counts_.size(); ++i) {
+    const uint32_t count = ReadU32(state.substr(i * kCountBytes, kCountBytes));
+    if (count > static_cast<uint64_t>(prompt_tokens_)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "diffkv state: ", count, " tokens in a tier; the prompt has ", prompt_tokens_));
+    }
+    counts.push_back(static_cast<int32_t>(count));
+  }
+  for (size_t head = 0; head < counts.size() / kernels::kDiffKvTiers; ++head) {
+    const int64_t tokens = int64_t{counts[2 * head]} + counts[2 * head + 1];
+    if (tokens > prompt_tokens_) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "diffkv state: ", tokens, " tokens in a head; the prompt has ", prompt_tokens_));
+    }
+  }
+  const size_t sent =
+      static_cast<size_t>(layers) * static_cast<size_t>(kv_heads_) * kernels::kDiffKvTiers;
+  if (std::any_of(counts.begin() + static_cast<ptrdiff_t>(sent), counts.end(), [](int32_t count) {
+        return count != 0;
+      })) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("diffkv state: tokens in layers behind the ", layers, " that are sent"));
+  }
+  return counts;
+}
+
+absl::StatusOr<std::vector<int32_t>> DiffKvSequence::SentPages(std::string_view state,
+                                                               int32_t layers) const {
+  BATON_ASSIGN_OR_RETURN(const std::vector<int32_t> counts, ReadState(state, layers));
+  const size_t per_layer = static_cast<size_t>(kv_heads_) * kernels::kDiffKvTiers;
+  std::vector<int32_t> pages;
+  for (size_t begin = 0; begin < static_cast<size_t>(layers) * per_layer; begin += per_layer) {
+    pages.push_back(PagesOf(std::span(counts).subspan(begin, per_layer)));
+  }
+  return pages;
+}
+
+std::vector<std::span<std::byte>> DiffKvSequence::Window() {
+  std::vector<std::span<std::byte>> window;
+  window.reserve(static_cast<size_t>(plan_.prompt_pages()));
+  for (int64_t i = 0; i < plan_.prompt_pages(); ++i) {
+    window.push_back(
+        codec_.pool().page(owned_[static_cast<size_t>(i)]).first(codec_.geometry().page_bytes()));
+  }
+  return window;
+}
+
+absl::Status DiffKvSequence::Adopt(std::string_view state, int32_t layers) {
+  BATON_ASSIGN_OR_RETURN(token_counts_, ReadState(state, layers));
+  lease_ids_.clear();
+  for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
+    // Page k of the layer was written to page k of its part of the window: assigning from there
+    // repeats the sender's scan.
+    const auto begin =
+        owned_.begin() + static_cast<ptrdiff_t>(kv_layer) * plan_.prompt_pages_per_layer;
+    kernels::DiffKvLease window = {
+        .ids = &*begin, .count = plan_.prompt_pages_per_layer, .used = 0};
+    BATON_RETURN_IF_ERROR(codec_.context().ops->diffkv_assign_pages(
+        codec_.engine_exec(),
+        {.geometry = codec_.geometry(), .layer = layer(kv_layer), .lease = &window}));
+    lease_ids_.insert(lease_ids_.end(), begin + window.used, begin + plan_.prompt_pages_per_layer);
+  }
+  lease_ids_.insert(lease_ids_.end(), owned_.begin() + plan_.prompt_pages(), owned_.end());
+  lease_.used = 0;
+  PointLease();
+  return absl::OkStatus();
+}
+
+}  // namespace baton::kv

@@ -1,0 +1,96 @@
+// Significance scores of prompt tokens (DiffKV section 4): attention mass from the observed
+// queries, per query the largest of the KV head's query heads, summed in order of the queries.
+#include <algorithm>
+
+#include "common/base/status_macros.h"
+#include "common/kv/codec/diffkv/diffkv_sequence.h"
+
+namespace baton::kv {
+namespace {
+
+// Queries whose probabilities are held at a time.
+constexpr int32_t kObservedRows = 64;
+
+}  // namespace
+
+kernels::AttentionProbabilitiesParams DiffKvSequence::ProbabilitiesOf(
+    const WorkingKv& working, const PromptRows& rows, const KvQueries& queries) const {
+  return {.q = queries.q + rows.row_begin * queries.q_stride,
+          .q_stride = queries.q_stride,
+          .positions = rows.positions,
+          .rows = rows.row_count,
+          .page_table =
+              working.table.data + static_cast<ptrdiff_t>(queries.kv_layer) * working.table.stride,
+          .pages = working.pages,
+          .heads = queries.heads,
+          .scale = queries.scale,
+          .sliding_window = queries.sliding_window,
+          .combine = !queries.first_reader,
+          .probabilities = nullptr,
+          .probability_stride = prompt_tokens_};
+}
+
+absl::Status DiffKvSequence::Accumulate(const PromptRows& rows,
+                                        const float* probabilities,
+                                        int64_t stride,
+                                        int32_t kv_layer) {
+  const CodecContext& context = codec_.context();
+  return context.ops->accumulate_scores(
+      context.exec,
+      {.probabilities = probabilities,
+       .probability_stride = stride,
+       .positions = rows.positions,
+       .rows = rows.row_count,
+       .kv_heads = kv_heads_,
+       .own = settings_.policy.scoring == kernels::DiffKvScoring::kLastWindow,
+       .scores = scores(kv_layer),
+       .score_stride = prompt_tokens_});
+}
+
+absl::Status DiffKvSequence::Observe(const WorkingKv& working,
+                                     const PromptRows& rows,
+                                     const KvQueries& queries) {
+  return queries.first_reader && queries.last_reader ? ObserveAlone(working, rows, queries)
+                                                     : ObserveShared(working, rows, queries);
+}
+
+absl::Status DiffKvSequence::ObserveAlone(const WorkingKv& working,
+                                          const PromptRows& rows,
+                                          const KvQueries& queries) {
+  const CodecContext& context = codec_.context();
+  for (int32_t begin = 0; begin < rows.row_count; begin += kObservedRows) {
+    const PromptRows part = {.row_begin = rows.row_begin + begin,
+                             .row_count = std::min(kObservedRows, rows.row_count - begin),
+                             .positions = rows.positions + begin};
+    // Tokens behind the last query of the part have no probability: no room for them.
+    const int64_t stride = int64_t{part.positions[part.row_count - 1]} + 1;
+    kernels::AttentionProbabilitiesParams params = ProbabilitiesOf(working, part, queries);
+    params.probability_stride = stride;
+    params.probabilities =
+        codec_.Scratch(static_cast<size_t>(part.row_count) * static_cast<size_t>(kv_heads_) *
+                       static_cast<size_t>(stride));
+    BATON_RETURN_IF_ERROR(context.ops->attention_probabilities(context.exec, params));
+    BATON_RETURN_IF_ERROR(Accumulate(part, params.probabilities, stride, queries.kv_layer));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DiffKvSequence::ObserveShared(const WorkingKv& working,
+                                           const PromptRows& rows,
+                                           const KvQueries& queries) {
+  const CodecContext& context = codec_.context();
+  const int64_t first = first_observed();
+  const auto row_floats = static_cast<size_t>(kv_heads_) * static_cast<size_t>(prompt_tokens_);
+  if (shared_probabilities_.empty()) {
+    shared_probabilities_.resize(static_cast<size_t>(prompt_tokens_ - first) * row_floats);
+  }
+  kernels::AttentionProbabilitiesParams params = ProbabilitiesOf(working, rows, queries);
+  params.probabilities =
+      shared_probabilities_.data() + static_cast<size_t>(rows.positions[0] - first) * row_floats;
+  BATON_RETURN_IF_ERROR(context.ops->attention_probabilities(context.exec, params));
+  return queries.last_reader
+             ? Accumulate(rows, params.probabilities, prompt_tokens_, queries.kv_layer)
+             : absl::OkStatus();
+}
+
+}  // namespace baton::kv

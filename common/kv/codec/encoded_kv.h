@@ -1,0 +1,121 @@
+// KV formats that are encoded once the prompt is computed: what a sequence has, and what executes
+// a format.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "common/kv/codec/dense_step_kv.h"
+#include "common/kv/codec/step_kv.h"
+
+namespace baton::kv {
+
+class EncodedKv;
+
+// What attention over a sequence has read, summed over calls.
+struct AttentionCounters {
+  int64_t heads = 0;            // (step, model layer, KV head) triples
+  int64_t attended_tokens = 0;  // summed over them
+  int64_t hits = 0;             // selected KV chunks that were selected in the step before
+  int64_t misses = 0;           // the others
+};
+
+// The newest token of one sequence: row `row` of the queries or entries that go with it.
+struct DecodeRow {
+  EncodedKv* kv = nullptr;
+  int32_t row = 0;
+  int32_t position = 0;
+};
+
+// Executes one format for the sequences that have it. Executor thread.
+class KvCodec {
+ public:
+  virtual ~KvCodec() = default;
+  // Takes one new token of each sequence into a stored layer, before that layer's attention.
+  virtual absl::Status Append(std::span<const DecodeRow> rows, const KvEntries& entries) = 0;
+  // Attention of one query per sequence over what its sequence keeps.
+  virtual absl::Status Attend(std::span<const DecodeRow> rows, const KvQueries& queries) = 0;
+};
+
+// A prompt in dense pages, where prefill computes it whatever becomes of it afterwards.
+struct WorkingKv {
+  kernels::DensePages pages;
+  DenseTable table;
+};
+
+// The queries of consecutive prompt rows of one sequence.
+struct PromptRows {
+  int32_t row_begin = 0;  // of the tile that `KvQueries` describes
+  int32_t row_count = 0;
+  const int32_t* positions = nullptr;  // [row_count]
+};
+
+// The KV of one sequence in an encoded format, with the pool memory that it may need. Made and
+// destroyed by the engine thread (it gives its memory back then); everything else is called by the
+// executor thread while a step refers to the sequence, and by the engine thread when none does.
+//
+// Three lives: prefilled here (Observe, EncodeLayer, then decode), prefilled here for another
+// worker (Observe, EncodeLayer, LayerPages, State), landed here (Window is written from outside,
+// Adopt, then decode).
+class EncodedKv {
+ public:
+  virtual ~EncodedKv() = default;
+
+  virtual KvCodec& codec() const = 0;
+
+  // Prompt positions from here on have their queries observed; the prompt's length: none are.
+  virtual int64_t first_observed() const = 0;
+  // The queries of prompt rows at or behind first_observed(), in each model layer that reads the
+  // stored layer; the rows' keys are in the working pages.
+  virtual absl::Status Observe(const WorkingKv& working,
+                               const PromptRows& rows,
+                               const KvQueries& queries) = 0;
+  // The whole prompt is written, and observed, in this stored layer: encodes it. Layers come in any
+  // order, each once.
+  virtual absl::Status EncodeLayer(const WorkingKv& working, int32_t kv_layer) = 0;
+
+  // The pages of an encoded layer, in the order of its window; a prefix of them.
+  virtual std::vector<std::span<const std::byte>> LayerPages(int32_t kv_layer) const = 0;
+  // What a receiver needs besides the pages, once every layer is encoded.
+  virtual std::string State() const = 0;
+
+  // Where a prompt of another worker lands: [layers][pages per layer].
+  virtual std::vector<std::span<std::byte>> Window() = 0;
+  // Takes over the landed pages of the first `layers` layers; the others are encoded here later.
+  // `state` comes from outside: kInvalidArgument when it can't be of this prompt and these layers,
+  // and nothing is changed.
+  virtual absl::Status Adopt(std::string_view state, int32_t layers) = 0;
+  // Pages of each of the first `layers` layers that `state` says were sent. kInvalidArgument as for
+  // Adopt.
+  virtual absl::StatusOr<std::vector<int32_t>> SentPages(std::string_view state,
+                                                         int32_t layers) const = 0;
+
+  // What Observe has gathered of a layer, for a receiver that encodes it: score sums
+  // [kv_heads][prompt_tokens], to read or to set before EncodeLayer. Empty for formats that don't
+  // score.
+  virtual std::span<float> WindowScores(int32_t /*kv_layer*/) { return {}; }
+
+  // Gives memory back that the sequence can't need any more: what the prompt turned out not to
+  // take. Engine thread, once the prompt is encoded or adopted.
+  virtual void Trim() = 0;
+  // Makes `other`, which was made for the same request, a copy of this sequence.
+  virtual absl::Status CopyTo(EncodedKv& other) const = 0;
+
+  // Bytes of pool memory that hold the sequence now, slack and tables included.
+  virtual int64_t ResidentBytes() const = 0;
+  // Pool memory taken, in bytes: resident and promised.
+  virtual int64_t ReservedBytes() const = 0;
+  // Bytes beside the pool that only save work: reconstructed keys and values of the step before.
+  virtual int64_t CacheBytes() const { return 0; }
+  virtual AttentionCounters counters() const = 0;
+};
+
+}  // namespace baton::kv

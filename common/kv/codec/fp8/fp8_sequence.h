@@ -1,0 +1,69 @@
+// The KV of one sequence in format `fp8`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/fp8/fp8_codec.h"
+#include "common/kv/pool/page_pool.h"
+
+namespace baton::kv {
+
+// Pages for prompt and generated tokens, taken at once. Threads: encoded_kv.h.
+class Fp8Sequence final : public EncodedKv {
+ public:
+  // `ids`: for each layer, pages for prompt_tokens + max_tokens.
+  Fp8Sequence(Fp8Codec& codec, int64_t prompt_tokens, int64_t max_tokens, std::vector<PageId> ids);
+  ~Fp8Sequence() override;
+
+  KvCodec& codec() const override { return codec_; }
+  int64_t first_observed() const override { return prompt_tokens_; }
+  absl::Status Observe(const WorkingKv& /*working*/,
+                       const PromptRows& /*rows*/,
+                       const KvQueries& /*queries*/) override {
+    return absl::OkStatus();
+  }
+  absl::Status EncodeLayer(const WorkingKv& working, int32_t kv_layer) override;
+  std::vector<std::span<const std::byte>> LayerPages(int32_t kv_layer) const override;
+  std::string State() const override { return {}; }
+  std::vector<std::span<std::byte>> Window() override;
+  absl::Status Adopt(std::string_view state, int32_t layers) override {
+    return SentPages(state, layers).status();
+  }
+  absl::StatusOr<std::vector<int32_t>> SentPages(std::string_view state,
+                                                 int32_t layers) const override;
+  void Trim() override {}
+  absl::Status CopyTo(EncodedKv& other) const override;
+  int64_t ResidentBytes() const override;
+  int64_t ReservedBytes() const override;
+  AttentionCounters counters() const override { return counters_; }
+
+  const PageId* page_table(int32_t kv_layer) const {
+    return ids_.data() + static_cast<ptrdiff_t>(kv_layer) * pages_per_layer_;
+  }
+  void CountAttention(int32_t position);
+
+ private:
+  absl::Status EncodeTokens(const WorkingKv& working,
+                            int32_t kv_layer,
+                            int64_t token_begin,
+                            int64_t token_count);
+
+  Fp8Codec& codec_;
+  const int64_t prompt_tokens_;
+  const int32_t layers_;
+  const int32_t pages_per_layer_;
+  const int32_t prompt_pages_;  // of a layer
+  const std::vector<PageId> ids_;
+  AttentionCounters counters_;
+};
+
+}  // namespace baton::kv

@@ -1,0 +1,40 @@
+#include "common/kv/codec/hidden/hidden_pool.h"
+
+#include <optional>
+
+#include "common/base/status_macros.h"
+
+namespace baton::kv {
+
+absl::StatusOr<std::unique_ptr<HiddenPool>> HiddenPool::Create(const CodecContext& context,
+                                                               int64_t pool_bytes) {
+  BATON_ASSIGN_OR_RETURN(auto pool, RunPool::Create(pool_bytes));
+  return std::unique_ptr<HiddenPool>(new HiddenPool(context, std::move(pool)));
+}
+
+HiddenShape HiddenPool::Shape(const KvFormatPolicy& policy, int64_t prompt_tokens) const {
+  const KvDimensions& kv = context_.dimensions;
+  const bool scored = policy.id() == KvFormatId::kDiffKv;
+  return {.row = {.width = context_.hidden_size,
+                  .dtype =
+                      policy.hidden == HiddenWire::kFp8 ? kernels::DType::kF8E4M3 : context_.dtype},
+          .prompt_tokens = prompt_tokens,
+          .score_floats =
+              scored ? int64_t{kv.layers - context_.full_layers} * kv.kv_heads * prompt_tokens : 0};
+}
+
+std::unique_ptr<HiddenState> HiddenPool::Allocate(const HiddenShape& shape) {
+  const std::optional<RunPool::Run> run = pool_->Allocate(shape.bytes());
+  return run.has_value() ? std::make_unique<HiddenState>(context_, *pool_, *run, shape) : nullptr;
+}
+
+PoolBytes HiddenPool::pool() const {
+  const auto unit = static_cast<int64_t>(RunPool::kUnitBytes);
+  return {.total = pool_->units_total() * unit, .free = pool_->units_free() * unit};
+}
+
+bool HiddenPool::Fits(const HiddenShape& shape) const {
+  return RunPool::UnitsFor(shape.bytes()) <= pool_->units_total();
+}
+
+}  // namespace baton::kv

@@ -1,0 +1,60 @@
+#include "common/kv/codec/hidden/hidden_state.h"
+
+#include <cstring>
+
+#include "common/base/check.h"
+#include "kernels/ops/op_table.h"
+
+namespace baton::kv {
+
+HiddenState::HiddenState(const CodecContext& context,
+                         RunPool& pool,
+                         RunPool::Run run,
+                         HiddenShape shape)
+    : context_(context), pool_(pool), run_(run), shape_(shape), base_(pool.bytes(run).data()) {
+  BATON_CHECK(run.units == RunPool::UnitsFor(shape.bytes()));
+  std::memset(base_, 0, static_cast<size_t>(shape.bytes()));
+}
+
+HiddenState::~HiddenState() { pool_.Release(run_); }
+
+std::byte* HiddenState::row(int64_t token) const {
+  return base_ + static_cast<size_t>(token) * shape_.row.row_bytes();
+}
+
+absl::Status HiddenState::Write(int64_t token_begin, int64_t rows, const float* x, int64_t stride) {
+  BATON_CHECK(token_begin >= 0 && token_begin + rows <= shape_.prompt_tokens);
+  return context_.ops->hidden_encode(
+      context_.exec,
+      {.x = x, .x_stride = stride, .rows = rows, .layout = shape_.row, .coded = row(token_begin)});
+}
+
+absl::Status HiddenState::Read(int64_t token_begin, int64_t rows, float* out) const {
+  BATON_CHECK(token_begin >= 0 && token_begin + rows <= shape_.prompt_tokens);
+  return context_.ops->hidden_decode(context_.exec,
+                                     {.coded = row(token_begin),
+                                      .rows = rows,
+                                      .layout = shape_.row,
+                                      .out = out,
+                                      .out_stride = shape_.row.width});
+}
+
+std::span<float> HiddenState::scores() {
+  return {reinterpret_cast<float*>(page(shape_.row_pages()).data()),
+          static_cast<size_t>(shape_.score_floats)};
+}
+
+std::span<std::byte> HiddenState::page(int32_t index) const {
+  const auto bytes = static_cast<size_t>(shape_.page_bytes());
+  return {base_ + static_cast<size_t>(index) * bytes, bytes};
+}
+
+std::vector<std::span<std::byte>> HiddenState::Window() const {
+  std::vector<std::span<std::byte>> window;
+  for (int32_t i = 0; i < shape_.pages(); ++i) {
+    window.push_back(page(i));
+  }
+  return window;
+}
+
+}  // namespace baton::kv

@@ -1,0 +1,78 @@
+// A step whose sequences have different KV formats.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "common/kv/codec/dense_step_kv.h"
+#include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/hidden/hidden_state.h"
+#include "common/kv/codec/step_kv.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/ops/op_table.h"
+
+namespace baton::kv {
+
+// Where one sequence of a step keeps its KV.
+struct StepSequenceKv {
+  // Dense pages: of every prompt that is being computed, and of sequences of format `dense`.
+  DenseTable dense;
+  // What the prompt is encoded into, or where a decoding sequence's KV is; null for `dense`.
+  EncodedKv* encoded = nullptr;
+  // Set: the upper layers leave this worker as hidden states, and only the layers below
+  // `full_layers` are encoded.
+  HiddenState* hidden = nullptr;
+  int32_t full_layers = 0;
+  bool prefill = false;
+  bool completes_prompt = false;
+};
+
+// Sends rows to the format that has them: prompt rows to dense working pages, and their queries to
+// the encoder that observes them; decode rows to their format, all sequences of a format at once. A
+// prompt that completes in this step is encoded layer by layer, as soon as a layer was read by all.
+// Made for one step; executor thread; everything is borrowed.
+class PackedStepKv : public StepKv {
+ public:
+  PackedStepKv(const kernels::OpTable& ops,
+               const kernels::ExecContext& exec,
+               const kernels::DensePages& pages,
+               std::vector<StepSequenceKv> sequences);
+
+  absl::Status Write(const KvRows& rows, const KvEntries& entries) override;
+  absl::Status Attend(const KvRows& rows, const KvQueries& queries) override;
+  absl::Status WriteHidden(const KvRows& rows, const float* x, int64_t stride) override;
+  absl::Status LayersWritten(int32_t /*layer_begin*/, int32_t /*layer_end*/) override {
+    return absl::OkStatus();
+  }
+  absl::Status LayerAttended(int32_t kv_layer) override;
+
+  const DenseStepKv& dense() const { return dense_; }
+
+ protected:
+  // Sequence `sequence` of the step has been encoded in this stored layer, or, if it leaves as
+  // hidden states, has its window scores there.
+  virtual void OnLayerEncoded(int32_t /*sequence*/, int32_t /*kv_layer*/) {}
+
+ private:
+  // The decode rows of one format in a tile.
+  struct Group {
+    KvCodec* codec = nullptr;
+    std::vector<DecodeRow> rows;
+  };
+
+  // Splits a tile into dense_runs_ and groups_.
+  void Split(const KvRows& rows);
+  absl::Status Observe(const KvRows& rows, const KvQueries& queries);
+  absl::Status EncodeLayer(const StepSequenceKv& sequence, int32_t kv_layer);
+
+  std::vector<StepSequenceKv> sequences_;
+  std::vector<DenseTable> tables_;
+  DenseStepKv dense_;
+  std::vector<RowRun> dense_runs_;
+  std::vector<Group> groups_;
+};
+
+}  // namespace baton::kv

@@ -1,0 +1,265 @@
+#include "common/kv/codec/policy_fields.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/kv/codec/policy_params.h"
+
+namespace baton::kv {
+namespace {
+
+// More tokens than this are no budget but all of any prompt.
+constexpr int32_t kMaxBudgetTokens = 1 << 20;
+constexpr int32_t kMaxQuestPageTokens = 1024;
+
+// True when all of `text` is one number.
+template <typename T, typename... Format>
+bool ParseWhole(std::string_view text, T& value, Format... format) {
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), value, format...);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+// Shortest text that reads back to the same value. Room for the smallest double in fixed notation.
+template <typename T, typename... Format>
+std::string Print(T value, Format... format) {
+  std::array<char, 400> text;
+  const auto result = std::to_chars(text.data(), text.data() + text.size(), value, format...);
+  return {text.data(), result.ptr};
+}
+
+template <typename Params>
+PolicyField<Params> Integer(std::string_view key,
+                            int32_t Params::* member,
+                            int32_t least,
+                            int32_t most) {
+  return {.key = key,
+          .allowed = absl::StrCat("an integer in ", least, "..", most),
+          .parse =
+              [=](std::string_view text, Params& params) {
+                int32_t value = 0;
+                if (!ParseWhole(text, value) || value < least || value > most) {
+                  return false;
+                }
+                params.*member = value;
+                return true;
+              },
+          .print = [=](const Params& params) { return Print(params.*member); }};
+}
+
+template <typename Params>
+PolicyField<Params> NotNegative(std::string_view key, float Params::* member) {
+  return {.key = key,
+          .allowed = "a number from 0 on",
+          .parse =
+              [=](std::string_view text, Params& params) {
+                float value = 0.0f;
+                if (!ParseWhole(text, value) || !std::isfinite(value) || std::signbit(value)) {
+                  return false;
+                }
+                params.*member = value;
+                return true;
+              },
+          .print = [=](const Params& params) { return Print(params.*member); }};
+}
+
+template <typename Params, typename Value>
+PolicyField<Params> OneOf(std::string_view key,
+                          Value Params::* member,
+                          const std::vector<std::pair<std::string_view, Value>>& words) {
+  std::string allowed;
+  for (const auto& [word, value] : words) {
+    absl::StrAppend(&allowed, allowed.empty() ? "" : "|", std::string(word));
+  }
+  return {.key = key,
+          .allowed = std::move(allowed),
+          .parse =
+              [=](std::string_view text, Params& params) {
+                for (const auto& [word, value] : words) {
+                  if (word == text) {
+                    params.*member = value;
+                    return true;
+                  }
+                }
+                return false;
+              },
+          .print =
+              [=](const Params& params) {
+                for (const auto& [word, value] : words) {
+                  if (value == params.*member) {
+                    return std::string(word);
+                  }
+                }
+                return std::string();
+              }};
+}
+
+// A dot tells a fraction from a count, so fractions are written without an exponent.
+bool ParseBudget(std::string_view text, KvBudget& budget) {
+  if (text.find('.') == std::string_view::npos) {
+    int32_t tokens = 0;
+    if (!ParseWhole(text, tokens) || tokens < 1 || tokens > kMaxBudgetTokens) {
+      return false;
+    }
+    budget = {.tokens = tokens};
+    return true;
+  }
+  double fraction = 0.0;
+  if (!ParseWhole(text, fraction, std::chars_format::fixed) ||
+      !(fraction > 0.0 && fraction < 1.0)) {
+    return false;
+  }
+  budget = {.fraction = fraction};
+  return true;
+}
+
+template <typename Params>
+PolicyField<Params> Budget(bool required) {
+  return {
+      .key = "budget",
+      .allowed = absl::StrCat("tokens, an integer in 1..",
+                              kMaxBudgetTokens,
+                              ", or a fraction of the prompt between 0 and 1 written with a dot"),
+      .required = required,
+      .parse = [](std::string_view text,
+                  Params& params) { return ParseBudget(text, params.budget); },
+      .print =
+          [](const Params& params) {
+            return params.budget.tokens > 0
+                       ? Print(params.budget.tokens)
+                       : Print(params.budget.fraction, std::chars_format::fixed);
+          }};
+}
+
+template <typename Params>
+const std::vector<PolicyField<Params>>& BudgetOnly() {
+  static const auto& fields = *new std::vector<PolicyField<Params>>{Budget<Params>(true)};
+  return fields;
+}
+
+std::string TierName(KvTier tier) { return absl::StrCat("k", KeyBits(tier), "v", ValueBits(tier)); }
+
+PolicyField<DiffKvPolicy> Tier(std::string_view key, KvTier DiffKvPolicy::* member) {
+  return OneOf(key,
+               member,
+               {{"k8v8", KvTier::kK8V8},
+                {"k8v4", KvTier::kK8V4},
+                {"k4v4", KvTier::kK4V4},
+                {"k4v2", KvTier::kK4V2}});
+}
+
+}  // namespace
+
+template <>
+const std::vector<PolicyField<DiffKvPolicy>>& PolicyFields() {
+  using P = DiffKvPolicy;
+  static const auto& fields = *new std::vector<PolicyField<P>>{
+      Tier("high", &P::high),
+      Tier("low", &P::low),
+      NotNegative("ah", &P::alpha_high),
+      NotNegative("al", &P::alpha_low),
+      OneOf("score", &P::score, {{"lastw", P::Score::kLastWindow}, {"all", P::Score::kAll}}),
+      OneOf("base", &P::base, {{"N", P::Base::kPromptTokens}, {"i", P::Base::kTokenIndex}}),
+      OneOf("policy",
+            &P::decision,
+            {{"release", P::Decision::kRelease}, {"paper", P::Decision::kPaper}}),
+      Integer("w", &P::window, 0, 64),
+      Integer("sinks", &P::sinks, 0, INT32_MAX),
+      Integer("every", &P::every, 1, 64),
+  };
+  return fields;
+}
+
+template <>
+const std::vector<PolicyField<ShadowKvPolicy>>& PolicyFields() {
+  using P = ShadowKvPolicy;
+  static const auto& fields = *new std::vector<PolicyField<P>>{
+      Integer("rank", &P::rank, 1, 1024),
+      OneOf("chunk", &P::chunk_tokens, {{"1", 1}, {"2", 2}, {"4", 4}, {"8", 8}}),
+      OneOf("sel",
+            &P::selection,
+            {{"mean", P::Selection::kMean},
+             {"bounds", P::Selection::kBounds},
+             {"q2", P::Selection::kQ2}}),
+      Budget<P>(false),
+      Integer("outliers", &P::outlier_chunks, 0, 4096),
+      Integer("local", &P::local_chunks, 0, 64),
+      Integer("sink", &P::sink_chunks, 0, 64),
+      OneOf("gen",
+            &P::generated,
+            {{"blocks", P::Generated::kBlocks}, {"exact", P::Generated::kExact}}),
+      OneOf("v",
+            &P::values,
+            {{"bf16", P::ValueType::kBF16},
+             {"v8", P::ValueType::kV8},
+             {"v4", P::ValueType::kV4},
+             {"v2", P::ValueType::kV2}}),
+      OneOf("vplace",
+            &P::value_place,
+            {{"device", P::ValuePlace::kDevice}, {"host", P::ValuePlace::kHost}}),
+      OneOf("a", &P::factor, {{"bf16", P::FactorType::kBF16}, {"int8", P::FactorType::kInt8}}),
+      Integer("joint", &P::joint_rank, 0, 4096),
+  };
+  return fields;
+}
+
+template <>
+const std::vector<PolicyField<SnapKvPolicy>>& PolicyFields() {
+  return BudgetOnly<SnapKvPolicy>();
+}
+
+template <>
+const std::vector<PolicyField<H2oPolicy>>& PolicyFields() {
+  return BudgetOnly<H2oPolicy>();
+}
+
+template <>
+const std::vector<PolicyField<StreamingPolicy>>& PolicyFields() {
+  return BudgetOnly<StreamingPolicy>();
+}
+
+template <>
+const std::vector<PolicyField<QuestPolicy>>& PolicyFields() {
+  static const auto& fields = *new std::vector<PolicyField<QuestPolicy>>{
+      Budget<QuestPolicy>(true),
+      Integer("page", &QuestPolicy::page_tokens, 1, kMaxQuestPageTokens),
+  };
+  return fields;
+}
+
+template <>
+const std::vector<PolicyField<LokiPolicy>>& PolicyFields() {
+  return BudgetOnly<LokiPolicy>();
+}
+
+template <>
+std::string PolicyConflict(const DiffKvPolicy& params) {
+  if (KeyBits(params.high) < KeyBits(params.low) ||
+      ValueBits(params.high) < ValueBits(params.low)) {
+    return absl::StrCat("`high` is ",
+                        TierName(params.high),
+                        " and `low` is ",
+                        TierName(params.low),
+                        "; `high` must not be narrower than `low` in keys or values");
+  }
+  if (params.alpha_low > params.alpha_high) {
+    return absl::StrCat("`al` is ",
+                        Print(params.alpha_low),
+                        " and `ah` is ",
+                        Print(params.alpha_high),
+                        "; `al` must not exceed `ah`");
+  }
+  return "";
+}
+
+}  // namespace baton::kv

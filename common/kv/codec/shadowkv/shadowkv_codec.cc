@@ -1,0 +1,154 @@
+#include "common/kv/codec/shadowkv/shadowkv_codec.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "common/base/check.h"
+#include "common/base/status_macros.h"
+#include "common/kv/codec/shadowkv/shadowkv_sequence.h"
+
+namespace baton::kv {
+namespace {
+
+// Rows rows[i].row of `source`, each `width` floats, one after another.
+void Pack(std::span<const DecodeRow> rows,
+          const float* source,
+          int64_t stride,
+          int64_t width,
+          float* target) {
+  for (const DecodeRow& row : rows) {
+    std::memcpy(target, source + row.row * stride, static_cast<size_t>(width) * sizeof(float));
+    target += width;
+  }
+}
+
+}  // namespace
+
+ShadowKvCodec::ShadowKvCodec(const CodecContext& context, RunPool& pool)
+    : context_(context), pool_(pool) {
+  const auto positions = static_cast<size_t>(context.rope.max_positions);
+  const size_t half_dim = context.rope.inverse_frequencies.size();
+  cosines_ = kernels::Buffer(positions * half_dim * sizeof(float));
+  sines_ = kernels::Buffer(positions * half_dim * sizeof(float));
+  std::vector<int32_t> all(positions);
+  std::iota(all.begin(), all.end(), 0);
+  const absl::Status status =
+      context.ops->rope_angles(context.exec,
+                               {.positions = all.data(),
+                                .inverse_frequencies = context.rope.inverse_frequencies.data(),
+                                .rows = static_cast<int64_t>(positions),
+                                .half_dim = static_cast<int64_t>(half_dim),
+                                .cosines = cosines_.as<float>(),
+                                .sines = sines_.as<float>()});
+  BATON_CHECK(status.ok());
+  rope_ = {.cosines = cosines_.as<float>(),
+           .sines = sines_.as<float>(),
+           .positions = context.rope.max_positions};
+  exec_ = {.pool = context.exec.pool, .workspace = &workspace_};
+}
+
+const float* ShadowKvCodec::key_bias(int32_t kv_layer) const {
+  return context_.key_bias.empty() ? nullptr : context_.key_bias[static_cast<size_t>(kv_layer)];
+}
+
+size_t ShadowKvCodec::WorkspaceBytes(const kernels::ShadowKvConfig& config,
+                                     int64_t max_tokens) const {
+  const int threads = context_.exec.pool->threads();
+  return std::max(
+      context_.ops->workspace_bytes(threads, config.width(), config.head_dim),
+      context_.ops->shadowkv_workspace_bytes(
+          threads, {.config = config, .heads = context_.heads, .max_tokens = max_tokens}));
+}
+
+const kernels::ExecContext& ShadowKvCodec::ExecWith(size_t bytes) {
+  if (workspace_.size() < bytes) {
+    workspace_ = kernels::Buffer(bytes);
+  }
+  return exec_;
+}
+
+size_t ShadowKvCodec::ListSequences(std::span<const DecodeRow> rows, int32_t kv_layer) {
+  size_t workspace = 0;
+  sequences_.clear();
+  for (const DecodeRow& row : rows) {
+    auto& sequence = static_cast<ShadowKvSequence&>(*row.kv);
+    sequences_.push_back(sequence.AtStep(kv_layer, row.position));
+    workspace = std::max(workspace, sequence.workspace_bytes());
+  }
+  return workspace;
+}
+
+absl::Status ShadowKvCodec::Append(std::span<const DecodeRow> rows, const KvEntries& entries) {
+  const size_t workspace = ListSequences(rows, entries.kv_layer);
+  const int64_t width = int64_t{context_.dimensions.kv_heads} * context_.dimensions.head_dim;
+  const size_t floats = rows.size() * static_cast<size_t>(width);
+  packed_.resize(2 * floats);
+  float* values = packed_.data() + floats;
+  Pack(rows, entries.k, entries.stride, width, packed_.data());
+  Pack(rows, entries.v, entries.stride, width, values);
+  return context_.ops->shadowkv_append(ExecWith(workspace),
+                                       {.k = packed_.data(),
+                                        .k_stride = width,
+                                        .v = values,
+                                        .v_stride = width,
+                                        .sequences = sequences_.data(),
+                                        .num_sequences = static_cast<int64_t>(sequences_.size()),
+                                        .rope = rope_,
+                                        .key_bias = key_bias(entries.kv_layer)});
+}
+
+absl::Status ShadowKvCodec::Select(const kernels::ExecContext& exec,
+                                   const KvQueries& queries,
+                                   int64_t chunk_ids_stride) {
+  chunk_ids_.resize(sequences_.size() * static_cast<size_t>(context_.dimensions.kv_heads) *
+                    static_cast<size_t>(chunk_ids_stride));
+  return context_.ops->shadowkv_select(
+      exec,
+      {.q = packed_.data(),
+       .q_stride = int64_t{queries.heads} * context_.dimensions.head_dim,
+       .sequences = sequences_.data(),
+       .num_sequences = static_cast<int64_t>(sequences_.size()),
+       .heads = queries.heads,
+       .scale = queries.scale,
+       .chunk_ids = chunk_ids_.data(),
+       .chunk_ids_stride = chunk_ids_stride});
+}
+
+absl::Status ShadowKvCodec::Attend(std::span<const DecodeRow> rows, const KvQueries& queries) {
+  const kernels::ExecContext& exec = ExecWith(ListSequences(rows, queries.kv_layer));
+  const int64_t width = int64_t{queries.heads} * context_.dimensions.head_dim;
+  packed_.resize(rows.size() * static_cast<size_t>(width));
+  out_.resize(packed_.size());
+  Pack(rows, queries.q, queries.q_stride, width, packed_.data());
+  int64_t stride = 1;
+  for (const kernels::ShadowKvSequence& sequence : sequences_) {
+    stride = std::max(stride, sequence.layout->config.budget_chunks());
+  }
+  BATON_RETURN_IF_ERROR(Select(exec, queries, stride));
+  counters_.assign(rows.size(), {});
+  BATON_RETURN_IF_ERROR(
+      context_.ops->shadowkv_attention(exec,
+                                       {.q = packed_.data(),
+                                        .q_stride = width,
+                                        .sequences = sequences_.data(),
+                                        .num_sequences = static_cast<int64_t>(sequences_.size()),
+                                        .heads = queries.heads,
+                                        .scale = queries.scale,
+                                        .chunk_ids = chunk_ids_.data(),
+                                        .chunk_ids_stride = stride,
+                                        .rope = rope_,
+                                        .key_bias = key_bias(queries.kv_layer),
+                                        .out = out_.data(),
+                                        .out_stride = width,
+                                        .counters = counters_.data()}));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    std::memcpy(queries.out + rows[i].row * queries.out_stride,
+                out_.data() + static_cast<int64_t>(i) * width,
+                static_cast<size_t>(width) * sizeof(float));
+    static_cast<ShadowKvSequence&>(*rows[i].kv).Count(counters_[i]);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton::kv

@@ -1,0 +1,126 @@
+#include "common/kv/codec/shadowkv/shadowkv_format.h"
+
+#include <algorithm>
+#include <optional>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/base/status_macros.h"
+#include "common/kv/codec/shadowkv/shadowkv_sequence.h"
+
+namespace baton::kv {
+namespace {
+
+kernels::ShadowKvSelector Selector(ShadowKvPolicy::Selection selection) {
+  switch (selection) {
+    case ShadowKvPolicy::Selection::kMean:
+      return kernels::ShadowKvSelector::kMean;
+    case ShadowKvPolicy::Selection::kBounds:
+      return kernels::ShadowKvSelector::kBounds;
+    case ShadowKvPolicy::Selection::kQ2:
+      return kernels::ShadowKvSelector::kQ2;
+  }
+  return kernels::ShadowKvSelector::kMean;
+}
+
+int32_t ValueBitsOf(ShadowKvPolicy::ValueType type) {
+  switch (type) {
+    case ShadowKvPolicy::ValueType::kBF16:
+      return 16;
+    case ShadowKvPolicy::ValueType::kV8:
+      return 8;
+    case ShadowKvPolicy::ValueType::kV4:
+      return 4;
+    case ShadowKvPolicy::ValueType::kV2:
+      return 2;
+  }
+  return 16;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ShadowKvFormat>> ShadowKvFormat::Create(const CodecContext& context,
+                                                                       int64_t pool_bytes) {
+  if (context.dimensions.head_dim % 8 != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("KV format shadowkv wants a head_dim that is a multiple of 8; the model has ",
+                     context.dimensions.head_dim));
+  }
+  BATON_ASSIGN_OR_RETURN(auto pool, RunPool::Create(pool_bytes));
+  return std::unique_ptr<ShadowKvFormat>(new ShadowKvFormat(context, std::move(pool)));
+}
+
+kernels::ShadowKvConfig ShadowKvFormat::Config(const KvResidentPolicy& policy,
+                                               int64_t prompt_tokens) const {
+  const auto& shadowkv = std::get<ShadowKvPolicy>(policy);
+  kernels::ShadowKvConfig config;
+  config.kv_heads = context_.dimensions.kv_heads;
+  config.head_dim = context_.dimensions.head_dim;
+  config.dtype = context_.dtype;
+  config.rank = static_cast<int32_t>(std::min<int64_t>(shadowkv.rank, config.width()));
+  config.chunk_tokens = shadowkv.chunk_tokens;
+  config.budget_tokens = shadowkv.budget.Tokens(prompt_tokens);
+  config.outlier_chunks = shadowkv.outlier_chunks;
+  config.local_chunks = shadowkv.local_chunks;
+  config.sink_chunks = shadowkv.sink_chunks;
+  config.selector = Selector(shadowkv.selection);
+  config.generated = shadowkv.generated == ShadowKvPolicy::Generated::kExact
+                         ? kernels::ShadowKvGenerated::kExact
+                         : kernels::ShadowKvGenerated::kBlocks;
+  config.value_bits = ValueBitsOf(shadowkv.values);
+  config.int8_coefficients = shadowkv.factor == ShadowKvPolicy::FactorType::kInt8;
+  return config;
+}
+
+absl::Status ShadowKvFormat::Check(const KvResidentPolicy& policy,
+                                   int64_t prompt_tokens,
+                                   int64_t max_tokens,
+                                   int32_t sequences) const {
+  if (std::get<ShadowKvPolicy>(policy).joint_rank > 0) {
+    return absl::FailedPreconditionError(
+        "POLICY_NOT_SERVED: kv_policy: joint: a joint factorization of the upper layers is not "
+        "served; leave it out");
+  }
+  const int64_t units =
+      sequences *
+      RunPool::UnitsFor(ShadowKvSequence::RunBytes(
+          Config(policy, prompt_tokens), context_.dimensions.layers, prompt_tokens, max_tokens));
+  if (units > pool_->units_total()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("EXCEEDS_CAPACITY: the request needs ",
+                     units * static_cast<int64_t>(RunPool::kUnitBytes),
+                     " bytes of shadowkv memory; the pool has ",
+                     pool_->units_total() * static_cast<int64_t>(RunPool::kUnitBytes)));
+  }
+  return absl::OkStatus();
+}
+
+bool ShadowKvFormat::PrefersDense(const KvResidentPolicy& policy, int64_t prompt_tokens) const {
+  return kernels::ShadowKvPromptLayout(Config(policy, prompt_tokens), prompt_tokens)
+      .prefers_dense();
+}
+
+WindowShape ShadowKvFormat::window(const KvResidentPolicy& policy, int64_t prompt_tokens) const {
+  const kernels::ShadowKvPromptLayout layout(Config(policy, prompt_tokens), prompt_tokens);
+  return {.pages_per_layer = 1, .page_bytes = static_cast<int64_t>(layout.bytes)};
+}
+
+std::unique_ptr<EncodedKv> ShadowKvFormat::Allocate(const KvResidentPolicy& policy,
+                                                    int64_t prompt_tokens,
+                                                    int64_t max_tokens) {
+  const kernels::ShadowKvConfig config = Config(policy, prompt_tokens);
+  const std::optional<RunPool::Run> run = pool_->Allocate(
+      ShadowKvSequence::RunBytes(config, context_.dimensions.layers, prompt_tokens, max_tokens));
+  if (!run.has_value()) {
+    return nullptr;
+  }
+  return std::make_unique<ShadowKvSequence>(codec_, config, prompt_tokens, max_tokens, *run);
+}
+
+PoolBytes ShadowKvFormat::pool() const {
+  const auto unit = static_cast<int64_t>(RunPool::kUnitBytes);
+  return {.total = pool_->units_total() * unit, .free = pool_->units_free() * unit};
+}
+
+}  // namespace baton::kv

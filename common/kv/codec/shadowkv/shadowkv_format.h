@@ -1,0 +1,54 @@
+// KV format `shadowkv` with its memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "common/kv/codec/codec_context.h"
+#include "common/kv/codec/encoded_format.h"
+#include "common/kv/codec/kv_policy.h"
+#include "common/kv/codec/shadowkv/shadowkv_codec.h"
+#include "common/kv/pool/run_pool.h"
+#include "kernels/kv_format/shadowkv.h"
+
+namespace baton::kv {
+
+class ShadowKvFormat final : public EncodedFormat {
+ public:
+  // Whether there is a layout for heads of this size.
+  static bool Serves(int32_t head_dim) { return head_dim % 8 == 0; }
+  // kInvalidArgument for a head_dim that is no multiple of 8, or a pool without memory.
+  static absl::StatusOr<std::unique_ptr<ShadowKvFormat>> Create(const CodecContext& context,
+                                                                int64_t pool_bytes);
+
+  KvFormatId id() const override { return KvFormatId::kShadowKv; }
+  uint16_t version() const override { return kernels::ShadowKvConfig::kVersion; }
+  // kFailedPrecondition for a joint factorization of the upper layers.
+  absl::Status Check(const KvResidentPolicy& policy,
+                     int64_t prompt_tokens,
+                     int64_t max_tokens,
+                     int32_t sequences) const override;
+  bool PrefersDense(const KvResidentPolicy& policy, int64_t prompt_tokens) const override;
+  int32_t observation_window(const KvResidentPolicy& /*policy*/) const override { return 1; }
+  WindowShape window(const KvResidentPolicy& policy, int64_t prompt_tokens) const override;
+  std::unique_ptr<EncodedKv> Allocate(const KvResidentPolicy& policy,
+                                      int64_t prompt_tokens,
+                                      int64_t max_tokens) override;
+  PoolBytes pool() const override;
+
+ private:
+  ShadowKvFormat(const CodecContext& context, std::unique_ptr<RunPool> pool)
+      : context_(context), pool_(std::move(pool)), codec_(context, *pool_) {}
+  // Ranks above the keys' width are the width; a budget that is a share becomes tokens.
+  kernels::ShadowKvConfig Config(const KvResidentPolicy& policy, int64_t prompt_tokens) const;
+
+  const CodecContext& context_;
+  const std::unique_ptr<RunPool> pool_;
+  ShadowKvCodec codec_;
+};
+
+}  // namespace baton::kv

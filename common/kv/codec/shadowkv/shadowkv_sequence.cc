@@ -1,0 +1,157 @@
+#include "common/kv/codec/shadowkv/shadowkv_sequence.h"
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/base/check.h"
+#include "common/base/status_macros.h"
+
+namespace baton::kv {
+namespace {
+
+size_t Aligned(size_t bytes) {
+  return (bytes + kernels::Buffer::kAlignment - 1) / kernels::Buffer::kAlignment *
+         kernels::Buffer::kAlignment;
+}
+
+// Without room for generated tokens there is no tail: the prompt is for another worker.
+size_t TailBytes(const kernels::ShadowKvPromptLayout& layout, int64_t max_tokens) {
+  return max_tokens == 0 ? 0 : Aligned(kernels::ShadowKvTailLayout(layout, max_tokens).bytes);
+}
+
+}  // namespace
+
+int64_t ShadowKvSequence::RunBytes(const kernels::ShadowKvConfig& config,
+                                   int32_t layers,
+                                   int64_t prompt_tokens,
+                                   int64_t max_tokens) {
+  const kernels::ShadowKvPromptLayout layout(config, prompt_tokens);
+  return layers * static_cast<int64_t>(layout.bytes + TailBytes(layout, max_tokens));
+}
+
+ShadowKvSequence::ShadowKvSequence(ShadowKvCodec& codec,
+                                   const kernels::ShadowKvConfig& config,
+                                   int64_t prompt_tokens,
+                                   int64_t max_tokens,
+                                   RunPool::Run run)
+    : codec_(codec),
+      layout_(config, prompt_tokens),
+      max_tokens_(max_tokens),
+      tail_bytes_(TailBytes(layout_, max_tokens)),
+      cache_bytes_(Aligned(kernels::ShadowKvCacheLayout(config).bytes)),
+      layers_(codec.context().dimensions.layers),
+      run_(run),
+      base_(codec.pool().bytes(run).data()),
+      workspace_bytes_(codec.WorkspaceBytes(config, prompt_tokens + max_tokens)) {
+  BATON_CHECK(run.units == RunPool::UnitsFor(RunBytes(config, layers_, prompt_tokens, max_tokens)));
+}
+
+ShadowKvSequence::~ShadowKvSequence() { codec_.pool().Release(run_); }
+
+std::byte* ShadowKvSequence::prompt(int32_t kv_layer) const {
+  return base_ + static_cast<size_t>(kv_layer) * layout_.bytes;
+}
+
+std::byte* ShadowKvSequence::tail(int32_t kv_layer) const {
+  return prompt(layers_) + static_cast<size_t>(kv_layer) * tail_bytes_;
+}
+
+absl::Status ShadowKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_layer) {
+  return codec_.context().ops->shadowkv_encode(
+      codec_.ExecWith(workspace_bytes_),
+      {.layout = layout_,
+       .pages = working.pages,
+       .page_table = working.table.data + static_cast<ptrdiff_t>(kv_layer) * working.table.stride,
+       .rope = codec_.rope(),
+       .key_bias = codec_.key_bias(kv_layer),
+       .prompt = prompt(kv_layer)});
+}
+
+std::vector<std::span<const std::byte>> ShadowKvSequence::LayerPages(int32_t kv_layer) const {
+  return {std::span<const std::byte>(prompt(kv_layer), layout_.bytes)};
+}
+
+std::vector<std::span<std::byte>> ShadowKvSequence::Window() {
+  std::vector<std::span<std::byte>> window;
+  for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
+    window.emplace_back(prompt(kv_layer), layout_.bytes);
+  }
+  return window;
+}
+
+absl::StatusOr<std::vector<int32_t>> ShadowKvSequence::SentPages(std::string_view state,
+                                                                 int32_t layers) const {
+  if (!state.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shadowkv has no state beside its sections; ", state.size(), " bytes came"));
+  }
+  return std::vector<int32_t>(static_cast<size_t>(layers), 1);
+}
+
+// Ids index chunks in every decode step; everything else in a section is only computed with.
+absl::Status ShadowKvSequence::CheckStaticIds(int32_t kv_layer) const {
+  const std::byte* bytes = prompt(kv_layer) + layout_.static_ids;
+  for (int32_t head = 0; head < layout_.config.kv_heads; ++head) {
+    int64_t previous = -1;
+    for (int64_t i = 0; i < layout_.static_chunks; ++i, bytes += sizeof(int32_t)) {
+      int32_t id = 0;
+      std::memcpy(&id, bytes, sizeof(id));
+      if (id <= previous || id >= layout_.coded.chunks) {
+        return absl::InvalidArgumentError(absl::StrCat("shadowkv section of layer ",
+                                                       kv_layer,
+                                                       ": static chunk ",
+                                                       id,
+                                                       " after ",
+                                                       previous,
+                                                       "; ids ascend below ",
+                                                       layout_.coded.chunks));
+      }
+      previous = id;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShadowKvSequence::Adopt(std::string_view state, int32_t layers) {
+  BATON_RETURN_IF_ERROR(SentPages(state, layers).status());
+  for (int32_t kv_layer = 0; kv_layer < layers; ++kv_layer) {
+    BATON_RETURN_IF_ERROR(CheckStaticIds(kv_layer));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShadowKvSequence::CopyTo(EncodedKv& other) const {
+  auto& target = static_cast<ShadowKvSequence&>(other);
+  std::memcpy(target.base_, base_, static_cast<size_t>(layers_) * layout_.bytes);
+  return absl::OkStatus();
+}
+
+int64_t ShadowKvSequence::ResidentBytes() const {
+  return layers_ * static_cast<int64_t>(layout_.bytes);
+}
+
+int64_t ShadowKvSequence::ReservedBytes() const {
+  return run_.units * static_cast<int64_t>(RunPool::kUnitBytes);
+}
+
+kernels::ShadowKvSequence ShadowKvSequence::AtStep(int32_t kv_layer, int32_t position) {
+  if (cache_.size() == 0) {
+    cache_ = kernels::Buffer(static_cast<size_t>(layers_) * cache_bytes_);
+  }
+  return {.layout = &layout_,
+          .prompt = prompt(kv_layer),
+          .tail = tail(kv_layer),
+          .max_generated = max_tokens_,
+          .position = position,
+          .cache = cache_.data() + static_cast<size_t>(kv_layer) * cache_bytes_};
+}
+
+void ShadowKvSequence::Count(const kernels::ShadowKvCounters& counters) {
+  counters_.heads += layout_.config.kv_heads;
+  counters_.attended_tokens += counters.attended_tokens;
+  counters_.hits += counters.hits;
+  counters_.misses += counters.misses;
+}
+
+}  // namespace baton::kv

@@ -1,0 +1,21 @@
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/ops/validate.h"
+
+namespace baton::kernels::cpu {
+
+absl::Status HiddenDecode(const IsaKernels& /*isa*/,
+                          const ExecContext& context,
+                          const HiddenDecodeParams& params) {
+  if (absl::Status status = Validate(params); !status.ok()) {
+    return status;
+  }
+  const auto row_bytes = static_cast<int64_t>(params.layout.row_bytes());
+  ForRows(context, params.rows, params.layout.width, [&](int64_t row) {
+    DecodeHiddenRow(
+        params.coded + row * row_bytes, params.layout, params.out + row * params.out_stride);
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace baton::kernels::cpu

@@ -1,0 +1,114 @@
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+#include "kernels/core/carver.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/isa_kernels.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/shadowkv_coding.h"
+#include "kernels/cpu/shadowkv_workspace.h"
+#include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/shadowkv_params.h"
+#include "kernels/ops/shadowkv_view.h"
+#include "kernels/ops/validate.h"
+
+namespace baton::kernels::cpu {
+namespace {
+
+void WriteToken(const IsaKernels& isa, const ShadowKvAppendParams& params, int64_t row) {
+  const ShadowKvSequence& sequence = params.sequences[row];
+  const ShadowKvConfig& config = sequence.layout->config;
+  const ShadowKvTailLayout tail(*sequence.layout, sequence.max_generated);
+  // The heads of a slot lie side by side.
+  StoreVector(isa,
+              params.k + row * params.k_stride,
+              config.dtype,
+              config.width(),
+              sequence.tail + tail.exact_key(sequence.position, 0));
+  StoreVector(isa,
+              params.v + row * params.v_stride,
+              config.dtype,
+              config.width(),
+              sequence.tail + tail.exact_value(sequence.position, 0));
+}
+
+bool BlockIsDue(const ShadowKvSequence& sequence) {
+  const ShadowKvTailLayout tail(*sequence.layout, sequence.max_generated);
+  return tail.BlocksAt(int64_t{sequence.position} + 1) > tail.BlocksAt(sequence.position);
+}
+
+// Codes the 64 tokens that this step's token pushed out of the exact ones.
+void CodeBlock(const IsaKernels& isa,
+               const ShadowKvAppendParams& params,
+               const ShadowKvSequence& sequence,
+               const CodingScratch& scratch) {
+  const ShadowKvSequenceView view(sequence);
+  const ShadowKvConfig& config = view.config();
+  const int64_t first = view.tail().CodedTokensAt(sequence.position);
+  for (int64_t t = 0; t < kShadowKvBlockTokens; ++t) {
+    for (int64_t head = 0; head < config.kv_heads; ++head) {
+      const int64_t column = t * config.width() + head * config.head_dim;
+      LoadVector(isa,
+                 view.ExactKey(head, first + t),
+                 config.dtype,
+                 config.head_dim,
+                 scratch.keys + column);
+      LoadVector(isa,
+                 view.ExactValue(head, first + t),
+                 config.dtype,
+                 config.head_dim,
+                 scratch.values + column);
+    }
+  }
+  CodeGroup(
+      isa,
+      {.config = config,
+       .layout = view.tail().block,
+       .section = sequence.tail + view.tail().block_begin(view.tail().BlocksAt(sequence.position)),
+       .basis = view.basis(),
+       .rope = params.rope,
+       .key_bias = params.key_bias,
+       .position = first,
+       .token = 0,
+       .tokens = kShadowKvBlockTokens},
+      scratch,
+      nullptr);
+}
+
+}  // namespace
+
+absl::Status ShadowKvAppend(const IsaKernels& isa,
+                            const ExecContext& context,
+                            const ShadowKvAppendParams& params) {
+  if (absl::Status status = Validate(params); !status.ok()) {
+    return status;
+  }
+  size_t slice_bytes = 0;
+  int64_t due = 0;
+  for (int64_t row = 0; row < params.num_sequences; ++row) {
+    Carver counter(nullptr);
+    CarveCoding(params.sequences[row].layout->config, counter);
+    slice_bytes = std::max(slice_bytes, counter.used());
+    due += BlockIsDue(params.sequences[row]) ? 1 : 0;
+  }
+  const size_t needed = static_cast<size_t>(context.pool->threads()) * slice_bytes;
+  if (absl::Status status = CheckShadowKvWorkspace("shadowkv_append", context, needed);
+      !status.ok()) {
+    return status;
+  }
+  ParallelFor(context, params.num_sequences, due < 2, [&](int64_t row, int thread) {
+    const ShadowKvSequence& sequence = params.sequences[row];
+    WriteToken(isa, params, row);
+    if (BlockIsDue(sequence)) {
+      Carver carver(context.workspace->data() + static_cast<size_t>(thread) * slice_bytes);
+      CodeBlock(isa, params, sequence, CarveCoding(sequence.layout->config, carver));
+    }
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace baton::kernels::cpu

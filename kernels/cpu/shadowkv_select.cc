@@ -1,0 +1,250 @@
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+
+#include "absl/status/status.h"
+
+#include "kernels/core/carver.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/core/half.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/isa_kernels.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/shadowkv_workspace.h"
+#include "kernels/kv_format/shadowkv.h"
+#include "kernels/kv_format/shadowkv_codec.h"
+#include "kernels/ops/shadowkv_params.h"
+#include "kernels/ops/shadowkv_view.h"
+#include "kernels/ops/validate.h"
+
+namespace baton::kernels::cpu {
+namespace {
+
+// One KV head of one sequence.
+struct Task {
+  const IsaKernels& isa;
+  const ShadowKvSequenceView& view;
+  int64_t head;
+  int64_t group;   // query heads per KV head
+  const float* q;  // [group][head_dim]
+  float scale;
+  SelectScratch scratch;
+};
+
+// logits (+)= x . rows of one section's landmarks or deviations.
+void DotSection(const Task& task,
+                const float* x,
+                const std::byte* rows,
+                int64_t count,
+                bool accumulate,
+                float* logits) {
+  const ShadowKvConfig& config = task.view.config();
+  task.isa.dot_rows({.x = x,
+                     .x_stride = config.head_dim,
+                     .lines = task.group,
+                     .rows = rows,
+                     .row_stride = config.head_dim,
+                     .count = count,
+                     .bf16 = config.dtype == DType::kBF16,
+                     .depth = config.head_dim,
+                     .accumulate = accumulate,
+                     .out = logits,
+                     .out_stride = task.view.chunks()});
+}
+
+// Widens the 2-bit codes of `count` tokens from `token` on.
+void UnpackKeys(const Task& task, const ShadowKvCodedView& section, int64_t token, int64_t count) {
+  const int64_t bytes = count * static_cast<int64_t>(task.view.config().code_bytes(2));
+  const uint8_t* codes = section.KeyCodes(task.head, token);
+  for (int64_t i = 0; i < bytes; ++i) {
+    const uint32_t byte = codes[i];
+    float* out = task.scratch.codes + 4 * i;
+    out[0] = static_cast<float>(byte & 3u);
+    out[1] = static_cast<float>((byte >> 2) & 3u);
+    out[2] = static_cast<float>((byte >> 4) & 3u);
+    out[3] = static_cast<float>(byte >> 6);
+  }
+}
+
+// Scores of one section's chunks from its 2-bit keys: q . k^ = scale (q . codes) + zero sum(q).
+void ScoreCodedKeys(const Task& task, const ShadowKvCodedView& section, float* logits) {
+  const ShadowKvConfig& config = task.view.config();
+  const int64_t dim = config.head_dim;
+  const int64_t tokens = section.layout().tokens;
+  for (int64_t first = 0; first < tokens; first += kShadowKvBlockTokens) {
+    const int64_t count = std::min(kShadowKvBlockTokens, tokens - first);
+    UnpackKeys(task, section, first, count);
+    task.isa.dot_rows({.x = task.q,
+                       .x_stride = dim,
+                       .lines = task.group,
+                       .rows = reinterpret_cast<const std::byte*>(task.scratch.codes),
+                       .row_stride = dim,
+                       .count = count,
+                       .bf16 = false,
+                       .depth = dim,
+                       .out = task.scratch.dots,
+                       .out_stride = kShadowKvBlockTokens});
+    for (int64_t t = 0; t < count; ++t) {
+      const uint16_t* pair = section.KeyScale(task.head, first + t);
+      const float scale = F16ToF32(pair[0]);
+      const float zero = F16ToF32(pair[1]);
+      const int64_t chunk = (first + t) / config.chunk_tokens;
+      const bool opens = (first + t) % config.chunk_tokens == 0;
+      for (int64_t g = 0; g < task.group; ++g) {
+        // scratch.magnitudes holds sum(q) of the group's queries here.
+        const float score = scale * task.scratch.dots[g * kShadowKvBlockTokens + t] +
+                            zero * task.scratch.magnitudes[g];
+        float& best = logits[g * task.view.chunks() + chunk];
+        best = opens ? score : std::max(best, score);
+      }
+    }
+  }
+}
+
+// Scores of every chunk under every query head of the group.
+void ScoreChunks(const Task& task) {
+  const ShadowKvConfig& config = task.view.config();
+  const int64_t dim = config.head_dim;
+  for (int64_t g = 0; g < task.group; ++g) {
+    const float* q = task.q + g * dim;
+    if (config.selector == ShadowKvSelector::kQ2) {
+      task.scratch.magnitudes[g] = std::accumulate(q, q + dim, 0.0f);
+    } else {
+      std::transform(
+          q, q + dim, task.scratch.magnitudes + g * dim, [](float x) { return std::fabs(x); });
+    }
+  }
+  for (int64_t index = 0; index < task.view.sections(); ++index) {
+    const ShadowKvCodedView section = task.view.Section(index);
+    float* logits = task.scratch.logits + task.view.SectionChunk(index);
+    const int64_t count = section.layout().chunks;
+    if (config.selector == ShadowKvSelector::kQ2) {
+      ScoreCodedKeys(task, section, logits);
+      continue;
+    }
+    DotSection(task, task.q, section.Landmarks(task.head), count, false, logits);
+    if (config.selector == ShadowKvSelector::kBounds) {
+      DotSection(task, task.scratch.magnitudes, section.Deviations(task.head), count, true, logits);
+    }
+  }
+}
+
+// scores[c] = max over the group of (logit - logsumexp); -inf for static chunks.
+void NormaliseScores(const Task& task) {
+  constexpr float kHidden = -std::numeric_limits<float>::infinity();
+  const int64_t chunks = task.view.chunks();
+  const int32_t* static_ids = task.view.StaticIds(task.head);
+  float* scores = task.scratch.scores;
+  std::fill(scores, scores + chunks, kHidden);
+  for (int64_t g = 0; g < task.group; ++g) {
+    float* logits = task.scratch.logits + g * chunks;
+    for (int64_t c = 0; c < chunks; ++c) {
+      logits[c] *= task.scale;
+    }
+    for (int64_t i = 0; i < task.view.layout().static_chunks; ++i) {
+      logits[static_ids[i]] = kHidden;
+    }
+    const float total = task.isa.log_sum_exp(logits, chunks);
+    for (int64_t c = 0; c < chunks; ++c) {
+      scores[c] = std::max(scores[c], logits[c] - total);
+    }
+  }
+}
+
+// The `selected` best ids, ascending; ties go to the lower id.
+void TakeBest(const Task& task, int64_t selected, int32_t* ids) {
+  int32_t* order = task.scratch.order;
+  const float* scores = task.scratch.scores;
+  const int64_t chunks = task.view.chunks();
+  std::iota(order, order + chunks, 0);
+  if (selected < chunks) {
+    std::nth_element(order, order + selected, order + chunks, [&](int32_t a, int32_t b) {
+      return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
+    });
+  }
+  std::copy(order, order + selected, ids);
+  std::sort(ids, ids + selected);
+}
+
+size_t SliceBytes(const ShadowKvSelectParams& params) {
+  size_t bytes = 0;
+  for (int64_t row = 0; row < params.num_sequences; ++row) {
+    const ShadowKvSequenceView view(params.sequences[row]);
+    Carver counter(nullptr);
+    CarveSelect(view.config(), params.heads / view.config().kv_heads, view.chunks(), counter);
+    bytes = std::max(bytes, counter.used());
+  }
+  return bytes;
+}
+
+int64_t TotalChunks(const ShadowKvSelectParams& params) {
+  int64_t chunks = 0;
+  for (int64_t row = 0; row < params.num_sequences; ++row) {
+    chunks += ShadowKvSequenceView(params.sequences[row]).chunks();
+  }
+  return chunks;
+}
+
+void SelectHead(const IsaKernels& isa,
+                const ShadowKvSelectParams& params,
+                int64_t row,
+                int64_t head,
+                std::byte* slice) {
+  const ShadowKvSequenceView view(params.sequences[row]);
+  const ShadowKvConfig& config = view.config();
+  const int64_t group = params.heads / config.kv_heads;
+  int32_t* ids = params.chunk_ids + (row * config.kv_heads + head) * params.chunk_ids_stride;
+  std::fill(ids, ids + params.chunk_ids_stride, -1);
+  const int64_t selected = ShadowKvSelectedChunks(view.layout(), view.tokens());
+  if (selected == 0) {
+    return;
+  }
+  Carver carver(slice);
+  const Task task = {.isa = isa,
+                     .view = view,
+                     .head = head,
+                     .group = group,
+                     .q = params.q + row * params.q_stride + head * group * config.head_dim,
+                     .scale = params.scale,
+                     .scratch = CarveSelect(config, group, view.chunks(), carver)};
+  ScoreChunks(task);
+  NormaliseScores(task);
+  TakeBest(task, selected, ids);
+}
+
+}  // namespace
+
+absl::Status ShadowKvSelect(const IsaKernels& isa,
+                            const ExecContext& context,
+                            const ShadowKvSelectParams& params) {
+  if (absl::Status status = Validate(params); !status.ok()) {
+    return status;
+  }
+  if (params.num_sequences == 0) {
+    return absl::OkStatus();
+  }
+  const size_t slice_bytes = SliceBytes(params);
+  const size_t needed = static_cast<size_t>(context.pool->threads()) * slice_bytes;
+  if (absl::Status status = CheckShadowKvWorkspace("shadowkv_select", context, needed);
+      !status.ok()) {
+    return status;
+  }
+  const ShadowKvConfig& config = params.sequences[0].layout->config;
+  const int64_t kv_heads = config.kv_heads;
+  const int64_t tasks = params.num_sequences * kv_heads;
+  const int64_t elements = TotalChunks(params) * params.heads * config.head_dim;
+  ParallelFor(context, tasks, elements < 2 * kSerialElements, [&](int64_t index, int thread) {
+    SelectHead(isa,
+               params,
+               index / kv_heads,
+               index % kv_heads,
+               context.workspace->data() + static_cast<size_t>(thread) * slice_bytes);
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace baton::kernels::cpu

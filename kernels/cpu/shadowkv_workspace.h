@@ -1,0 +1,64 @@
+// Scratch memory of the CPU back end's shadowkv ops: shared arrays, then one slice per thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+#include "kernels/core/carver.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/cpu/dominant_subspace.h"
+#include "kernels/cpu/isa_kernels.h"
+#include "kernels/cpu/shadowkv_coding.h"
+#include "kernels/cpu/workspace.h"
+#include "kernels/kv_format/shadowkv.h"
+
+namespace baton::kernels::cpu {
+
+// Tokens whose outer products are summed in fp32 before they go into the Gram matrix.
+inline constexpr int64_t kGramTileTokens = kDepthBlock;
+
+struct EncodeScratch {
+  SubspaceScratch subspace;
+  float* panels = nullptr;        // [panels of the width][kGramTileTokens][panel_columns]
+  float* chunk_scores = nullptr;  // [kv_heads][chunks]
+  int32_t* order = nullptr;       // [kv_heads][chunks]
+};
+EncodeScratch CarveEncode(const IsaKernels& isa,
+                          const ShadowKvPromptLayout& layout,
+                          Carver& carver);
+
+struct SelectScratch {
+  float* magnitudes = nullptr;  // [group][head_dim]: |q|
+  float* logits = nullptr;      // [group][chunks]
+  float* scores = nullptr;      // [chunks]
+  int32_t* order = nullptr;     // [chunks]
+  float* codes = nullptr;       // [64][head_dim]: unpacked 2-bit keys
+  float* dots = nullptr;        // [group][64]
+};
+SelectScratch CarveSelect(const ShadowKvConfig& config,
+                          int64_t group,
+                          int64_t chunks,
+                          Carver& carver);
+
+struct AttendScratch {
+  AttentionScratch attention;
+  float* basis = nullptr;         // [panels of head_dim][rank][panel_columns]
+  float* coefficients = nullptr;  // [64][rank]
+  float* scales = nullptr;        // [rank]
+  float* keys = nullptr;          // [64][head_dim]
+  float* value = nullptr;         // [head_dim]
+  int32_t* plan = nullptr;        // [budget chunks]
+  int32_t* free_slots = nullptr;  // [budget chunks]
+  // Stands in for a cache when there is none: [budget chunks][chunk][head_dim] dtype each.
+  std::byte* slot_keys = nullptr;
+  std::byte* slot_values = nullptr;
+};
+AttendScratch CarveAttend(const IsaKernels& isa, const ShadowKvConfig& config, Carver& carver);
+
+// kInvalidArgument when the context's workspace is smaller than `bytes`.
+absl::Status CheckShadowKvWorkspace(absl::string_view op, const ExecContext& context, size_t bytes);
+
+}  // namespace baton::kernels::cpu

@@ -1,0 +1,38 @@
+// The page manager of format `diffkv`: which head gets which page (DiffKV section 5.2). Integer
+// work that is the same in every back end on host memory.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+#include "kernels/ops/diffkv_params.h"
+
+namespace baton::kernels {
+
+// Page `page` of a tier of one head: high pages from the left, low pages from the right.
+constexpr int32_t DiffKvColumn(const DiffKvLayer& layer, int32_t tier, int32_t page) {
+  return tier == kDiffKvHigh ? page : layer.columns - 1 - page;
+}
+inline int32_t& DiffKvPageId(const DiffKvLayer& layer, int32_t head, int32_t tier, int32_t page) {
+  return layer.page_table[int64_t{head} * layer.columns + DiffKvColumn(layer, tier, page)];
+}
+inline int32_t& DiffKvCount(const DiffKvLayer& layer, int32_t head, int32_t tier) {
+  return layer.token_counts[head * kDiffKvTiers + tier];
+}
+inline std::byte* DiffKvPageData(
+    const DiffKvPages& pages, const DiffKvLayer& layer, int32_t head, int32_t tier, int32_t page) {
+  const auto id = static_cast<size_t>(DiffKvPageId(layer, head, tier, page));
+  return pages.base + id * pages.geometry.page_bytes();
+}
+
+// The ops of these names, for host tables.
+absl::Status AssignDiffKvPages(const DiffKvAssignPagesParams& params);
+absl::Status ReleaseDiffKvPages(const DiffKvReleasePagesParams& params);
+
+// Takes and zeroes the pages that the rows' actions need: an exclusive sum over (head, tier), high
+// before low, in each row. kResourceExhausted, and nothing changed, when some lease is too short or
+// some page table has no free column.
+absl::Status TakeDiffKvPages(const DiffKvAppendParams& params);
+
+}  // namespace baton::kernels

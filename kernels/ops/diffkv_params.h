@@ -1,0 +1,205 @@
+// Parameters of the ops of KV format `diffkv`. All pointers are borrowed for the call.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/kv_format/diffkv.h"
+#include "kernels/ops/params.h"
+
+namespace baton::kernels {
+
+// The pool as these ops see it: page `id` starts at base + id * geometry.page_bytes().
+struct DiffKvPages {
+  std::byte* base = nullptr;
+  DiffKvGeometry geometry;
+};
+
+// One sequence's pages of one stored KV layer. The page table is bidirectional (DiffKV
+// section 5.2): high page k of a head is column k, low page k is column columns - 1 - k. Pages held
+// follow from the counts: pages_for(tier, count).
+struct DiffKvLayer {
+  int32_t* page_table = nullptr;    // [kv_heads][columns]
+  int32_t* token_counts = nullptr;  // [kv_heads][kDiffKvTiers]
+  int32_t columns = 0;
+};
+
+// Ids of free pages that the sequence may take, in order; no other row of a call uses them. Ops
+// take from `used` on and advance it; a scan over (head, tier) decides which head gets which id, so
+// ids are reproducible.
+struct DiffKvLease {
+  const int32_t* ids = nullptr;
+  int32_t count = 0;
+  int32_t used = 0;
+};
+
+// Queries that a prompt token's score averages over.
+enum class DiffKvScoring : uint8_t {
+  kLastWindow,  // the last kDiffKvWindowQueries prompt queries, the token's own included
+  kAllLater,    // all later prompt tokens (DiffKV section 4)
+};
+inline constexpr int32_t kDiffKvWindowQueries = 64;
+
+// The threshold of a prompt token is alpha / N, or alpha / i for the i-th token (from 1).
+enum class DiffKvBase : uint8_t { kLength, kIndex };
+
+// How generation re-classifies: the released code's decision table, or Algorithm 1 of the paper.
+enum class DiffKvRule : uint8_t { kRelease, kPaper };
+
+// Which token gets which precision.
+struct DiffKvPolicy {
+  float alpha_high = 1.0f;  // mean score >= alpha_high x base: high
+  float alpha_low = 0.0f;   // mean score < alpha_low x base: pruned; else low
+  DiffKvScoring scoring = DiffKvScoring::kLastWindow;
+  DiffKvBase base = DiffKvBase::kLength;
+  DiffKvRule rule = DiffKvRule::kRelease;
+  int32_t window = 64;  // newest tokens that stay high; at most kDiffKvWindowQueries
+  int32_t sinks = 0;    // first tokens that stay high
+  int32_t prompt_tokens = 0;
+};
+
+// probabilities[row][kv_head][token] = the largest softmax probability that a query head of the KV
+// head gives the token (0 for tokens that the row doesn't see); with `combine` the larger of that
+// and what is there (the layers of an AcrossKV group).
+struct AttentionProbabilitiesParams {
+  const float* q = nullptr;  // [rows, heads, head_dim]
+  int64_t q_stride = 0;
+  const int32_t* positions = nullptr;  // [rows]
+  int64_t rows = 0;
+  const int32_t* page_table = nullptr;  // of one sequence in one layer
+  DensePages pages;
+  int64_t heads = 0;
+  float scale = 0.0f;
+  int32_t sliding_window = 0;
+  bool combine = false;
+  float* probabilities = nullptr;  // [rows][kv_heads][probability_stride]
+  int64_t probability_stride = 0;  // at least the largest position + 1
+};
+
+// scores[kv_head][token] += sum over rows, in order, of probabilities[row][kv_head][token]; without
+// `own` a row's own token gets nothing from it.
+struct AccumulateScoresParams {
+  const float* probabilities = nullptr;  // [rows][kv_heads][probability_stride]
+  int64_t probability_stride = 0;
+  const int32_t* positions = nullptr;  // [rows]
+  int64_t rows = 0;
+  int64_t kv_heads = 0;
+  bool own = true;
+  float* scores = nullptr;  // [kv_heads][score_stride]
+  int64_t score_stride = 0;
+};
+
+enum class DiffKvClass : uint8_t { kHigh = 0, kLow = 1, kPruned = 2 };
+
+// Classifies prompt tokens by their score sums.
+struct DiffKvClassifyParams {
+  const float* scores = nullptr;  // [kv_heads][score_stride]
+  int64_t score_stride = 0;
+  int64_t tokens = 0;  // N
+  int64_t kv_heads = 0;
+  DiffKvPolicy policy = {};
+  DiffKvClass* classes = nullptr;   // [kv_heads][tokens]
+  int32_t* token_counts = nullptr;  // [kv_heads][kDiffKvTiers]
+};
+
+// Gives every head the pages that its counts need: an exclusive sum over (head, tier), high before
+// low, decides the ids. kResourceExhausted, and nothing changed, when the lease is too short.
+struct DiffKvAssignPagesParams {
+  DiffKvGeometry geometry;
+  DiffKvLayer layer;  // counts are read, the table is written
+  DiffKvLease* lease = nullptr;
+};
+
+// The inverse: writes the ids of all pages held to `ids` in the same order and clears the counts.
+struct DiffKvReleasePagesParams {
+  DiffKvGeometry geometry;
+  DiffKvLayer layer;
+  int32_t* ids = nullptr;    // room for all of them
+  int32_t* count = nullptr;  // out: how many
+};
+
+// Quantizes a prompt from dense pages into the pages that DiffKvAssignPages gave, tokens of a class
+// in position order, with score sums and true positions. Writes whole pages: unused slots are zero.
+struct DiffKvEncodeParams {
+  DensePages source;
+  const int32_t* source_table = nullptr;  // of this layer
+  int64_t tokens = 0;
+  const DiffKvClass* classes = nullptr;  // [kv_heads][tokens]
+  const float* scores = nullptr;         // [kv_heads][score_stride]
+  int64_t score_stride = 0;
+  DiffKvLayer layer;
+  DiffKvPages pages;
+};
+
+// What append did in one head; `slot` counts tokens of the high tier.
+struct DiffKvAction {
+  int32_t high_slot = -1;     // where the new token went (overwritten victim or appended)
+  int32_t demoted_to = -1;    // low slot that the victim went to; -1: no demotion
+  bool appended = false;      // the high count grew by one
+  bool low_appended = false;  // the low count grew by one
+};
+
+// A new token of one sequence in one layer.
+struct DiffKvAppendRow {
+  DiffKvLayer layer;
+  DiffKvPolicy policy = {};
+  const float* k = nullptr;  // [kv_heads][head_dim], after RoPE
+  const float* v = nullptr;
+  int32_t position = 0;
+  bool sweep = true;  // false: append without looking for a victim (policy every r-th step)
+  DiffKvLease* lease = nullptr;     // takes a page only when an append finds its last page full
+  DiffKvAction* actions = nullptr;  // [kv_heads], out
+};
+
+// Runs the generation policy and writes the new tokens, before that layer's attention. Rows are of
+// different sequences. Thresholds are alpha / position. kResourceExhausted, and nothing but the
+// actions changed, when a lease is too short or a page table has no column left.
+struct DiffKvAppendParams {
+  DiffKvAppendRow* rows = nullptr;
+  int64_t num_rows = 0;
+  DiffKvPages pages;
+};
+
+// One query row over a sequence's quantized tokens.
+struct DiffKvAttentionRow {
+  DiffKvLayer layer;
+  const float* q = nullptr;  // [heads][head_dim]
+  float* out = nullptr;      // [heads][head_dim]
+  int32_t position = 0;
+  // Scratch [kv_heads][probability_stride]: the largest probability per stored token, high slots
+  // first, then low slots from the high count on.
+  float* probabilities = nullptr;
+  int64_t probability_stride = 0;  // at least the stored tokens of any head
+  // Scratch of the call, DiffKvScratchFloats(geometry, heads, probability_stride) floats: scores
+  // before the softmax is known, and partial sums.
+  float* scratch = nullptr;
+};
+
+// A head's pages are worked on in runs of this many (high pages, then low pages), whatever the
+// number of threads: one long sequence keeps all threads busy, and results do not depend on them.
+inline constexpr int32_t kDiffKvSplitPages = 16;
+
+// Floats of DiffKvAttentionRow::scratch for a sequence that stores at most `tokens` tokens a head.
+constexpr int64_t DiffKvScratchFloats(const DiffKvGeometry& geometry,
+                                      int64_t heads,
+                                      int64_t tokens) {
+  const int64_t splits = (geometry.columns_for(tokens) + kDiffKvSplitPages - 1) / kDiffKvSplitPages;
+  return heads * (tokens + splits * (geometry.head_dim + 2));
+}
+
+// Attention of one query per sequence over both tiers. Scores (DiffKV section 4: attention mass,
+// per query the largest of the KV head's query heads): the first layer that reads the cache sets
+// `probabilities`, the others of its AcrossKV group take the maximum, the last adds them to the
+// scores in the pages. A cache with one layer is first and last.
+struct DiffKvAttentionParams {
+  DiffKvAttentionRow* rows = nullptr;
+  int64_t num_rows = 0;
+  DiffKvPages pages;
+  int64_t heads = 0;
+  float scale = 0.0f;
+  int32_t sliding_window = 0;  // by stored position; 0: none
+  bool first = true;
+  bool last = true;
+};
+
+}  // namespace baton::kernels

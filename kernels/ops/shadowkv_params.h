@@ -1,0 +1,111 @@
+// Parameters of the ops over KV format `shadowkv` (kernels/kv_format/shadowkv.h). All pointers are
+// borrowed for the call; workspace comes from ExecContext::workspace, at least
+// OpTable::shadowkv_workspace_bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/params.h"
+
+namespace baton::kernels {
+
+// cos/sin of every position in use, as rope_angles writes them for positions 0, 1, 2, ... One table
+// serves all layers and sequences of a model.
+struct ShadowKvRope {
+  const float* cosines = nullptr;  // [positions, head_dim / 2]
+  const float* sines = nullptr;    // [positions, head_dim / 2]
+  int64_t positions = 0;
+};
+
+// Sizes that bound the workspace of every shadowkv op.
+struct ShadowKvWorkspaceSizes {
+  ShadowKvConfig config;   // the largest rank and budget in use
+  int64_t heads = 0;       // query heads
+  int64_t max_tokens = 0;  // of a sequence, prompt and generated
+};
+
+// Codes a prompt that lies in dense pages, keys after RoPE, into a prompt section. Keys are
+// un-rotated, freed of key_bias and factored over all KV heads at once (ShadowKV section 4.1):
+// key = RoPE(coefficients x basis + key_bias). For models that normalise keys per head (Qwen3) the
+// factored key is the normalised one. Rows of the basis come in the order of falling energy, each
+// with its largest element positive.
+struct ShadowKvEncodeParams {
+  ShadowKvPromptLayout layout;
+  DensePages pages;                     // layout.config's kv_heads, head_dim and dtype
+  const int32_t* page_table = nullptr;  // of this layer, layout.prompt_tokens tokens
+  ShadowKvRope rope;                    // at least prompt_tokens positions
+  const float* key_bias = nullptr;      // [kv_heads * head_dim] before RoPE, or null
+  std::byte* prompt = nullptr;          // layout.bytes, 64-aligned; every byte is written
+};
+
+// One sequence of a decode step in one layer. `position` is the index of its query row's token,
+// which is the newest token: the sequence holds position + 1 tokens once shadowkv_append ran.
+// Sequences of one call share dtype, kv_heads and head_dim; all else may differ.
+struct ShadowKvSequence {
+  const ShadowKvPromptLayout* layout = nullptr;
+  const std::byte* prompt = nullptr;  // layout->bytes
+  std::byte* tail = nullptr;          // ShadowKvTailLayout(*layout, max_generated).bytes
+  int64_t max_generated = 0;
+  int32_t position = 0;  // >= layout->prompt_tokens
+  // ShadowKvCacheLayout(layout->config).bytes, or null to reconstruct every selected chunk. One per
+  // layer, or one for all layers that share this sequence's KV: results do not depend on it.
+  std::byte* cache = nullptr;
+};
+
+// Writes the key (after RoPE) and value of row s to sequence s; codes the oldest 64 exact tokens
+// when they are due. Every position must be appended, in order, exactly once.
+struct ShadowKvAppendParams {
+  const float* k = nullptr;  // [num_sequences, kv_heads, head_dim]
+  int64_t k_stride = 0;
+  const float* v = nullptr;  // [num_sequences, kv_heads, head_dim]
+  int64_t v_stride = 0;
+  const ShadowKvSequence* sequences = nullptr;  // [num_sequences]
+  int64_t num_sequences = 0;
+  ShadowKvRope rope;                // past every sequence's position
+  const float* key_bias = nullptr;  // [kv_heads * head_dim] or null
+};
+
+// Chooses the chunks of the step for each sequence and KV head: those with the largest
+// max over query heads g of (logit_g - logsumexp(logit_g)) over the selectable chunks, where
+// logit_g is scale times the chunk's score under query head g (ShadowKV Algorithm 2); ties go to
+// the lower id. Ids ascend; -1 follows the last.
+struct ShadowKvSelectParams {
+  const float* q = nullptr;  // [num_sequences, heads, head_dim]
+  int64_t q_stride = 0;
+  const ShadowKvSequence* sequences = nullptr;  // [num_sequences]
+  int64_t num_sequences = 0;
+  int64_t heads = 0;  // a multiple of kv_heads
+  float scale = 0.0f;
+  int32_t* chunk_ids = nullptr;  // [num_sequences, kv_heads, chunk_ids_stride]
+  int64_t chunk_ids_stride = 0;  // at least every sequence's budget in chunks
+};
+
+// What shadowkv_attention did for one sequence, summed over its KV heads.
+struct ShadowKvCounters {
+  int64_t hits = 0;             // selected chunks found in the cache
+  int64_t misses = 0;           // selected chunks reconstructed
+  int64_t attended_tokens = 0;  // static, exact and selected
+};
+
+// Attention of one query row per sequence over the static chunks, the exact tokens and the selected
+// chunks, whose keys are reconstructed and whose values are dequantized, both rounded to the
+// configuration's dtype.
+struct ShadowKvAttentionParams {
+  const float* q = nullptr;  // [num_sequences, heads, head_dim]
+  int64_t q_stride = 0;
+  const ShadowKvSequence* sequences = nullptr;  // [num_sequences]
+  int64_t num_sequences = 0;
+  int64_t heads = 0;  // a multiple of kv_heads
+  float scale = 0.0f;
+  const int32_t* chunk_ids = nullptr;  // as shadowkv_select wrote them
+  int64_t chunk_ids_stride = 0;
+  ShadowKvRope rope;                // past every selected chunk
+  const float* key_bias = nullptr;  // [kv_heads * head_dim] or null
+  float* out = nullptr;             // [num_sequences, heads, head_dim]
+  int64_t out_stride = 0;
+  ShadowKvCounters* counters = nullptr;  // [num_sequences] to add to, or null
+};
+
+}  // namespace baton::kernels

@@ -1,0 +1,256 @@
+// Checks of the ops of KV format `diffkv`.
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+#include "kernels/kv_format/diffkv.h"
+#include "kernels/ops/diffkv_params.h"
+#include "kernels/ops/param_checker.h"
+#include "kernels/ops/params.h"
+#include "kernels/ops/validate.h"
+
+namespace baton::kernels {
+namespace {
+
+void CheckDensePages(const DensePages& pages, ParamChecker& check) {
+  check.Positive("pages.layout.page_tokens", pages.layout.page_tokens)
+      .Positive("pages.layout.kv_heads", pages.layout.kv_heads)
+      .Positive("pages.layout.head_dim", pages.layout.head_dim)
+      .FloatDType("pages.layout.dtype", pages.layout.dtype)
+      .NotNull("pages.base", pages.base);
+}
+
+void CheckGeometry(const DiffKvGeometry& geometry, ParamChecker& check) {
+  check.Positive("geometry.kv_heads", geometry.kv_heads)
+      .Require(
+          geometry.page_bytes() > 0, "geometry.head_dim", geometry.head_dim, "must be 64 or 128");
+  for (const DiffKvTier& tier : geometry.tiers) {
+    check.Require(DiffKvPageTokens(tier) > 0,
+                  "geometry.tiers key_bits",
+                  tier.key_bits,
+                  "a tier must be K8V8, K8V4, K4V4 or K4V2");
+  }
+  const DiffKvTier& high = geometry.tiers[kDiffKvHigh];
+  const DiffKvTier& low = geometry.tiers[kDiffKvLow];
+  check
+      .Require(low.key_bits <= high.key_bits,
+               "geometry.tiers low key_bits",
+               low.key_bits,
+               "must not be above the high tier's")
+      .Require(low.value_bits <= high.value_bits,
+               "geometry.tiers low value_bits",
+               low.value_bits,
+               "must not be above the high tier's");
+}
+
+void CheckPages(const DiffKvPages& pages, ParamChecker& check) {
+  check.NotNull("pages.base", pages.base);
+  CheckGeometry(pages.geometry, check);
+}
+
+void CheckLayer(const DiffKvGeometry& geometry, const DiffKvLayer& layer, ParamChecker& check) {
+  check.NotNull("layer.page_table", layer.page_table)
+      .NotNull("layer.token_counts", layer.token_counts)
+      .Positive("layer.columns", layer.columns);
+  for (int32_t i = 0; check.ok() && i < geometry.kv_heads * kDiffKvTiers; ++i) {
+    check.NotNegative("layer.token_counts element", layer.token_counts[i]);
+  }
+}
+
+// Also that the pages held fit the page table.
+void CheckHeldLayer(const DiffKvGeometry& geometry, const DiffKvLayer& layer, ParamChecker& check) {
+  CheckLayer(geometry, layer, check);
+  for (int32_t head = 0; check.ok() && head < geometry.kv_heads; ++head) {
+    int32_t pages = 0;
+    for (int32_t tier = 0; tier < kDiffKvTiers; ++tier) {
+      pages += geometry.pages_for(tier, layer.token_counts[head * kDiffKvTiers + tier]);
+    }
+    check.AtLeast("layer.columns", layer.columns, pages);
+  }
+}
+
+void CheckPolicy(const DiffKvPolicy& policy, ParamChecker& check) {
+  check.NotNegative("policy.window", policy.window)
+      .Require(policy.window <= kDiffKvWindowQueries,
+               "policy.window",
+               policy.window,
+               "must be at most 64")
+      .NotNegative("policy.sinks", policy.sinks)
+      .NotNegative("policy.prompt_tokens", policy.prompt_tokens);
+  if (check.ok() && !(policy.alpha_low >= 0.0f && policy.alpha_high >= policy.alpha_low)) {
+    check.Require(false,
+                  "policy.alpha_low",
+                  static_cast<int64_t>(policy.alpha_low),
+                  "must be in [0, alpha_high]");
+  }
+}
+
+void CheckLease(const DiffKvLease* lease, ParamChecker& check) {
+  check.NotNull("lease", lease);
+  if (!check.ok()) return;
+  check.NotNegative("lease.used", lease->used).AtLeast("lease.count", lease->count, lease->used);
+  if (lease->count > 0) {
+    check.NotNull("lease.ids", lease->ids);
+  }
+}
+
+void CheckPositions(const int32_t* positions, int64_t rows, int64_t stride, ParamChecker& check) {
+  check.NotNull("positions", positions);
+  for (int64_t row = 0; check.ok() && row < rows; ++row) {
+    check.InRange("positions", row, positions[row], stride);
+  }
+}
+
+}  // namespace
+
+absl::Status Validate(const AttentionProbabilitiesParams& params) {
+  ParamChecker check("attention_probabilities");
+  check.NotNegative("rows", params.rows);
+  if (!check.ok() || params.rows == 0) {
+    return check.status();
+  }
+  CheckDensePages(params.pages, check);
+  if (!check.ok()) {
+    return check.status();
+  }
+  check.Positive("heads", params.heads)
+      .Require(params.heads % params.pages.layout.kv_heads == 0,
+               "heads",
+               params.heads,
+               "must be a multiple of pages.layout.kv_heads")
+      .NotNegative("sliding_window", params.sliding_window)
+      .NotNull("q", params.q)
+      .AtLeast("q_stride", params.q_stride, params.heads * params.pages.layout.head_dim)
+      .NotNull("page_table", params.page_table)
+      .NotNull("probabilities", params.probabilities);
+  CheckPositions(params.positions, params.rows, params.probability_stride, check);
+  return check.status();
+}
+
+absl::Status Validate(const AccumulateScoresParams& params) {
+  ParamChecker check("accumulate_scores");
+  check.NotNegative("rows", params.rows).NotNegative("kv_heads", params.kv_heads);
+  if (!check.ok() || params.rows == 0 || params.kv_heads == 0) {
+    return check.status();
+  }
+  check.NotNull("probabilities", params.probabilities).NotNull("scores", params.scores);
+  CheckPositions(params.positions, params.rows, params.probability_stride, check);
+  for (int64_t row = 0; check.ok() && row < params.rows; ++row) {
+    check.AtLeast("score_stride", params.score_stride, int64_t{params.positions[row]} + 1);
+  }
+  return check.status();
+}
+
+absl::Status Validate(const DiffKvClassifyParams& params) {
+  ParamChecker check("diffkv_classify");
+  check.NotNegative("tokens", params.tokens).NotNegative("kv_heads", params.kv_heads);
+  CheckPolicy(params.policy, check);
+  if (!check.ok() || params.kv_heads == 0) {
+    return check.status();
+  }
+  check.NotNull("token_counts", params.token_counts);
+  if (params.tokens > 0) {
+    check.NotNull("scores", params.scores)
+        .NotNull("classes", params.classes)
+        .AtLeast("score_stride", params.score_stride, params.tokens);
+  }
+  return check.status();
+}
+
+absl::Status Validate(const DiffKvAssignPagesParams& params) {
+  ParamChecker check("diffkv_assign_pages");
+  CheckGeometry(params.geometry, check);
+  if (check.ok()) CheckLayer(params.geometry, params.layer, check);
+  CheckLease(params.lease, check);
+  return check.status();
+}
+
+absl::Status Validate(const DiffKvReleasePagesParams& params) {
+  ParamChecker check("diffkv_release_pages");
+  CheckGeometry(params.geometry, check);
+  if (check.ok()) CheckHeldLayer(params.geometry, params.layer, check);
+  check.NotNull("ids", params.ids).NotNull("count", params.count);
+  return check.status();
+}
+
+absl::Status Validate(const DiffKvEncodeParams& params) {
+  ParamChecker check("diffkv_encode");
+  check.NotNegative("tokens", params.tokens);
+  if (!check.ok() || params.tokens == 0) {
+    return check.status();
+  }
+  CheckDensePages(params.source, check);
+  CheckPages(params.pages, check);
+  check.NotNull("source_table", params.source_table)
+      .NotNull("classes", params.classes)
+      .NotNull("scores", params.scores)
+      .AtLeast("score_stride", params.score_stride, params.tokens)
+      .Require(params.source.layout.kv_heads == params.pages.geometry.kv_heads,
+               "source.layout.kv_heads",
+               params.source.layout.kv_heads,
+               "must be the pages' kv_heads")
+      .Require(params.source.layout.head_dim == params.pages.geometry.head_dim,
+               "source.layout.head_dim",
+               params.source.layout.head_dim,
+               "must be the pages' head_dim");
+  if (check.ok()) CheckHeldLayer(params.pages.geometry, params.layer, check);
+  return check.status();
+}
+
+absl::Status Validate(const DiffKvAppendParams& params) {
+  ParamChecker check("diffkv_append");
+  check.NotNegative("num_rows", params.num_rows);
+  if (!check.ok() || params.num_rows == 0) {
+    return check.status();
+  }
+  CheckPages(params.pages, check);
+  check.NotNull("rows", params.rows);
+  for (int64_t r = 0; check.ok() && r < params.num_rows; ++r) {
+    const DiffKvAppendRow& row = params.rows[r];
+    CheckHeldLayer(params.pages.geometry, row.layer, check);
+    CheckPolicy(row.policy, check);
+    check.NotNull("row k", row.k)
+        .NotNull("row v", row.v)
+        .NotNegative("row position", row.position)
+        .NotNull("row actions", row.actions);
+    CheckLease(row.lease, check);
+  }
+  return check.status();
+}
+
+absl::Status Validate(const DiffKvAttentionParams& params) {
+  ParamChecker check("diffkv_attention");
+  check.NotNegative("num_rows", params.num_rows);
+  if (!check.ok() || params.num_rows == 0) {
+    return check.status();
+  }
+  CheckPages(params.pages, check);
+  if (!check.ok()) {
+    return check.status();
+  }
+  check.NotNull("rows", params.rows)
+      .Positive("heads", params.heads)
+      .Require(params.heads % params.pages.geometry.kv_heads == 0,
+               "heads",
+               params.heads,
+               "must be a multiple of pages.geometry.kv_heads")
+      .NotNegative("sliding_window", params.sliding_window);
+  for (int64_t r = 0; check.ok() && r < params.num_rows; ++r) {
+    const DiffKvAttentionRow& row = params.rows[r];
+    CheckHeldLayer(params.pages.geometry, row.layer, check);
+    check.NotNull("row q", row.q)
+        .NotNull("row out", row.out)
+        .NotNegative("row position", row.position)
+        .NotNull("row probabilities", row.probabilities)
+        .NotNull("row scratch", row.scratch);
+    for (int32_t head = 0; check.ok() && head < params.pages.geometry.kv_heads; ++head) {
+      const int32_t* counts = row.layer.token_counts + head * kDiffKvTiers;
+      check.AtLeast("row probability_stride",
+                    row.probability_stride,
+                    int64_t{counts[kDiffKvHigh]} + counts[kDiffKvLow]);
+    }
+  }
+  return check.status();
+}
+
+}  // namespace baton::kernels

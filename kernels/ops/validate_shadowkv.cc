@@ -1,0 +1,205 @@
+// Checks of the ops over KV format `shadowkv`.
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+#include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/param_checker.h"
+#include "kernels/ops/shadowkv_params.h"
+#include "kernels/ops/validate.h"
+
+namespace baton::kernels {
+namespace {
+
+void CheckConfig(const ShadowKvConfig& config, ParamChecker& check) {
+  const int32_t chunk = config.chunk_tokens;
+  const int32_t bits = config.value_bits;
+  check.Positive("config.kv_heads", config.kv_heads)
+      .Positive("config.head_dim", config.head_dim)
+      .Require(
+          config.head_dim % 8 == 0, "config.head_dim", config.head_dim, "must be a multiple of 8")
+      .FloatDType("config.dtype", config.dtype)
+      .Positive("config.rank", config.rank)
+      .Require(config.rank <= config.width(),
+               "config.rank",
+               config.rank,
+               "must be at most kv_heads * head_dim")
+      .Require(chunk == 1 || chunk == 2 || chunk == 4 || chunk == 8,
+               "config.chunk_tokens",
+               chunk,
+               "must be 1, 2, 4 or 8")
+      .NotNegative("config.budget_tokens", config.budget_tokens)
+      .NotNegative("config.outlier_chunks", config.outlier_chunks)
+      .NotNegative("config.local_chunks", config.local_chunks)
+      .NotNegative("config.sink_chunks", config.sink_chunks)
+      .Require(bits == 2 || bits == 4 || bits == 8 || bits == 16,
+               "config.value_bits",
+               bits,
+               "must be 2, 4, 8 or 16");
+}
+
+void CheckRope(const ShadowKvRope& rope, int64_t positions, ParamChecker& check) {
+  check.NotNull("rope.cosines", rope.cosines)
+      .NotNull("rope.sines", rope.sines)
+      .AtLeast("rope.positions", rope.positions, positions);
+}
+
+void CheckSequence(const ShadowKvSequence& sequence,
+                   const ShadowKvConfig& first,
+                   ParamChecker& check) {
+  const ShadowKvPromptLayout& layout = *sequence.layout;
+  CheckConfig(layout.config, check);
+  check
+      .Require(layout.config.kv_heads == first.kv_heads &&
+                   layout.config.head_dim == first.head_dim && layout.config.dtype == first.dtype,
+               "config.head_dim",
+               layout.config.head_dim,
+               "kv_heads, head_dim and dtype must be the same for all sequences")
+      .NotNull("sequence prompt", sequence.prompt)
+      .NotNull("sequence tail", sequence.tail)
+      .AtLeast("sequence position", sequence.position, layout.prompt_tokens)
+      .AtLeast("sequence max_generated",
+               sequence.max_generated,
+               sequence.position + 1 - layout.prompt_tokens);
+}
+
+// True when there are sequences and all of them are sound.
+bool CheckSequences(const ShadowKvSequence* sequences, int64_t num_sequences, ParamChecker& check) {
+  check.NotNegative("num_sequences", num_sequences);
+  if (!check.ok() || num_sequences == 0) {
+    return false;
+  }
+  check.NotNull("sequences", sequences);
+  for (int64_t s = 0; check.ok() && s < num_sequences; ++s) {
+    check.NotNull("sequence layout", sequences[s].layout);
+    if (check.ok()) {
+      CheckSequence(sequences[s], sequences[0].layout->config, check);
+    }
+  }
+  return check.ok();
+}
+
+void CheckHeads(int64_t heads, const ShadowKvConfig& config, ParamChecker& check) {
+  check.Positive("heads", heads)
+      .Require(heads % config.kv_heads == 0, "heads", heads, "must be a multiple of kv_heads");
+}
+
+int64_t LargestBudget(const ShadowKvSequence* sequences, int64_t num_sequences) {
+  int64_t budget = 0;
+  for (int64_t s = 0; s < num_sequences; ++s) {
+    budget = std::max(budget, sequences[s].layout->config.budget_chunks());
+  }
+  return budget;
+}
+
+int64_t PositionsInUse(const ShadowKvSequence* sequences, int64_t num_sequences) {
+  int64_t positions = 0;
+  for (int64_t s = 0; s < num_sequences; ++s) {
+    positions = std::max(positions, int64_t{sequences[s].position} + 1);
+  }
+  return positions;
+}
+
+// Selected ids ascend and lie among the coded chunks.
+void CheckChunkIds(const ShadowKvAttentionParams& params, ParamChecker& check) {
+  for (int64_t s = 0; check.ok() && s < params.num_sequences; ++s) {
+    const ShadowKvPromptLayout& layout = *params.sequences[s].layout;
+    const int64_t tokens = int64_t{params.sequences[s].position} + 1;
+    const int64_t chunks =
+        ShadowKvTailLayout(layout, 0).CodedTokensAt(tokens) / layout.config.chunk_tokens;
+    for (int64_t head = 0; check.ok() && head < layout.config.kv_heads; ++head) {
+      const int32_t* ids =
+          params.chunk_ids + (s * layout.config.kv_heads + head) * params.chunk_ids_stride;
+      int64_t previous = -1;
+      for (int64_t i = 0; check.ok() && i < params.chunk_ids_stride && ids[i] != -1; ++i) {
+        check.InRange("chunk_ids", i, ids[i], chunks)
+            .Require(
+                i < layout.config.budget_chunks(), "chunk_ids count", i + 1, "exceeds the budget")
+            .Require(ids[i] > previous, "chunk_ids element", ids[i], "must ascend");
+        previous = ids[i];
+      }
+    }
+  }
+}
+
+}  // namespace
+
+absl::Status Validate(const ShadowKvEncodeParams& params) {
+  ParamChecker check("shadowkv_encode");
+  const ShadowKvConfig& config = params.layout.config;
+  CheckConfig(config, check);
+  check.Positive("layout.prompt_tokens", params.layout.prompt_tokens)
+      .Require(params.pages.layout.kv_heads == config.kv_heads,
+               "pages.layout.kv_heads",
+               params.pages.layout.kv_heads,
+               "must be config.kv_heads")
+      .Require(params.pages.layout.head_dim == config.head_dim,
+               "pages.layout.head_dim",
+               params.pages.layout.head_dim,
+               "must be config.head_dim")
+      .Require(params.pages.layout.dtype == config.dtype,
+               "pages.layout.dtype",
+               static_cast<int64_t>(params.pages.layout.dtype),
+               "must be config.dtype")
+      .Positive("pages.layout.page_tokens", params.pages.layout.page_tokens)
+      .NotNull("pages.base", params.pages.base)
+      .NotNull("page_table", params.page_table)
+      .NotNull("prompt", params.prompt);
+  CheckRope(params.rope, params.layout.prompt_tokens, check);
+  return check.status();
+}
+
+absl::Status Validate(const ShadowKvAppendParams& params) {
+  ParamChecker check("shadowkv_append");
+  if (!CheckSequences(params.sequences, params.num_sequences, check)) {
+    return check.status();
+  }
+  const int64_t width = params.sequences[0].layout->config.width();
+  check.NotNull("k", params.k)
+      .NotNull("v", params.v)
+      .AtLeast("k_stride", params.k_stride, width)
+      .AtLeast("v_stride", params.v_stride, width);
+  CheckRope(params.rope, PositionsInUse(params.sequences, params.num_sequences), check);
+  return check.status();
+}
+
+absl::Status Validate(const ShadowKvSelectParams& params) {
+  ParamChecker check("shadowkv_select");
+  if (!CheckSequences(params.sequences, params.num_sequences, check)) {
+    return check.status();
+  }
+  const ShadowKvConfig& config = params.sequences[0].layout->config;
+  CheckHeads(params.heads, config, check);
+  check.NotNull("q", params.q)
+      .AtLeast("q_stride", params.q_stride, params.heads * config.head_dim)
+      .AtLeast("chunk_ids_stride",
+               params.chunk_ids_stride,
+               LargestBudget(params.sequences, params.num_sequences));
+  if (params.chunk_ids_stride > 0) {
+    check.NotNull("chunk_ids", params.chunk_ids);
+  }
+  return check.status();
+}
+
+absl::Status Validate(const ShadowKvAttentionParams& params) {
+  ParamChecker check("shadowkv_attention");
+  if (!CheckSequences(params.sequences, params.num_sequences, check)) {
+    return check.status();
+  }
+  const ShadowKvConfig& config = params.sequences[0].layout->config;
+  CheckHeads(params.heads, config, check);
+  check.NotNull("q", params.q)
+      .NotNull("out", params.out)
+      .NotNegative("chunk_ids_stride", params.chunk_ids_stride)
+      .AtLeast("q_stride", params.q_stride, params.heads * config.head_dim)
+      .AtLeast("out_stride", params.out_stride, params.heads * config.head_dim);
+  CheckRope(params.rope, PositionsInUse(params.sequences, params.num_sequences), check);
+  if (check.ok() && params.chunk_ids_stride > 0) {
+    check.NotNull("chunk_ids", params.chunk_ids);
+    CheckChunkIds(params, check);
+  }
+  return check.status();
+}
+
+}  // namespace baton::kernels

@@ -1,0 +1,97 @@
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+#include "kernels/core/carver.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/shadowkv_params.h"
+#include "kernels/ops/shadowkv_view.h"
+#include "kernels/ops/validate.h"
+#include "kernels/reference/reference_kernels.h"
+#include "kernels/reference/shadowkv_coding.h"
+#include "kernels/reference/shadowkv_workspace.h"
+
+namespace baton::kernels::reference {
+namespace {
+
+void WriteToken(const ShadowKvAppendParams& params, int64_t row) {
+  const ShadowKvSequence& sequence = params.sequences[row];
+  const ShadowKvConfig& config = sequence.layout->config;
+  const ShadowKvTailLayout tail(*sequence.layout, sequence.max_generated);
+  for (int64_t head = 0; head < config.kv_heads; ++head) {
+    const int64_t column = head * config.head_dim;
+    for (int64_t i = 0; i < config.head_dim; ++i) {
+      StoreElement(sequence.tail + tail.exact_key(sequence.position, head),
+                   config.dtype,
+                   i,
+                   params.k[row * params.k_stride + column + i]);
+      StoreElement(sequence.tail + tail.exact_value(sequence.position, head),
+                   config.dtype,
+                   i,
+                   params.v[row * params.v_stride + column + i]);
+    }
+  }
+}
+
+// Codes the 64 tokens that this step's token pushed out of the exact ones, if it did.
+void CodeDueBlock(const ShadowKvAppendParams& params,
+                  const ShadowKvSequence& sequence,
+                  const CodingScratch& scratch) {
+  const ShadowKvSequenceView view(sequence);
+  const ShadowKvConfig& config = view.config();
+  const int64_t block = view.tail().BlocksAt(sequence.position);
+  if (view.tail().BlocksAt(view.tokens()) == block) {
+    return;
+  }
+  const int64_t first = view.tail().CodedTokensAt(sequence.position);
+  for (int64_t t = 0; t < kShadowKvBlockTokens; ++t) {
+    for (int64_t head = 0; head < config.kv_heads; ++head) {
+      for (int64_t i = 0; i < config.head_dim; ++i) {
+        const int64_t column = t * config.width() + head * config.head_dim + i;
+        const auto element = static_cast<size_t>(i);
+        scratch.keys[column] = LoadElement(view.ExactKey(head, first + t), config.dtype, element);
+        scratch.values[column] =
+            LoadElement(view.ExactValue(head, first + t), config.dtype, element);
+      }
+    }
+  }
+  CodeGroup({.config = config,
+             .layout = view.tail().block,
+             .section = sequence.tail + view.tail().block_begin(block),
+             .basis = view.basis(),
+             .rope = params.rope,
+             .key_bias = params.key_bias,
+             .position = first,
+             .token = 0,
+             .tokens = kShadowKvBlockTokens,
+             .keys = scratch.keys,
+             .values = scratch.values},
+            scratch,
+            nullptr);
+}
+
+}  // namespace
+
+absl::Status ShadowKvAppend(const ExecContext& context, const ShadowKvAppendParams& params) {
+  if (absl::Status status = Validate(params); !status.ok()) {
+    return status;
+  }
+  for (int64_t row = 0; row < params.num_sequences; ++row) {
+    const ShadowKvSequence& sequence = params.sequences[row];
+    Carver counter(nullptr);
+    CarveCoding(sequence.layout->config, counter);
+    if (absl::Status status = CheckWorkspace("shadowkv_append", context, counter.used());
+        !status.ok()) {
+      return status;
+    }
+    Carver carver(context.workspace->data());
+    const CodingScratch scratch = CarveCoding(sequence.layout->config, carver);
+    WriteToken(params, row);
+    CodeDueBlock(params, sequence, scratch);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton::kernels::reference

@@ -1,0 +1,143 @@
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+
+#include "absl/status/status.h"
+
+#include "kernels/core/carver.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/core/half.h"
+#include "kernels/kv_format/shadowkv.h"
+#include "kernels/kv_format/shadowkv_codec.h"
+#include "kernels/ops/shadowkv_params.h"
+#include "kernels/ops/shadowkv_view.h"
+#include "kernels/ops/validate.h"
+#include "kernels/reference/reference_kernels.h"
+#include "kernels/reference/shadowkv_workspace.h"
+
+namespace baton::kernels::reference {
+namespace {
+
+// q . mean, plus sum |q_i| deviation_i for the bounds.
+double LandmarkScore(const ShadowKvConfig& config,
+                     const ShadowKvChunk& chunk,
+                     int64_t head,
+                     const float* q) {
+  double score = 0.0;
+  for (int64_t i = 0; i < config.head_dim; ++i) {
+    const auto element = static_cast<size_t>(chunk.chunk * config.head_dim + i);
+    score +=
+        double{q[i]} * double{LoadElement(chunk.section.Landmarks(head), config.dtype, element)};
+    if (config.selector == ShadowKvSelector::kBounds) {
+      score += double{std::fabs(q[i])} *
+               double{LoadElement(chunk.section.Deviations(head), config.dtype, element)};
+    }
+  }
+  return score;
+}
+
+// The largest q . k^ over the chunk's 2-bit keys.
+double CodedKeysScore(const ShadowKvConfig& config,
+                      const ShadowKvChunk& chunk,
+                      int64_t head,
+                      const float* q) {
+  double best = -INFINITY;
+  for (int64_t t = 0; t < config.chunk_tokens; ++t) {
+    const int64_t token = chunk.chunk * config.chunk_tokens + t;
+    const uint8_t* codes = chunk.section.KeyCodes(head, token);
+    const uint16_t* pair = chunk.section.KeyScale(head, token);
+    double dot = 0.0;
+    for (int64_t i = 0; i < config.head_dim; ++i) {
+      const double code = ShadowKvLoadCode(codes, i, 2);
+      dot += double{q[i]} * (double{F16ToF32(pair[0])} * code + double{F16ToF32(pair[1])});
+    }
+    best = std::max(best, dot);
+  }
+  return best;
+}
+
+// logits[c] of every chunk under one query head; -inf for static chunks.
+void ComputeLogits(
+    const ShadowKvSequenceView& view, int64_t head, const float* q, float scale, double* logits) {
+  const ShadowKvConfig& config = view.config();
+  for (int64_t c = 0; c < view.chunks(); ++c) {
+    const ShadowKvChunk chunk = view.Chunk(c);
+    logits[c] = double{scale} * (config.selector == ShadowKvSelector::kQ2
+                                     ? CodedKeysScore(config, chunk, head, q)
+                                     : LandmarkScore(config, chunk, head, q));
+  }
+  for (int64_t i = 0; i < view.layout().static_chunks; ++i) {
+    logits[view.StaticIds(head)[i]] = -INFINITY;
+  }
+}
+
+double LogSumExp(const double* logits, int64_t n) {
+  const double max = *std::max_element(logits, logits + n);
+  double sum = 0.0;
+  for (int64_t i = 0; i < n; ++i) {
+    sum += std::exp(logits[i] - max);
+  }
+  return max + std::log(sum);
+}
+
+// Writes the ids for one KV head of one sequence, then -1 up to the stride.
+void SelectHead(const ShadowKvSelectParams& params,
+                const ShadowKvSequenceView& view,
+                int64_t row,
+                int64_t head,
+                const SelectScratch& scratch) {
+  const ShadowKvConfig& config = view.config();
+  const int64_t chunks = view.chunks();
+  const int64_t group = params.heads / config.kv_heads;
+  const int64_t selected = ShadowKvSelectedChunks(view.layout(), view.tokens());
+  int32_t* ids = params.chunk_ids + (row * config.kv_heads + head) * params.chunk_ids_stride;
+  std::fill(ids, ids + params.chunk_ids_stride, -1);
+  if (selected == 0) {
+    return;
+  }
+  std::fill(scratch.scores, scratch.scores + chunks, -INFINITY);
+  for (int64_t g = 0; g < group; ++g) {
+    const float* q = params.q + row * params.q_stride + (head * group + g) * config.head_dim;
+    ComputeLogits(view, head, q, params.scale, scratch.logits);
+    const double total = LogSumExp(scratch.logits, chunks);
+    for (int64_t c = 0; c < chunks; ++c) {
+      scratch.scores[c] = std::max(scratch.scores[c], scratch.logits[c] - total);
+    }
+  }
+  std::iota(scratch.order, scratch.order + chunks, 0);
+  std::partial_sort(
+      scratch.order, scratch.order + selected, scratch.order + chunks, [&](int32_t a, int32_t b) {
+        const double first = scratch.scores[a];
+        const double second = scratch.scores[b];
+        return first != second ? first > second : a < b;
+      });
+  std::copy(scratch.order, scratch.order + selected, ids);
+  std::sort(ids, ids + selected);
+}
+
+}  // namespace
+
+absl::Status ShadowKvSelect(const ExecContext& context, const ShadowKvSelectParams& params) {
+  if (absl::Status status = Validate(params); !status.ok()) {
+    return status;
+  }
+  for (int64_t row = 0; row < params.num_sequences; ++row) {
+    const ShadowKvSequenceView view(params.sequences[row]);
+    Carver counter(nullptr);
+    CarveSelect(view.chunks(), counter);
+    if (absl::Status status = CheckWorkspace("shadowkv_select", context, counter.used());
+        !status.ok()) {
+      return status;
+    }
+    Carver carver(context.workspace->data());
+    const SelectScratch scratch = CarveSelect(view.chunks(), carver);
+    for (int64_t head = 0; head < view.config().kv_heads; ++head) {
+      SelectHead(params, view, row, head, scratch);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton::kernels::reference

@@ -1,0 +1,72 @@
+#include "kernels/reference/shadowkv_workspace.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+#include "kernels/core/carver.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/shadowkv_params.h"
+#include "kernels/reference/reference_kernels.h"
+#include "kernels/reference/shadowkv_coding.h"
+
+namespace baton::kernels::reference {
+
+EncodeScratch CarveEncode(const ShadowKvPromptLayout& layout, Carver& carver) {
+  const int64_t width = layout.config.width();
+  EncodeScratch scratch;
+  scratch.coding = CarveCoding(layout.config, carver);
+  scratch.gram = carver.Take<double>(width * width);
+  scratch.vectors = carver.Take<double>(width * width);
+  scratch.chunk_scores = carver.Take<float>(layout.config.kv_heads * layout.coded.chunks);
+  scratch.order = carver.Take<int32_t>(std::max(width, layout.coded.chunks));
+  return scratch;
+}
+
+SelectScratch CarveSelect(int64_t chunks, Carver& carver) {
+  SelectScratch scratch;
+  scratch.logits = carver.Take<double>(chunks);
+  scratch.scores = carver.Take<double>(chunks);
+  scratch.order = carver.Take<int32_t>(chunks);
+  return scratch;
+}
+
+AttendScratch CarveAttend(const ShadowKvConfig& config, int64_t tokens, Carver& carver) {
+  AttendScratch scratch;
+  scratch.keys = carver.Take<float>(tokens * config.head_dim);
+  scratch.values = carver.Take<float>(tokens * config.head_dim);
+  scratch.plan = carver.Take<int32_t>(config.budget_chunks());
+  scratch.free_slots = carver.Take<int32_t>(config.budget_chunks());
+  return scratch;
+}
+
+absl::Status CheckWorkspace(absl::string_view op, const ExecContext& context, size_t bytes) {
+  const size_t held = context.workspace == nullptr ? 0 : context.workspace->size();
+  if (held < bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(op,
+                     ": the workspace holds ",
+                     held,
+                     " bytes but ",
+                     bytes,
+                     " are needed; size it with OpTable::shadowkv_workspace_bytes"));
+  }
+  return absl::OkStatus();
+}
+
+size_t ShadowKvWorkspaceBytes(int, const ShadowKvWorkspaceSizes& sizes) {
+  Carver encode(nullptr);
+  CarveEncode(ShadowKvPromptLayout(sizes.config, sizes.max_tokens), encode);
+  Carver select(nullptr);
+  CarveSelect(sizes.max_tokens / sizes.config.chunk_tokens, select);
+  Carver attend(nullptr);
+  CarveAttend(sizes.config, 2 * sizes.max_tokens, attend);
+  return std::max({encode.used(), select.used(), attend.used()});
+}
+
+}  // namespace baton::kernels::reference

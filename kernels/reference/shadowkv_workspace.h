@@ -1,0 +1,46 @@
+// Scratch memory of the reference's shadowkv ops.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+#include "kernels/core/carver.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/shadowkv_params.h"
+#include "kernels/reference/shadowkv_coding.h"
+
+namespace baton::kernels::reference {
+
+struct EncodeScratch {
+  CodingScratch coding;
+  double* gram = nullptr;         // [width, width]
+  double* vectors = nullptr;      // [width, width]
+  float* chunk_scores = nullptr;  // [kv_heads, chunks]
+  int32_t* order = nullptr;       // [max(width, chunks)]
+};
+EncodeScratch CarveEncode(const ShadowKvPromptLayout& layout, Carver& carver);
+
+struct SelectScratch {
+  double* logits = nullptr;  // [chunks]
+  double* scores = nullptr;  // [chunks]
+  int32_t* order = nullptr;  // [chunks]
+};
+SelectScratch CarveSelect(int64_t chunks, Carver& carver);
+
+struct AttendScratch {
+  float* keys = nullptr;          // [tokens, head_dim]
+  float* values = nullptr;        // [tokens, head_dim]
+  int32_t* plan = nullptr;        // [budget chunks]
+  int32_t* free_slots = nullptr;  // [budget chunks]
+};
+// `tokens` attended by one head.
+AttendScratch CarveAttend(const ShadowKvConfig& config, int64_t tokens, Carver& carver);
+
+// kInvalidArgument when the context's workspace is smaller than `bytes`.
+absl::Status CheckWorkspace(absl::string_view op, const ExecContext& context, size_t bytes);
+
+}  // namespace baton::kernels::reference

@@ -1,0 +1,50 @@
+#include "services/lab/table/observed_prefill_kv.h"
+
+#include <algorithm>
+#include <span>
+
+#include "common/base/status_macros.h"
+#include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/step_kv.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/ops/op_table.h"
+
+namespace baton::lab {
+
+ObservedPrefillKv::ObservedPrefillKv(const kernels::OpTable& ops,
+                                     const kernels::ExecContext& exec,
+                                     const kv::WorkingKv& working,
+                                     std::span<kv::EncodedKv* const> encodings,
+                                     bool completes_prompt)
+    : working_(working),
+      dense_(ops, exec, working.pages, std::span(&working.table, 1)),
+      encodings_(encodings),
+      completes_prompt_(completes_prompt) {}
+
+absl::Status ObservedPrefillKv::Attend(const kv::KvRows& rows, const kv::KvQueries& queries) {
+  BATON_RETURN_IF_ERROR(dense_.Attend(rows, queries));
+  const int32_t* end = rows.positions + rows.rows;
+  for (kv::EncodedKv* encoding : encodings_) {
+    const int32_t* first = std::lower_bound(rows.positions, end, encoding->first_observed());
+    if (first != end) {
+      BATON_RETURN_IF_ERROR(
+          encoding->Observe(working_,
+                            {.row_begin = static_cast<int32_t>(first - rows.positions),
+                             .row_count = static_cast<int32_t>(end - first),
+                             .positions = first},
+                            queries));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ObservedPrefillKv::LayerAttended(int32_t kv_layer) {
+  if (completes_prompt_) {
+    for (kv::EncodedKv* encoding : encodings_) {
+      BATON_RETURN_IF_ERROR(encoding->EncodeLayer(working_, kv_layer));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton::lab

@@ -1,0 +1,142 @@
+// baton-lab eval --table and table: dense answers are those of an engine, every policy has its row,
+// files of several processes join.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+#include "tests/integration/lab/lab_run.h"
+#include "tests/unit/checkpoint/temp_dir.h"
+
+namespace baton::lab {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+const std::string kModels = std::string(BATON_SOURCE_DIR) + "/tests/data/models/";
+
+LabRun Eval(const std::string& model, const std::string& out, std::vector<std::string> flags) {
+  std::vector<std::string> arguments = {"eval",
+                                        "--model=" + kModels + model,
+                                        "--cases=" + kModels + "eval/niah_multivalue.jsonl",
+                                        "--threads=1",
+                                        "--out=" + out};
+  arguments.insert(arguments.end(), flags.begin(), flags.end());
+  return RunLab(arguments);
+}
+
+class ModelTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(ModelTest, DenseAndWholeBudgetsAnswerLikeAnEngine) {
+  const TempDir folder;
+  const LabRun engine = Eval(GetParam(), folder.File("engine"), {"--limit=3", "--role=both"});
+  ASSERT_EQ(engine.exit_code, 0) << engine.errors;
+  const std::vector<std::string> policies = {"int4",
+                                             "snapkv:budget=4096",
+                                             "h2o:budget=4096",
+                                             "streaming:budget=4096",
+                                             "dense",
+                                             "quest:budget=4096",
+                                             "loki:budget=4096"};
+  std::string list;
+  for (const std::string& policy : policies) {
+    absl::StrAppend(&list, policy, ";");
+  }
+  const LabRun table = Eval(GetParam(),
+                            folder.File("table"),
+                            {"--limit=3", "--table", "--kv=" + list, "--prefill-chunk-tokens=300"});
+  ASSERT_EQ(table.exit_code, 0) << table.errors;
+  const std::vector<json> expected = ReadRows(folder.File("engine"));
+  const std::vector<json> rows = ReadRows(folder.File("table"));
+  ASSERT_EQ(expected.size(), 3u);
+  ASSERT_EQ(rows.size(), 3 * policies.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const json& whole = expected[i / policies.size()];
+    const std::string& policy = policies[i % policies.size()];
+    SCOPED_TRACE(absl::StrCat(whole.at("id").get<std::string>(), " ", policy));
+    EXPECT_EQ(rows[i].at("kv"), policy);
+    EXPECT_EQ(rows[i].at("id"), whole.at("id"));
+    EXPECT_EQ(rows[i].at("kv_logical_bytes"), whole.at("kv_logical_bytes"));
+    EXPECT_GT(rows[i].at("attended_share").get<double>(), 1.0);
+    EXPECT_LT(rows[i].at("attended_share").get<double>(), 1.2);
+    if (policy != "int4") {
+      EXPECT_EQ(rows[i].at("token_ids"), whole.at("token_ids"));
+      EXPECT_EQ(rows[i].at("completion_tokens"), whole.at("completion_tokens"));
+    }
+  }
+  EXPECT_EQ(rows[4].at("kv_resident_bytes"), expected[0].at("kv_resident_bytes"));
+  EXPECT_LT(rows[0].at("kv_resident_bytes").get<int64_t>() * 3,
+            rows[4].at("kv_resident_bytes").get<int64_t>());
+}
+
+INSTANTIATE_TEST_SUITE_P(Models,
+                         ModelTest,
+                         testing::Values("tiny-llama-needle",
+                                         "tiny-llama-needle-swiftkv-l6-across2"),
+                         [](const auto& test) {
+                           return test.param.ends_with("across2") ? "swiftkv" : "base";
+                         });
+
+TEST(TableTest, ShardsJoinToTheWholeTable) {
+  const TempDir folder;
+  const std::vector<std::string> flags = {
+      "--table", "--limit=3", "--kv=dense;streaming:budget=0.3"};
+  const auto run = [&](const std::string& out, const std::string& flag) {
+    std::vector<std::string> all = flags;
+    all.push_back(flag);
+    const LabRun lab = Eval("tiny-llama-needle", folder.File(out), all);
+    EXPECT_EQ(lab.exit_code, 0) << lab.errors;
+    return lab.output;
+  };
+  const std::string whole = run("whole", "--shard=0/1");
+  EXPECT_THAT(whole, HasSubstr("| `streaming:budget=0.3` |"));
+  EXPECT_THAT(run("first", "--shard=0/2"), HasSubstr("/2 |"));
+  EXPECT_THAT(run("second", "--shard=1/2"), HasSubstr("/1 |"));
+  const LabRun joined =
+      RunLab({"table", absl::StrCat("--rows=", folder.File("first"), ",", folder.File("second"))});
+  ASSERT_EQ(joined.exit_code, 0) << joined.errors;
+  EXPECT_EQ(joined.output, whole);
+}
+
+TEST(TableTest, ResumeRunsOnlyThePoliciesThatAreMissing) {
+  const TempDir folder;
+  const std::string out = folder.File("rows");
+  ASSERT_EQ(Eval("tiny-llama-needle", out, {"--table", "--limit=1", "--kv=dense"}).exit_code, 0);
+  const std::vector<json> before = ReadRows(out);
+  const LabRun resumed =
+      Eval("tiny-llama-needle", out, {"--table", "--limit=2", "--kv=dense;kivi", "--resume"});
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.errors;
+  const std::vector<json> rows = ReadRows(out);
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[0], before[0]) << "with its times: it was not run again";
+  EXPECT_EQ(rows[1].at("kv"), "kivi");
+  EXPECT_EQ(rows[1].at("id"), rows[0].at("id"));
+}
+
+TEST(TableTest, BadFlagsAreNamed) {
+  const TempDir folder;
+  for (const auto& [flag, word] :
+       std::vector<std::pair<std::string, std::string>>{{"--kv=dense;zip", "zip"},
+                                                        {"--kv=auto", "auto"},
+                                                        {"--kv=hidden+dense", "hidden+dense"},
+                                                        {"--shard=2/2", "--shard"},
+                                                        {"--shard=x", "--shard"}}) {
+    const LabRun run =
+        Eval("tiny-llama-needle", folder.File("rows"), {"--table", "--limit=1", flag});
+    EXPECT_NE(run.exit_code, 0) << flag;
+    EXPECT_THAT(run.errors, HasSubstr(word));
+  }
+  const LabRun table = RunLab({"table"});
+  EXPECT_NE(table.exit_code, 0);
+  EXPECT_THAT(table.errors, HasSubstr("--rows"));
+}
+
+}  // namespace
+}  // namespace baton::lab

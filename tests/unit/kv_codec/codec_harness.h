@@ -1,0 +1,292 @@
+// Encoded KV formats without a model: random keys, values and queries.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "common/base/status_macros.h"
+#include "common/kv/codec/codec_context.h"
+#include "common/kv/codec/codec_set.h"
+#include "common/kv/codec/encoded_format.h"
+#include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/kv_policy.h"
+#include "common/kv/codec/policy_params.h"
+#include "kernels/core/buffer.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/core/thread_pool.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/kv_format/dense.h"
+#include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/op_table.h"
+#include "kernels/ops/params.h"
+
+namespace baton::kv {
+
+inline constexpr int32_t kTestLayers = 3;
+inline constexpr int32_t kTestKvHeads = 2;
+inline constexpr int32_t kTestHeads = 4;
+inline constexpr int32_t kTestHeadDim = 64;
+inline constexpr size_t kTestKvWidth = size_t{kTestKvHeads} * kTestHeadDim;
+inline constexpr size_t kTestQueryWidth = size_t{kTestHeads} * kTestHeadDim;
+inline constexpr float kTestScale = 0.125f;
+
+// `count` random floats that depend on the four numbers alone.
+inline std::vector<float> TestFloats(
+    size_t count, uint32_t kind, uint32_t salt, int32_t layer, int64_t position) {
+  std::seed_seq seed{
+      kind, salt, static_cast<uint32_t>(layer), static_cast<uint32_t>(position), uint32_t{4711}};
+  std::minstd_rand random(seed);
+  std::vector<float> values(count);
+  for (float& value : values) {
+    value = (static_cast<float>(random() % 20001u) - 10000.0f) * 2e-4f;
+  }
+  return values;
+}
+
+// The codecs of one worker with what they borrow. Sequences must not outlive it.
+struct CodecWorker {
+  explicit CodecWorker(const CodecPools& pools = {.fp8_bytes = 4 << 20,
+                                                  .diffkv_bytes = 4 << 20,
+                                                  .shadowkv_bytes = 8 << 20}) {
+    CodecContext context;
+    context.full_layers = kTestLayers;
+    context.ops = &kernels::CpuOps();
+    context.exec = exec;
+    context.dimensions = {
+        .layers = kTestLayers, .kv_heads = kTestKvHeads, .head_dim = kTestHeadDim};
+    context.heads = kTestHeads;
+    for (int32_t i = 0; i < kTestHeadDim / 2; ++i) {
+      context.rope.inverse_frequencies.push_back(1.0f / static_cast<float>(1 + i * i));
+    }
+    context.rope.max_positions = 2048;
+    codecs = *CodecSet::Create(std::move(context), pools);
+  }
+
+  // The format and the parameters that `policy` asks for.
+  static KvFormatPolicy Parse(std::string_view policy) {
+    return *(*ParseKvPolicy(policy)).format();
+  }
+  EncodedFormat& Format(std::string_view policy) const { return *codecs->Find(Parse(policy).id()); }
+  // Null when the pool is full.
+  std::unique_ptr<EncodedKv> Allocate(std::string_view policy,
+                                      int64_t prompt_tokens,
+                                      int64_t max_tokens) const {
+    return Format(policy).Allocate(Parse(policy).resident, prompt_tokens, max_tokens);
+  }
+  WindowShape Window(std::string_view policy, int64_t prompt_tokens) const {
+    return Format(policy).window(Parse(policy).resident, prompt_tokens);
+  }
+
+  kernels::ThreadPool threads{2};
+  kernels::Buffer workspace{kernels::CpuOps().workspace_bytes(2, 1 << 12, 128)};
+  kernels::ExecContext exec{.pool = &threads, .workspace = &workspace};
+  std::unique_ptr<CodecSet> codecs;
+};
+
+// A prompt of random keys and values in dense pages whose ids are not in order.
+class TestPrompt {
+ public:
+  TestPrompt(const CodecWorker& worker, int32_t tokens, uint32_t salt)
+      : tokens_(tokens), salt_(salt) {
+    pages_.layout = {.page_tokens = 16, .kv_heads = kTestKvHeads, .head_dim = kTestHeadDim};
+    const int32_t per_layer = pages_.layout.pages_for(tokens);
+    table_.resize(static_cast<size_t>(kTestLayers * per_layer));
+    std::iota(table_.rbegin(), table_.rend(), 0);
+    memory_ = kernels::Buffer(table_.size() * pages_.layout.stride_bytes());
+    pages_.base = memory_.data();
+    for (int32_t layer = 0; layer < kTestLayers; ++layer) {
+      WriteLayer(worker, layer, table_.data() + layer * per_layer);
+    }
+  }
+
+  int32_t tokens() const { return tokens_; }
+  WorkingKv working() const {
+    return {.pages = pages_,
+            .table = {.data = table_.data(), .stride = pages_.layout.pages_for(tokens_)}};
+  }
+
+  // Lets `kv` observe what it wants, at most `piece` rows a call, and encode a layer.
+  absl::Status EncodeLayer(EncodedKv& kv, int32_t layer, int32_t piece = 1 << 20) const {
+    for (int64_t begin = kv.first_observed(); begin < tokens_; begin += piece) {
+      const auto rows = static_cast<int32_t>(std::min<int64_t>(piece, tokens_ - begin));
+      BATON_RETURN_IF_ERROR(Observe(kv, layer, static_cast<int32_t>(begin), rows));
+    }
+    return kv.EncodeLayer(working(), layer);
+  }
+  absl::Status Encode(EncodedKv& kv, int32_t piece = 1 << 20) const {
+    for (int32_t layer = kTestLayers - 1; layer >= 0; --layer) {
+      BATON_RETURN_IF_ERROR(EncodeLayer(kv, layer, piece));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  void WriteLayer(const CodecWorker& worker, int32_t layer, const int32_t* table) {
+    std::vector<float> k;
+    std::vector<float> v;
+    std::vector<int32_t> positions(static_cast<size_t>(tokens_));
+    std::iota(positions.begin(), positions.end(), 0);
+    for (const int32_t position : positions) {
+      const auto key = TestFloats(kTestKvWidth, 1, salt_, layer, position);
+      const auto value = TestFloats(kTestKvWidth, 2, salt_, layer, position);
+      k.insert(k.end(), key.begin(), key.end());
+      v.insert(v.end(), value.begin(), value.end());
+    }
+    const kernels::SequenceRows rows = {.row_begin = 0, .row_count = tokens_, .page_table = table};
+    kernels::CpuOps()
+        .kv_write(worker.exec,
+                  {.k = k.data(),
+                   .k_stride = kTestKvWidth,
+                   .v = v.data(),
+                   .v_stride = kTestKvWidth,
+                   .positions = positions.data(),
+                   .sequences = &rows,
+                   .num_sequences = 1,
+                   .pages = pages_})
+        .IgnoreError();
+  }
+  absl::Status Observe(EncodedKv& kv, int32_t layer, int32_t begin, int32_t rows) const {
+    std::vector<float> q;
+    std::vector<int32_t> positions(static_cast<size_t>(rows));
+    std::iota(positions.begin(), positions.end(), begin);
+    for (const int32_t position : positions) {
+      const auto query = TestFloats(kTestQueryWidth, 3, salt_, layer, position);
+      q.insert(q.end(), query.begin(), query.end());
+    }
+    return kv.Observe(working(),
+                      {.row_begin = 0, .row_count = rows, .positions = positions.data()},
+                      {.kv_layer = layer,
+                       .q = q.data(),
+                       .q_stride = kTestQueryWidth,
+                       .heads = kTestHeads,
+                       .scale = kTestScale});
+  }
+
+  int32_t tokens_;
+  uint32_t salt_;
+  kernels::Buffer memory_;
+  kernels::DensePages pages_;
+  std::vector<int32_t> table_;
+};
+
+// One decode step of sequences that have one codec: the token at positions[i] of sequence i, whose
+// key, value and query depend on salts[i]. Outputs [layers][sequences][heads x head_dim].
+inline absl::StatusOr<std::vector<float>> DecodeStep(const std::vector<EncodedKv*>& sequences,
+                                                     const std::vector<int32_t>& positions,
+                                                     const std::vector<uint32_t>& salts) {
+  const size_t count = sequences.size();
+  std::vector<DecodeRow> rows;
+  for (size_t i = 0; i < count; ++i) {
+    // Rows of a tile come in any order.
+    rows.push_back(
+        {.kv = sequences[i], .row = static_cast<int32_t>(count - 1 - i), .position = positions[i]});
+  }
+  std::vector<float> out(kTestLayers * count * kTestQueryWidth);
+  for (int32_t layer = 0; layer < kTestLayers; ++layer) {
+    std::vector<float> k(count * kTestKvWidth);
+    std::vector<float> v(count * kTestKvWidth);
+    std::vector<float> q(count * kTestQueryWidth);
+    for (size_t i = 0; i < count; ++i) {
+      const auto row = static_cast<ptrdiff_t>(rows[i].row);
+      const auto put = [&](std::vector<float>& target, uint32_t kind, size_t width) {
+        const auto values = TestFloats(width, kind, salts[i], layer, positions[i]);
+        std::copy(
+            values.begin(), values.end(), target.begin() + row * static_cast<ptrdiff_t>(width));
+      };
+      put(k, 1, kTestKvWidth);
+      put(v, 2, kTestKvWidth);
+      put(q, 3, kTestQueryWidth);
+    }
+    KvCodec& codec = sequences.front()->codec();
+    BATON_RETURN_IF_ERROR(codec.Append(
+        rows, {.kv_layer = layer, .k = k.data(), .v = v.data(), .stride = kTestKvWidth}));
+    std::vector<float> attended(count * kTestQueryWidth);
+    BATON_RETURN_IF_ERROR(codec.Attend(rows,
+                                       {.kv_layer = layer,
+                                        .q = q.data(),
+                                        .q_stride = kTestQueryWidth,
+                                        .heads = kTestHeads,
+                                        .scale = kTestScale,
+                                        .out = attended.data(),
+                                        .out_stride = kTestQueryWidth}));
+    for (size_t i = 0; i < count; ++i) {
+      std::copy_n(attended.begin() + rows[i].row * static_cast<ptrdiff_t>(kTestQueryWidth),
+                  kTestQueryWidth,
+                  out.begin() + static_cast<ptrdiff_t>((static_cast<size_t>(layer) * count + i) *
+                                                       kTestQueryWidth));
+    }
+  }
+  return out;
+}
+
+// The next `steps` tokens of one sequence from `position` on: the outputs of every step.
+inline absl::StatusOr<std::vector<float>> Decode(EncodedKv& kv,
+                                                 int32_t position,
+                                                 int32_t steps,
+                                                 uint32_t salt) {
+  std::vector<float> all;
+  for (int32_t step = 0; step < steps; ++step) {
+    BATON_ASSIGN_OR_RETURN(const std::vector<float> out,
+                           DecodeStep({&kv}, {position + step}, {salt}));
+    all.insert(all.end(), out.begin(), out.end());
+  }
+  return all;
+}
+
+// Writes the pages that `sender` ships to where `receiver` lands them.
+inline void Ship(const EncodedKv& sender, EncodedKv& receiver, const WindowShape& shape) {
+  const std::vector<std::span<std::byte>> window = receiver.Window();
+  for (int32_t layer = 0; layer < kTestLayers; ++layer) {
+    auto target = window.begin() + layer * shape.pages_per_layer;
+    for (const std::span<const std::byte> page : sender.LayerPages(layer)) {
+      std::copy(page.begin(), page.end(), (target++)->begin());
+    }
+  }
+}
+
+// Where things are in a prompt section of a shadowkv policy with mean or 2-bit selection.
+inline kernels::ShadowKvPromptLayout ShadowKvLayout(std::string_view policy, int64_t tokens) {
+  const KvFormatPolicy parsed = CodecWorker::Parse(policy);
+  const auto& shadowkv = std::get<ShadowKvPolicy>(parsed.resident);
+  kernels::ShadowKvConfig config;
+  config.rank = shadowkv.rank;
+  config.chunk_tokens = shadowkv.chunk_tokens;
+  config.budget_tokens = shadowkv.budget.Tokens(tokens);
+  config.outlier_chunks = shadowkv.outlier_chunks;
+  config.local_chunks = shadowkv.local_chunks;
+  config.sink_chunks = shadowkv.sink_chunks;
+  config.selector = shadowkv.selection == ShadowKvPolicy::Selection::kQ2
+                        ? kernels::ShadowKvSelector::kQ2
+                        : kernels::ShadowKvSelector::kMean;
+  config.value_bits = shadowkv.values == ShadowKvPolicy::ValueType::kV4 ? 4 : 16;
+  config.int8_coefficients = shadowkv.factor == ShadowKvPolicy::FactorType::kInt8;
+  config.kv_heads = kTestKvHeads;
+  config.head_dim = kTestHeadDim;
+  return kernels::ShadowKvPromptLayout(config, tokens);
+}
+
+// Gives every free byte of the format's pool a value that no encoder writes.
+inline void Poison(const CodecWorker& worker, std::string_view policy) {
+  std::vector<std::unique_ptr<EncodedKv>> all;
+  for (int64_t tokens = 1024; tokens >= 1; tokens /= 2) {
+    while (auto kv = worker.Allocate(policy, tokens, 0)) {
+      for (const std::span<std::byte> page : kv->Window()) {
+        std::fill(page.begin(), page.end(), std::byte{0xff});
+      }
+      all.push_back(std::move(kv));
+    }
+  }
+}
+
+}  // namespace baton::kv
