@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <numeric>
 
 #include "absl/status/status.h"
 
@@ -18,6 +17,7 @@
 #include "kernels/cpu/shadowkv_workspace.h"
 #include "kernels/kv_format/dense.h"
 #include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/shadowkv_host.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/ops/validate.h"
 
@@ -47,23 +47,10 @@ struct Call {
   int64_t panels() const { return (config().width() + isa.panel_columns - 1) / isa.panel_columns; }
 };
 
-// Where token `position` of the prompt is in its page.
-struct PageSlot {
-  const std::byte* page;
-  int32_t slot;
-};
-
-PageSlot Locate(const ShadowKvEncodeParams& params, int64_t position) {
-  const DensePageLayout& layout = params.pages.layout;
-  const auto id = static_cast<size_t>(params.page_table[position / layout.page_tokens]);
-  return {.page = params.pages.base + id * layout.stride_bytes(),
-          .slot = static_cast<int32_t>(position % layout.page_tokens)};
-}
-
 // Widens one token's keys (or values) of every head, [width].
 void LoadToken(const Call& call, int64_t position, bool value, float* out) {
   const DensePageLayout& layout = call.params.pages.layout;
-  const PageSlot at = Locate(call.params, position);
+  const PageSlot at = LocatePromptToken(call.params, position);
   for (int32_t head = 0; head < layout.kv_heads; ++head) {
     const size_t offset =
         value ? layout.value_offset(head, at.slot) : layout.key_offset(head, at.slot);
@@ -199,64 +186,6 @@ void CodeTokens(const Call& call) {
   });
 }
 
-// Sinks, then the lowest scores among the other chunks; ids ascend.
-void ChooseStatic(const ShadowKvPromptLayout& layout,
-                  const float* scores,
-                  int32_t* order,
-                  int32_t* ids) {
-  std::iota(order, order + layout.coded.chunks, 0);
-  const int64_t sinks = std::min<int64_t>(layout.config.sink_chunks, layout.static_chunks);
-  std::partial_sort(
-      order + sinks,
-      order + layout.static_chunks,
-      order + layout.coded.chunks,
-      [&](int32_t a, int32_t b) { return scores[a] != scores[b] ? scores[a] < scores[b] : a < b; });
-  std::sort(order, order + layout.static_chunks);
-  std::copy(order, order + layout.static_chunks, ids);
-}
-
-// Copies one head's exact key and value of a prompt token.
-void CopyToken(const ShadowKvEncodeParams& params,
-               int64_t position,
-               int32_t head,
-               std::byte* key,
-               std::byte* value) {
-  const DensePageLayout& layout = params.pages.layout;
-  const PageSlot at = Locate(params, position);
-  const size_t bytes = params.layout.config.vector_bytes();
-  std::memcpy(key, at.page + layout.key_offset(head, at.slot), bytes);
-  std::memcpy(value, at.page + layout.value_offset(head, at.slot), bytes);
-}
-
-// Static chunks and local window of one head.
-void WriteExact(const Call& call, int32_t head) {
-  const ShadowKvPromptLayout& layout = call.layout();
-  std::byte* prompt = call.params.prompt;
-  const int64_t chunk = layout.config.chunk_tokens;
-  const size_t bytes = layout.config.vector_bytes();
-  auto* ids = reinterpret_cast<int32_t*>(prompt + layout.static_ids) + head * layout.static_chunks;
-  ChooseStatic(layout,
-               call.scratch.chunk_scores + head * layout.coded.chunks,
-               call.scratch.order + head * layout.coded.chunks,
-               ids);
-  for (int64_t i = 0; i < layout.static_chunks * chunk; ++i) {
-    const size_t at = static_cast<size_t>(head * layout.static_chunks * chunk + i) * bytes;
-    CopyToken(call.params,
-              ids[i / chunk] * chunk + i % chunk,
-              head,
-              prompt + layout.static_keys + at,
-              prompt + layout.static_values + at);
-  }
-  for (int64_t i = 0; i < layout.local_tokens; ++i) {
-    const size_t at = static_cast<size_t>(head * layout.local_tokens + i) * bytes;
-    CopyToken(call.params,
-              layout.coded.tokens + i,
-              head,
-              prompt + layout.local_keys + at,
-              prompt + layout.local_values + at);
-  }
-}
-
 }  // namespace
 
 absl::Status ShadowKvEncode(const IsaKernels& isa,
@@ -288,7 +217,8 @@ absl::Status ShadowKvEncode(const IsaKernels& isa,
   WriteBasis(call);
   CodeTokens(call);
   for (int32_t head = 0; head < params.layout.config.kv_heads; ++head) {
-    WriteExact(call, head);
+    const int64_t first = head * params.layout.coded.chunks;
+    WriteShadowKvExact(params, head, call.scratch.chunk_scores + first, call.scratch.order + first);
   }
   return absl::OkStatus();
 }

@@ -17,6 +17,7 @@
 #include "kernels/cpu/shadowkv_workspace.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/kv_format/shadowkv_codec.h"
+#include "kernels/ops/shadowkv_host.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/ops/shadowkv_view.h"
 #include "kernels/ops/validate.h"

@@ -4,12 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
-
 #include "kernels/core/carver.h"
-#include "kernels/core/exec_context.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/dominant_subspace.h"
 #include "kernels/cpu/isa_kernels.h"
@@ -71,22 +66,6 @@ AttendScratch CarveAttend(const IsaKernels& isa, const ShadowKvConfig& config, C
   scratch.slot_keys = carver.Take<std::byte>(slot_bytes);
   scratch.slot_values = carver.Take<std::byte>(config.quantized_values() ? slot_bytes : 0);
   return scratch;
-}
-
-absl::Status CheckShadowKvWorkspace(absl::string_view op,
-                                    const ExecContext& context,
-                                    size_t bytes) {
-  const size_t held = context.workspace == nullptr ? 0 : context.workspace->size();
-  if (held < bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(op,
-                     ": the workspace holds ",
-                     held,
-                     " bytes but ",
-                     bytes,
-                     " are needed; size it with OpTable::shadowkv_workspace_bytes"));
-  }
-  return absl::OkStatus();
 }
 
 size_t ShadowKvWorkspaceBytes(const IsaKernels& isa,

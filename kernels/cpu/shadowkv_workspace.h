@@ -4,11 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "absl/status/status.h"
-#include "absl/strings/string_view.h"
-
 #include "kernels/core/carver.h"
-#include "kernels/core/exec_context.h"
 #include "kernels/cpu/dominant_subspace.h"
 #include "kernels/cpu/isa_kernels.h"
 #include "kernels/cpu/shadowkv_coding.h"
@@ -57,8 +53,5 @@ struct AttendScratch {
   std::byte* slot_values = nullptr;
 };
 AttendScratch CarveAttend(const IsaKernels& isa, const ShadowKvConfig& config, Carver& carver);
-
-// kInvalidArgument when the context's workspace is smaller than `bytes`.
-absl::Status CheckShadowKvWorkspace(absl::string_view op, const ExecContext& context, size_t bytes);
 
 }  // namespace baton::kernels::cpu

@@ -6,6 +6,7 @@
 #include "kernels/core/carver.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/shadowkv_host.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/ops/shadowkv_view.h"
 #include "kernels/ops/validate.h"
@@ -82,7 +83,7 @@ absl::Status ShadowKvAppend(const ExecContext& context, const ShadowKvAppendPara
     const ShadowKvSequence& sequence = params.sequences[row];
     Carver counter(nullptr);
     CarveCoding(sequence.layout->config, counter);
-    if (absl::Status status = CheckWorkspace("shadowkv_append", context, counter.used());
+    if (absl::Status status = CheckShadowKvWorkspace("shadowkv_append", context, counter.used());
         !status.ok()) {
       return status;
     }

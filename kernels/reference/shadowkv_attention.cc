@@ -12,6 +12,7 @@
 #include "kernels/kv_format/quantize.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/kv_format/shadowkv_codec.h"
+#include "kernels/ops/shadowkv_host.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/ops/shadowkv_view.h"
 #include "kernels/ops/validate.h"
@@ -232,7 +233,7 @@ absl::Status ShadowKvAttention(const ExecContext& context, const ShadowKvAttenti
     const int64_t tokens = view.tokens() + view.layout().static_chunks * view.config().chunk_tokens;
     Carver counter(nullptr);
     CarveAttend(view.config(), tokens, counter);
-    if (absl::Status status = CheckWorkspace("shadowkv_attention", context, counter.used());
+    if (absl::Status status = CheckShadowKvWorkspace("shadowkv_attention", context, counter.used());
         !status.ok()) {
       return status;
     }

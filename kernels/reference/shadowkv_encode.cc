@@ -11,6 +11,7 @@
 #include "kernels/core/exec_context.h"
 #include "kernels/kv_format/dense.h"
 #include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/shadowkv_host.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/ops/validate.h"
 #include "kernels/reference/jacobi.h"
@@ -21,25 +22,12 @@
 namespace baton::kernels::reference {
 namespace {
 
-// Where token `position` of the prompt is in its page.
-struct PageSlot {
-  const std::byte* page;
-  int32_t slot;
-};
-
-PageSlot Locate(const ShadowKvEncodeParams& params, int64_t position) {
-  const DensePageLayout& layout = params.pages.layout;
-  const int32_t id = params.page_table[position / layout.page_tokens];
-  return {.page = params.pages.base + static_cast<size_t>(id) * layout.stride_bytes(),
-          .slot = static_cast<int32_t>(position % layout.page_tokens)};
-}
-
 // Widens tokens [first, first + count) of every head into keys and values, [count, width] each.
 void LoadTokens(
     const ShadowKvEncodeParams& params, int64_t first, int64_t count, float* keys, float* values) {
   const DensePageLayout& layout = params.pages.layout;
   for (int64_t t = 0; t < count; ++t) {
-    const PageSlot at = Locate(params, first + t);
+    const PageSlot at = LocatePromptToken(params, first + t);
     for (int32_t head = 0; head < layout.kv_heads; ++head) {
       for (int32_t i = 0; i < layout.head_dim; ++i) {
         const int64_t column = t * params.layout.config.width() + head * layout.head_dim + i;
@@ -119,63 +107,6 @@ void CodeTokens(const ShadowKvEncodeParams& params, const EncodeScratch& scratch
   }
 }
 
-// Sinks, then the lowest scores among the other chunks; ids ascend.
-void ChooseStatic(const ShadowKvPromptLayout& layout,
-                  const float* scores,
-                  int32_t* order,
-                  int32_t* ids) {
-  std::iota(order, order + layout.coded.chunks, 0);
-  const int64_t sinks = std::min<int64_t>(layout.config.sink_chunks, layout.static_chunks);
-  std::partial_sort(
-      order + sinks,
-      order + layout.static_chunks,
-      order + layout.coded.chunks,
-      [&](int32_t a, int32_t b) { return scores[a] != scores[b] ? scores[a] < scores[b] : a < b; });
-  std::sort(order, order + layout.static_chunks);
-  std::copy(order, order + layout.static_chunks, ids);
-}
-
-// Copies one head's exact key and value of a prompt token.
-void CopyToken(const ShadowKvEncodeParams& params,
-               int64_t position,
-               int32_t head,
-               std::byte* key,
-               std::byte* value) {
-  const DensePageLayout& layout = params.pages.layout;
-  const PageSlot at = Locate(params, position);
-  const size_t bytes = params.layout.config.vector_bytes();
-  std::memcpy(key, at.page + layout.key_offset(head, at.slot), bytes);
-  std::memcpy(value, at.page + layout.value_offset(head, at.slot), bytes);
-}
-
-void WriteExact(const ShadowKvEncodeParams& params, const EncodeScratch& scratch) {
-  const ShadowKvPromptLayout& layout = params.layout;
-  const int64_t chunk = layout.config.chunk_tokens;
-  const size_t bytes = layout.config.vector_bytes();
-  auto* ids = reinterpret_cast<int32_t*>(params.prompt + layout.static_ids);
-  for (int32_t head = 0; head < layout.config.kv_heads; ++head) {
-    int32_t* head_ids = ids + head * layout.static_chunks;
-    ChooseStatic(
-        layout, scratch.chunk_scores + head * layout.coded.chunks, scratch.order, head_ids);
-    for (int64_t i = 0; i < layout.static_chunks * chunk; ++i) {
-      const size_t at = static_cast<size_t>(head * layout.static_chunks * chunk + i) * bytes;
-      CopyToken(params,
-                head_ids[i / chunk] * chunk + i % chunk,
-                head,
-                params.prompt + layout.static_keys + at,
-                params.prompt + layout.static_values + at);
-    }
-    for (int64_t i = 0; i < layout.local_tokens; ++i) {
-      const size_t at = static_cast<size_t>(head * layout.local_tokens + i) * bytes;
-      CopyToken(params,
-                layout.coded.tokens + i,
-                head,
-                params.prompt + layout.local_keys + at,
-                params.prompt + layout.local_values + at);
-    }
-  }
-}
-
 }  // namespace
 
 absl::Status ShadowKvEncode(const ExecContext& context, const ShadowKvEncodeParams& params) {
@@ -184,7 +115,7 @@ absl::Status ShadowKvEncode(const ExecContext& context, const ShadowKvEncodePara
   }
   Carver counter(nullptr);
   CarveEncode(params.layout, counter);
-  if (absl::Status status = CheckWorkspace("shadowkv_encode", context, counter.used());
+  if (absl::Status status = CheckShadowKvWorkspace("shadowkv_encode", context, counter.used());
       !status.ok()) {
     return status;
   }
@@ -194,7 +125,10 @@ absl::Status ShadowKvEncode(const ExecContext& context, const ShadowKvEncodePara
   ComputeGram(params, scratch);
   WriteBasis(params, scratch);
   CodeTokens(params, scratch);
-  WriteExact(params, scratch);
+  for (int32_t head = 0; head < params.layout.config.kv_heads; ++head) {
+    WriteShadowKvExact(
+        params, head, scratch.chunk_scores + head * params.layout.coded.chunks, scratch.order);
+  }
   return absl::OkStatus();
 }
 

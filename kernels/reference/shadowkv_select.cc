@@ -11,6 +11,7 @@
 #include "kernels/core/half.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/kv_format/shadowkv_codec.h"
+#include "kernels/ops/shadowkv_host.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/ops/shadowkv_view.h"
 #include "kernels/ops/validate.h"
@@ -127,7 +128,7 @@ absl::Status ShadowKvSelect(const ExecContext& context, const ShadowKvSelectPara
     const ShadowKvSequenceView view(params.sequences[row]);
     Carver counter(nullptr);
     CarveSelect(view.chunks(), counter);
-    if (absl::Status status = CheckWorkspace("shadowkv_select", context, counter.used());
+    if (absl::Status status = CheckShadowKvWorkspace("shadowkv_select", context, counter.used());
         !status.ok()) {
       return status;
     }

@@ -4,12 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
-
 #include "kernels/core/carver.h"
-#include "kernels/core/exec_context.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/reference/reference_kernels.h"
@@ -43,20 +38,6 @@ AttendScratch CarveAttend(const ShadowKvConfig& config, int64_t tokens, Carver& 
   scratch.plan = carver.Take<int32_t>(config.budget_chunks());
   scratch.free_slots = carver.Take<int32_t>(config.budget_chunks());
   return scratch;
-}
-
-absl::Status CheckWorkspace(absl::string_view op, const ExecContext& context, size_t bytes) {
-  const size_t held = context.workspace == nullptr ? 0 : context.workspace->size();
-  if (held < bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(op,
-                     ": the workspace holds ",
-                     held,
-                     " bytes but ",
-                     bytes,
-                     " are needed; size it with OpTable::shadowkv_workspace_bytes"));
-  }
-  return absl::OkStatus();
 }
 
 size_t ShadowKvWorkspaceBytes(int, const ShadowKvWorkspaceSizes& sizes) {

@@ -4,11 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "absl/status/status.h"
-#include "absl/strings/string_view.h"
-
 #include "kernels/core/carver.h"
-#include "kernels/core/exec_context.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/reference/shadowkv_coding.h"
@@ -39,8 +35,5 @@ struct AttendScratch {
 };
 // `tokens` attended by one head.
 AttendScratch CarveAttend(const ShadowKvConfig& config, int64_t tokens, Carver& carver);
-
-// kInvalidArgument when the context's workspace is smaller than `bytes`.
-absl::Status CheckWorkspace(absl::string_view op, const ExecContext& context, size_t bytes);
 
 }  // namespace baton::kernels::reference
