@@ -65,11 +65,19 @@ struct PromptRows {
 // Three lives: prefilled here (Observe, EncodeLayer, then decode), prefilled here for another
 // worker (Observe, EncodeLayer, LayerPages, State), landed here (Window is written from outside,
 // Adopt, then decode).
+//
+// A sequence that holds the tokens [0, B) can be extended to a prompt of N tokens, whose new ones
+// are computed here: EncodedFormat::Extend, then AttendExtension for the rows of positions [B, N)
+// in every layer, in order, and EncodeLayer for every stored layer; then it decodes again. Results
+// do not depend on how the extension is cut into steps.
 class EncodedKv {
  public:
   virtual ~EncodedKv() = default;
 
   virtual KvCodec& codec() const = 0;
+  // Tokens whose KV is held now: the prompt's once every layer is encoded or adopted, those of an
+  // extension once every layer has taken them in, and every token appended since.
+  virtual int64_t tokens() const = 0;
 
   // Prompt positions from here on have their queries observed; the prompt's length: none are.
   virtual int64_t first_observed() const = 0;
@@ -78,9 +86,19 @@ class EncodedKv {
   virtual absl::Status Observe(const WorkingKv& working,
                                const PromptRows& rows,
                                const KvQueries& queries) = 0;
-  // The whole prompt is written, and observed, in this stored layer: encodes it. Layers come in any
-  // order, each once.
+  // The whole prompt is written, and observed, in this stored layer: encodes it, or, in an
+  // extension, takes the new tokens in. Layers come in any order, each once.
   virtual absl::Status EncodeLayer(const WorkingKv& working, int32_t kv_layer) = 0;
+  // Attention of extension rows, in each model layer that reads the stored layer: over the encoded
+  // tokens and, exact and causal, the extension's own in `working`, of which only pages from
+  // B / page_tokens on exist. Writes the rows of queries.out and observes rows at or behind
+  // first_observed(). Rows of a layer come in order of their positions. kUnimplemented for a format
+  // whose Extend always returns false.
+  virtual absl::Status AttendExtension(const WorkingKv& /*working*/,
+                                       const PromptRows& /*rows*/,
+                                       const KvQueries& /*queries*/) {
+    return absl::UnimplementedError("the KV format can't be extended");
+  }
 
   // The pages of an encoded layer, in the order of its window; a prefix of them.
   virtual std::vector<std::span<const std::byte>> LayerPages(int32_t kv_layer) const = 0;
@@ -106,6 +124,9 @@ class EncodedKv {
   // Gives memory back that the sequence can't need any more: what the prompt turned out not to
   // take. Engine thread, once the prompt is encoded or adopted.
   virtual void Trim() = 0;
+  // Gives back everything that was promised for generation: the sequence is only kept, and nothing
+  // is appended to it before the next Extend. Engine thread.
+  virtual void Shrink() {}
   // Makes `other`, which was made for the same request, a copy of this sequence.
   virtual absl::Status CopyTo(EncodedKv& other) const = 0;
 

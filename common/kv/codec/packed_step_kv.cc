@@ -17,6 +17,10 @@ std::vector<DenseTable> Tables(const std::vector<StepSequenceKv>& sequences) {
   return tables;
 }
 
+bool Extends(const StepSequenceKv& sequence) {
+  return sequence.prefill && sequence.encoded != nullptr && sequence.extension_begin > 0;
+}
+
 }  // namespace
 
 PackedStepKv::PackedStepKv(const kernels::OpTable& ops,
@@ -29,11 +33,16 @@ PackedStepKv::PackedStepKv(const kernels::OpTable& ops,
 
 void PackedStepKv::Split(const KvRows& rows) {
   dense_runs_.clear();
+  extension_runs_.clear();
   for (Group& group : groups_) {
     group.rows.clear();
   }
   for (const RowRun& run : rows.runs) {
     const StepSequenceKv& sequence = sequences_[static_cast<size_t>(run.sequence)];
+    if (Extends(sequence)) {
+      extension_runs_.push_back(run);
+      continue;
+    }
     if (sequence.prefill || sequence.encoded == nullptr) {
       dense_runs_.push_back(run);
       continue;
@@ -52,6 +61,7 @@ void PackedStepKv::Split(const KvRows& rows) {
 
 absl::Status PackedStepKv::Write(const KvRows& rows, const KvEntries& entries) {
   Split(rows);
+  dense_runs_.insert(dense_runs_.end(), extension_runs_.begin(), extension_runs_.end());
   if (!dense_runs_.empty()) {
     BATON_RETURN_IF_ERROR(dense_.Write(
         {.rows = rows.rows, .runs = dense_runs_, .positions = rows.positions}, entries));
@@ -75,13 +85,27 @@ absl::Status PackedStepKv::Attend(const KvRows& rows, const KvQueries& queries) 
       BATON_RETURN_IF_ERROR(group.codec->Attend(group.rows, queries));
     }
   }
+  BATON_RETURN_IF_ERROR(AttendExtensions(rows, queries));
   return Observe(rows, queries);
+}
+
+absl::Status PackedStepKv::AttendExtensions(const KvRows& rows, const KvQueries& queries) {
+  for (const RowRun& run : extension_runs_) {
+    const StepSequenceKv& sequence = sequences_[static_cast<size_t>(run.sequence)];
+    BATON_RETURN_IF_ERROR(
+        sequence.encoded->AttendExtension({.pages = dense_.pages(), .table = sequence.dense},
+                                          {.row_begin = run.row_begin,
+                                           .row_count = run.row_count,
+                                           .positions = rows.positions + run.row_begin},
+                                          queries));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status PackedStepKv::Observe(const KvRows& rows, const KvQueries& queries) {
   for (const RowRun& run : rows.runs) {
     const StepSequenceKv& sequence = sequences_[static_cast<size_t>(run.sequence)];
-    if (!sequence.prefill || sequence.encoded == nullptr) {
+    if (!sequence.prefill || sequence.encoded == nullptr || Extends(sequence)) {
       continue;
     }
     const int32_t* begin = rows.positions + run.row_begin;

@@ -26,12 +26,16 @@ struct StepSequenceKv {
   // `full_layers` are encoded.
   HiddenState* hidden = nullptr;
   int32_t full_layers = 0;
+  // Of a prefill run: prompt tokens before this are in `encoded` already, and the dense table has
+  // pages from extension_begin / page_tokens on only. 0: the whole prompt is computed.
+  int64_t extension_begin = 0;
   bool prefill = false;
   bool completes_prompt = false;
 };
 
 // Sends rows to the format that has them: prompt rows to dense working pages, and their queries to
-// the encoder that observes them; decode rows to their format, all sequences of a format at once. A
+// the encoder that observes them; decode rows to their format, all sequences of a format at once.
+// Rows that extend a sequence are written to working pages and attend through the sequence. A
 // prompt that completes in this step is encoded layer by layer, as soon as a layer was read by all.
 // Made for one step; executor thread; everything is borrowed.
 class PackedStepKv : public StepKv {
@@ -63,8 +67,9 @@ class PackedStepKv : public StepKv {
     std::vector<DecodeRow> rows;
   };
 
-  // Splits a tile into dense_runs_ and groups_.
+  // Splits a tile into dense_runs_, extension_runs_ and groups_.
   void Split(const KvRows& rows);
+  absl::Status AttendExtensions(const KvRows& rows, const KvQueries& queries);
   absl::Status Observe(const KvRows& rows, const KvQueries& queries);
   absl::Status EncodeLayer(const StepSequenceKv& sequence, int32_t kv_layer);
 
@@ -72,6 +77,7 @@ class PackedStepKv : public StepKv {
   std::vector<DenseTable> tables_;
   DenseStepKv dense_;
   std::vector<RowRun> dense_runs_;
+  std::vector<RowRun> extension_runs_;
   std::vector<Group> groups_;
 };
 

@@ -97,6 +97,7 @@ absl::Status Baseline::EncodeLayer(const kv::WorkingKv& working, int32_t kv_laye
     ReadTokens(working, kv_layer, kv_head, setup_.prompt_tokens, keys, values);
     EncodeHead({.kv_layer = kv_layer, .kv_head = kv_head}, keys, values);
   });
+  tokens_ = setup_.prompt_tokens;
   return absl::OkStatus();
 }
 
@@ -135,6 +136,7 @@ void Baseline::AppendToken(const kv::KvEntries& entries, int32_t row, int32_t po
                Rounded(entries.v + element, head_dim(), setup_.dtype).data(),
                position);
   });
+  tokens_ = int64_t{position} + 1;
 }
 
 absl::Status Baseline::AttendToken(const kv::KvQueries& queries, int32_t row) {

@@ -55,6 +55,7 @@ struct HeadQuery {
 class Baseline : public kv::EncodedKv {
  public:
   kv::KvCodec& codec() const override;
+  int64_t tokens() const override { return tokens_; }
   int64_t first_observed() const override { return setup_.prompt_tokens; }
   absl::Status Observe(const kv::WorkingKv& working,
                        const kv::PromptRows& rows,
@@ -111,6 +112,7 @@ class Baseline : public kv::EncodedKv {
   std::vector<TokenStore> stores_;           // by layer
   std::vector<int32_t> sizes_;               // by head
   std::vector<std::vector<int32_t>> slots_;  // by KV head, of the call at hand
+  int64_t tokens_ = 0;
   kv::AttentionCounters counters_;
 };
 

@@ -55,6 +55,7 @@ class EncodedWindow final : public kv::EncodedFormat {
   std::unique_ptr<kv::EncodedKv> Allocate(const kv::KvResidentPolicy&, int64_t, int64_t) override {
     return nullptr;
   }
+  bool Extend(kv::EncodedKv&, int64_t, int64_t) override { return false; }
   kv::PoolBytes pool() const override { return {}; }
 
  private:

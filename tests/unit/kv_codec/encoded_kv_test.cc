@@ -120,6 +120,26 @@ TEST_P(EncodedKvTest, HowQueriesAreCutIntoCallsDoesNotMatter) {
   }
 }
 
+TEST_P(EncodedKvTest, TokensAreHeldOnceEveryLayerHasThem) {
+  const TestPrompt prompt(here_, kPrompt, 7);
+  const auto local = here_.Allocate(policy(), kPrompt, kGenerated);
+  for (int32_t layer = 0; layer < kTestLayers; ++layer) {
+    EXPECT_EQ(local->tokens(), 0) << "layer " << layer;
+    ASSERT_TRUE(prompt.EncodeLayer(*local, layer).ok());
+  }
+  EXPECT_EQ(local->tokens(), kPrompt);
+  const auto sender = Encoded(here_, prompt, 0);
+  const auto landed = Landed(*sender, kPrompt);
+  EXPECT_EQ(landed->tokens(), 0);
+  ASSERT_TRUE(landed->Adopt(sender->State(), kTestLayers).ok());
+  EXPECT_EQ(landed->tokens(), kPrompt);
+  ASSERT_TRUE(Decode(*landed, kPrompt, 3, 7).ok());
+  EXPECT_EQ(landed->tokens(), kPrompt + 3);
+  const auto copy = there_.Allocate(policy(), kPrompt, kGenerated);
+  ASSERT_TRUE(local->CopyTo(*copy).ok());
+  EXPECT_EQ(copy->tokens(), kPrompt);
+}
+
 TEST_P(EncodedKvTest, ACopyIsIndependent) {
   const TestPrompt prompt(here_, kPrompt, 4);
   const auto first = Encoded(here_, prompt, kGenerated);

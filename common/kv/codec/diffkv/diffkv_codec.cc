@@ -37,6 +37,7 @@ absl::Status DiffKvCodec::Append(std::span<const DecodeRow> rows, const KvEntrie
                             .sweep = sequence.SweepsAt(rows[i].position),
                             .lease = &sequence.lease(),
                             .actions = actions_.data() + i * heads});
+    sequence.NoteAppended(rows[i].position);
   }
   return context_.ops->diffkv_append(context_.exec,
                                      {.rows = append_rows_.data(),

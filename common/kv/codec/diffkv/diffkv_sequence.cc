@@ -39,7 +39,8 @@ DiffKvSequence::DiffKvSequence(DiffKvCodec& codec,
       kv_heads_(codec.geometry().kv_heads),
       columns_(codec.geometry().columns_for(prompt_tokens + max_tokens)),
       owned_(std::move(ids)),
-      lease_ids_(owned_) {
+      lease_ids_(owned_),
+      held_(layers_, prompt_tokens) {
   BATON_CHECK(static_cast<int64_t>(owned_.size()) == plan_.pages());
   const auto tables = static_cast<size_t>(layers_) * static_cast<size_t>(kv_heads_);
   page_table_.resize(tables * static_cast<size_t>(columns_), kNoPage);
@@ -106,7 +107,7 @@ absl::Status DiffKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_la
                                                       .token_counts = target.token_counts}));
   BATON_RETURN_IF_ERROR(context.ops->diffkv_assign_pages(
       context.exec, {.geometry = codec_.geometry(), .layer = target, .lease = &lease_}));
-  return context.ops->diffkv_encode(
+  BATON_RETURN_IF_ERROR(context.ops->diffkv_encode(
       context.exec,
       {.source = working.pages,
        .source_table = working.table.data + static_cast<ptrdiff_t>(kv_layer) * working.table.stride,
@@ -115,7 +116,9 @@ absl::Status DiffKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_la
        .scores = scores(kv_layer),
        .score_stride = prompt_tokens_,
        .layer = target,
-       .pages = codec_.pages()});
+       .pages = codec_.pages()}));
+  held_.TakeLayers(1);
+  return absl::OkStatus();
 }
 
 int32_t DiffKvSequence::PagesOf(std::span<const int32_t> counts) const {
@@ -178,6 +181,7 @@ void DiffKvSequence::Trim() {
 absl::Status DiffKvSequence::CopyTo(EncodedKv& other) const {
   auto& target = static_cast<DiffKvSequence&>(other);
   target.token_counts_ = token_counts_;
+  target.held_ = held_;
   for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
     BATON_RETURN_IF_ERROR(codec_.context().ops->diffkv_assign_pages(
         codec_.engine_exec(),

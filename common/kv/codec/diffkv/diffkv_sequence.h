@@ -13,6 +13,7 @@
 
 #include "common/kv/codec/diffkv/diffkv_codec.h"
 #include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/held_tokens.h"
 #include "common/kv/pool/page_pool.h"
 #include "kernels/ops/diffkv_params.h"
 
@@ -56,6 +57,7 @@ class DiffKvSequence final : public EncodedKv {
   ~DiffKvSequence() override;
 
   KvCodec& codec() const override { return codec_; }
+  int64_t tokens() const override { return held_.tokens(); }
   int64_t first_observed() const override;
   absl::Status Observe(const WorkingKv& working,
                        const PromptRows& rows,
@@ -83,6 +85,8 @@ class DiffKvSequence final : public EncodedKv {
   // Of attention's last call: the mass that each stored token got, [kv_heads][probability_stride].
   float* probabilities() { return probabilities_.data(); }
   int64_t probability_stride() const { return prompt_tokens_ + max_tokens_; }
+  // The token at `position` was appended to a layer.
+  void NoteAppended(int32_t position) { held_.Append(position); }
   // Counts one query of every head of a layer.
   void CountAttention(int32_t kv_layer);
   // Tokens stored in a layer by head and tier, [kv_heads][kDiffKvTiers].
@@ -124,6 +128,7 @@ class DiffKvSequence final : public EncodedKv {
   std::vector<int32_t> page_table_;    // [layers][kv_heads][columns]
   std::vector<int32_t> token_counts_;  // [layers][kv_heads][tiers]
   std::vector<float> probabilities_;
+  HeldTokens held_;
   AttentionCounters counters_;
   // While the prompt is observed: score sums [layers][kv_heads][prompt_tokens], and the window's
   // probabilities [queries][kv_heads][prompt_tokens] of a cache that several layers read.

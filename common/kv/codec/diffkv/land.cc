@@ -115,6 +115,7 @@ absl::Status DiffKvSequence::Adopt(std::string_view state, int32_t layers) {
   lease_ids_.insert(lease_ids_.end(), owned_.begin() + plan_.prompt_pages(), owned_.end());
   lease_.used = 0;
   PointLease();
+  held_.TakeLayers(layers);
   return absl::OkStatus();
 }
 

@@ -22,6 +22,9 @@ void Fp8Codec::ListSequences(std::span<const DecodeRow> rows, int32_t kv_layer) 
 
 absl::Status Fp8Codec::Append(std::span<const DecodeRow> rows, const KvEntries& entries) {
   ListSequences(rows, entries.kv_layer);
+  for (const DecodeRow& row : rows) {
+    static_cast<Fp8Sequence&>(*row.kv).NoteAppended(row.position);
+  }
   return context_.ops->kv_write(context_.exec,
                                 {.k = entries.k,
                                  .k_stride = entries.stride,

@@ -41,7 +41,8 @@ Fp8Sequence::Fp8Sequence(Fp8Codec& codec,
       layers_(codec.context().dimensions.layers),
       pages_per_layer_(codec.layout().pages_for(prompt_tokens + max_tokens)),
       prompt_pages_(codec.layout().pages_for(prompt_tokens)),
-      ids_(std::move(ids)) {
+      ids_(std::move(ids)),
+      held_(layers_, prompt_tokens) {
   BATON_CHECK(static_cast<int64_t>(ids_.size()) == int64_t{layers_} * pages_per_layer_);
 }
 
@@ -56,6 +57,7 @@ absl::Status Fp8Sequence::EncodeLayer(const WorkingKv& working, int32_t kv_layer
     BATON_RETURN_IF_ERROR(
         EncodeTokens(working, kv_layer, token, std::min(kTokens, prompt_tokens_ - token)));
   }
+  held_.TakeLayers(1);
   return absl::OkStatus();
 }
 
@@ -123,6 +125,12 @@ std::vector<std::span<std::byte>> Fp8Sequence::Window() {
   return window;
 }
 
+absl::Status Fp8Sequence::Adopt(std::string_view state, int32_t layers) {
+  BATON_RETURN_IF_ERROR(SentPages(state, layers).status());
+  held_.TakeLayers(layers);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<int32_t>> Fp8Sequence::SentPages(std::string_view state,
                                                             int32_t layers) const {
   if (!state.empty()) {
@@ -134,6 +142,7 @@ absl::StatusOr<std::vector<int32_t>> Fp8Sequence::SentPages(std::string_view sta
 
 absl::Status Fp8Sequence::CopyTo(EncodedKv& other) const {
   auto& target = static_cast<Fp8Sequence&>(other);
+  target.held_ = held_;
   for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
     for (int32_t i = 0; i < prompt_pages_; ++i) {
       std::memcpy(codec_.pool().page(target.page_table(kv_layer)[i]).data(),

@@ -13,6 +13,7 @@
 
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/fp8/fp8_codec.h"
+#include "common/kv/codec/held_tokens.h"
 #include "common/kv/pool/page_pool.h"
 
 namespace baton::kv {
@@ -25,6 +26,7 @@ class Fp8Sequence final : public EncodedKv {
   ~Fp8Sequence() override;
 
   KvCodec& codec() const override { return codec_; }
+  int64_t tokens() const override { return held_.tokens(); }
   int64_t first_observed() const override { return prompt_tokens_; }
   absl::Status Observe(const WorkingKv& /*working*/,
                        const PromptRows& /*rows*/,
@@ -35,9 +37,7 @@ class Fp8Sequence final : public EncodedKv {
   std::vector<std::span<const std::byte>> LayerPages(int32_t kv_layer) const override;
   std::string State() const override { return {}; }
   std::vector<std::span<std::byte>> Window() override;
-  absl::Status Adopt(std::string_view state, int32_t layers) override {
-    return SentPages(state, layers).status();
-  }
+  absl::Status Adopt(std::string_view state, int32_t layers) override;
   absl::StatusOr<std::vector<int32_t>> SentPages(std::string_view state,
                                                  int32_t layers) const override;
   void Trim() override {}
@@ -49,6 +49,8 @@ class Fp8Sequence final : public EncodedKv {
   const PageId* page_table(int32_t kv_layer) const {
     return ids_.data() + static_cast<ptrdiff_t>(kv_layer) * pages_per_layer_;
   }
+  // The token at `position` was appended to a layer.
+  void NoteAppended(int32_t position) { held_.Append(position); }
   void CountAttention(int32_t position);
 
  private:
@@ -63,6 +65,7 @@ class Fp8Sequence final : public EncodedKv {
   const int32_t pages_per_layer_;
   const int32_t prompt_pages_;  // of a layer
   const std::vector<PageId> ids_;
+  HeldTokens held_;
   AttentionCounters counters_;
 };
 

@@ -87,6 +87,9 @@ absl::Status ShadowKvCodec::Append(std::span<const DecodeRow> rows, const KvEntr
   float* values = packed_.data() + floats;
   Pack(rows, entries.k, entries.stride, width, packed_.data());
   Pack(rows, entries.v, entries.stride, width, values);
+  for (const DecodeRow& row : rows) {
+    static_cast<ShadowKvSequence&>(*row.kv).NoteAppended(row.position);
+  }
   return context_.ops->shadowkv_append(ExecWith(workspace),
                                        {.k = packed_.data(),
                                         .k_stride = width,

@@ -43,7 +43,8 @@ ShadowKvSequence::ShadowKvSequence(ShadowKvCodec& codec,
       layers_(codec.context().dimensions.layers),
       run_(run),
       base_(codec.pool().bytes(run).data()),
-      workspace_bytes_(codec.WorkspaceBytes(config, prompt_tokens + max_tokens)) {
+      workspace_bytes_(codec.WorkspaceBytes(config, prompt_tokens + max_tokens)),
+      held_(layers_, prompt_tokens) {
   BATON_CHECK(run.units == RunPool::UnitsFor(RunBytes(config, layers_, prompt_tokens, max_tokens)));
 }
 
@@ -58,14 +59,16 @@ std::byte* ShadowKvSequence::tail(int32_t kv_layer) const {
 }
 
 absl::Status ShadowKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_layer) {
-  return codec_.context().ops->shadowkv_encode(
+  BATON_RETURN_IF_ERROR(codec_.context().ops->shadowkv_encode(
       codec_.ExecWith(workspace_bytes_),
       {.layout = layout_,
        .pages = working.pages,
        .page_table = working.table.data + static_cast<ptrdiff_t>(kv_layer) * working.table.stride,
        .rope = codec_.rope(),
        .key_bias = codec_.key_bias(kv_layer),
-       .prompt = prompt(kv_layer)});
+       .prompt = prompt(kv_layer)}));
+  held_.TakeLayers(1);
+  return absl::OkStatus();
 }
 
 std::vector<std::span<const std::byte>> ShadowKvSequence::LayerPages(int32_t kv_layer) const {
@@ -118,12 +121,14 @@ absl::Status ShadowKvSequence::Adopt(std::string_view state, int32_t layers) {
   for (int32_t kv_layer = 0; kv_layer < layers; ++kv_layer) {
     BATON_RETURN_IF_ERROR(CheckStaticIds(kv_layer));
   }
+  held_.TakeLayers(layers);
   return absl::OkStatus();
 }
 
 absl::Status ShadowKvSequence::CopyTo(EncodedKv& other) const {
   auto& target = static_cast<ShadowKvSequence&>(other);
   std::memcpy(target.base_, base_, static_cast<size_t>(layers_) * layout_.bytes);
+  target.held_ = held_;
   return absl::OkStatus();
 }
 

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 
 #include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/held_tokens.h"
 #include "common/kv/codec/shadowkv/shadowkv_codec.h"
 #include "common/kv/pool/run_pool.h"
 #include "kernels/core/buffer.h"
@@ -38,6 +39,7 @@ class ShadowKvSequence final : public EncodedKv {
   ~ShadowKvSequence() override;
 
   KvCodec& codec() const override { return codec_; }
+  int64_t tokens() const override { return held_.tokens(); }
   int64_t first_observed() const override { return layout_.prompt_tokens; }
   absl::Status Observe(const WorkingKv& /*working*/,
                        const PromptRows& /*rows*/,
@@ -61,6 +63,8 @@ class ShadowKvSequence final : public EncodedKv {
   // The sequence as the ops see it, its newest token at `position`.
   kernels::ShadowKvSequence AtStep(int32_t kv_layer, int32_t position);
   size_t workspace_bytes() const { return workspace_bytes_; }
+  // The token at `position` was appended to a layer.
+  void NoteAppended(int32_t position) { held_.Append(position); }
   // Adds what one attention call did.
   void Count(const kernels::ShadowKvCounters& counters);
 
@@ -79,6 +83,7 @@ class ShadowKvSequence final : public EncodedKv {
   std::byte* const base_;
   const size_t workspace_bytes_;
   kernels::Buffer cache_;  // [layers], made when the first token is decoded
+  HeldTokens held_;
   AttentionCounters counters_;
 };
 
