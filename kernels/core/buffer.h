@@ -42,8 +42,9 @@ class Buffer {
     void operator()(std::byte* p) const { std::free(p); }
   };
   std::byte* Aligned() const {
-    const auto address = reinterpret_cast<uintptr_t>(block_.get());
-    return reinterpret_cast<std::byte*>((address + kAlignment - 1) / kAlignment * kAlignment);
+    void* aligned = block_.get();
+    size_t space = size_ + kAlignment - 1;
+    return static_cast<std::byte*>(std::align(kAlignment, size_, aligned, space));
   }
 
   std::unique_ptr<std::byte[], Free> block_;  // kAlignment - 1 bytes more than asked for
