@@ -22,7 +22,7 @@ namespace baton::engine {
 // Where a request is. Which phases occur depends on the role:
 //   both     queued -> prefilling -> decoding -> ended
 //   prefill  queued -> prefilling -> handing off -> ended
-//   decode   reserved -> (expanding ->) decoding -> ended
+//   decode   reserved -> (expanding ->) decoding -> ended; from kept KV as `both`, not queued
 // Any phase may go to ended at once (cancel, deadline, lease, failure).
 enum class Phase {
   kQueued,
@@ -47,8 +47,10 @@ struct ActiveRequest {
   std::unique_ptr<KvSink> sink;
   KvChoice kv;
   SamplingParams sampling;
-  std::vector<int32_t> prompt;  // empty in role decode
+  std::string session_id;       // empty: the KV goes when the request ends
+  std::vector<int32_t> prompt;  // empty in role decode, unless there is a session
   int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;                         // first ones of the prompt, whose KV was kept
   std::shared_ptr<const TokenBitmap> prompt_bitmap;  // only with a repetition penalty
   absl::Time deadline;
 

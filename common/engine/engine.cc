@@ -36,6 +36,12 @@ absl::Status CheckOptions(const EngineOptions& options, int64_t max_position_emb
   if (options.lease <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError("lease must be positive");
   }
+  if (options.max_kept_sessions < 0 || options.max_extension_tokens < 0 ||
+      options.kept_ttl <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        "max_kept_sessions and max_extension_tokens must not be negative, kept_ttl must be "
+        "positive");
+  }
   if (options.max_sequence_tokens < 0 || options.max_sequence_tokens > max_position_embeddings) {
     return absl::InvalidArgumentError(absl::StrCat("max_sequence_tokens is ",
                                                    options.max_sequence_tokens,

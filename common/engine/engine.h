@@ -49,6 +49,13 @@ struct EngineOptions {
   absl::Duration lease = absl::Seconds(10);
   // Longest prompt + max_tokens of a sequence; 0 = the model's max_position_embeddings.
   int64_t max_sequence_tokens = 0;
+  // KV kept between the turns of conversations: so many at most (0: none), each for so long. It
+  // lies in the same pools and makes room for requests, oldest first.
+  int32_t max_kept_sessions = 1024;
+  absl::Duration kept_ttl = absl::Minutes(10);
+  // Role decode computes at most so many new tokens of a turn by itself; a longer one is computed
+  // whole by a prefill worker.
+  int32_t max_extension_tokens = 4096;
   // Commands from other threads that may wait for the engine thread.
   int32_t max_queued_commands = 8192;
   // Clock of deadlines and leases; borrowed; null = the machine's.
@@ -71,6 +78,9 @@ struct EngineLoad {
   int64_t pages_free = 0;
   int64_t pages_reserved = 0;  // owned by reservations not yet committed
   std::vector<FormatPool> format_pools;
+  // KV kept between turns; pages_free counts its pages, for it makes room.
+  int64_t kept_sessions = 0;
+  int64_t kept_bytes = 0;
   int64_t steps = 0;
   // End of the newest step, or when work came up after a pause, whichever is later. With has_work,
   // its age is how long the engine has made no progress; health looks at it.
@@ -97,6 +107,8 @@ class EngineObserver {
                       int32_t /*decode_tokens*/,
                       absl::Duration /*duration*/) {}
   virtual void OnLeaseExpired() {}
+  // A turn of a conversation starts: from kept KV or from nothing.
+  virtual void OnSessionTurn(bool /*extends_kept*/) {}
 };
 
 // How the KV of a prompt is handed over under a policy; the same on both sides.

@@ -24,6 +24,7 @@
 #include "common/engine/command_queue.h"
 #include "common/engine/engine.h"
 #include "common/engine/executor.h"
+#include "common/engine/kept_kv.h"
 #include "common/engine/load_snapshot.h"
 #include "common/engine/request_checks.h"
 #include "common/kv/codec/codec_set.h"
@@ -81,6 +82,7 @@ struct EngineState {
   std::vector<std::unique_ptr<ActiveRequest>> closing;
   absl::flat_hash_map<uint64_t, ActiveRequest*> sink_reading;  // by serial
   std::vector<PendingCopies> pending_copies;                   // for the next step
+  KeptKvStore kept;
 
   int32_t running_slots = 0;  // of max_running_sequences, reservations included
   int64_t pages_reserved = 0;

@@ -69,6 +69,7 @@ void EngineThread::ShutDown() {
     ReleaseSequences(*state_.parts.pool, *request);
   }
   state_.closing.clear();
+  DropAllKept(state_);
   PublishLoad(state_);
 }
 

@@ -40,6 +40,7 @@ struct SequenceFinish {
 // Accounting of a request on this worker. Durations are wall time; zero where a phase did not run.
 struct RequestStats {
   int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;  // of the prompt, whose KV was kept from the turn before
   // Over all n sequences, stop tokens included. Role prefill: the n first tokens; role decode: all
   // tokens, the first ones (drawn by prefill) included.
   int64_t completion_tokens = 0;
@@ -65,6 +66,12 @@ class RequestListener {
   virtual void OnDone(const absl::Status& status, const RequestStats& stats) = 0;
 };
 
+// A request may be a turn of a conversation (`session_id`, n = 1). When it has ended, its KV is
+// kept under that name until it is needed: when the next turn's prompt begins with exactly the
+// token ids whose KV is kept, and its policy is the same, only the rest of the prompt is computed;
+// else the kept KV is dropped and the whole prompt is computed. Kept KV is the first to go when
+// memory is short, so it saves work and promises nothing.
+
 // Role both: prefill and decode here. Role prefill: `sink` set, ends after the hand-off; OnTokens
 // then delivers only the n first tokens, and OnFinished only sequences that end with that token.
 struct GenerateRequest {
@@ -72,6 +79,7 @@ struct GenerateRequest {
   std::vector<int32_t> prompt;
   SamplingParams sampling;
   std::string kv_policy = "dense";
+  std::string session_id;  // empty: none; never with role prefill
   absl::Time deadline = absl::InfiniteFuture();
   std::unique_ptr<KvSink> sink;
   // Instead of `sink`: called once by Submit when the request is admitted, so that a refused one
@@ -87,11 +95,17 @@ struct ReserveRequest {
   int64_t prompt_tokens = 0;
   SamplingParams sampling;
   std::string kv_policy = "dense";
+  // A turn of a conversation; goes with the prompt itself, of prompt_tokens ids.
+  std::string session_id;
+  std::vector<int32_t> prompt;
   absl::Time deadline = absl::InfiniteFuture();
 };
 
 // A granted reservation: where the prompt's KV has to land.
 struct ReservationGrant {
+  // The request goes on from KV that was kept here: nothing will land, all else is empty, and the
+  // listener gets the first tokens too.
+  bool extends_kept = false;
   uint64_t reservation_id = 0;
   // Random per reservation; a message that carries another epoch is refused.
   uint64_t epoch = 0;

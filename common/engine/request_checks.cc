@@ -53,6 +53,16 @@ absl::Status CheckCommon(const EngineLimits& limits,
   return ValidateSampling(sampling, limits.vocab_size);
 }
 
+// A turn of a conversation.
+absl::Status CheckSession(const std::string& session_id, const SamplingParams& sampling) {
+  if (!session_id.empty() && sampling.n != 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "session_id goes with n = 1: a conversation has one answer to go on from; n is ",
+        sampling.n));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckPromptTokens(const EngineLimits& limits, const std::vector<int32_t>& prompt) {
   for (size_t i = 0; i < prompt.size(); ++i) {
     if (prompt[i] < 0 || prompt[i] >= limits.vocab_size) {
@@ -86,6 +96,10 @@ absl::Status CheckGenerateRequest(const EngineLimits& limits,
     return absl::InvalidArgumentError(
         "a KV sink goes with the prefill role, and only with that role");
   }
+  if (limits.role == Role::kPrefill && !request.session_id.empty()) {
+    return absl::InvalidArgumentError("session_id: KV is kept where it is decoded, not by prefill");
+  }
+  BATON_RETURN_IF_ERROR(CheckSession(request.session_id, request.sampling));
   const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
   BATON_RETURN_IF_ERROR(CheckCommon(limits, request.request_id, prompt_tokens, request.sampling));
   BATON_RETURN_IF_ERROR(CheckPromptTokens(limits, request.prompt));
@@ -102,7 +116,19 @@ absl::Status CheckReserveRequest(const EngineLimits& limits, const ReserveReques
   if (limits.role != Role::kDecode) {
     return absl::FailedPreconditionError("WRONG_ROLE: only a decode engine grants reservations");
   }
-  return CheckCommon(limits, request.request_id, request.prompt_tokens, request.sampling);
+  BATON_RETURN_IF_ERROR(CheckSession(request.session_id, request.sampling));
+  BATON_RETURN_IF_ERROR(
+      CheckCommon(limits, request.request_id, request.prompt_tokens, request.sampling));
+  if (request.session_id.empty()) {
+    return absl::OkStatus();
+  }
+  if (static_cast<int64_t>(request.prompt.size()) != request.prompt_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat("a reservation with a session_id carries ",
+                                                   request.prompt.size(),
+                                                   " prompt tokens; it says prompt_tokens = ",
+                                                   request.prompt_tokens));
+  }
+  return CheckPromptTokens(limits, request.prompt);
 }
 
 absl::Status CheckCapacity(const EngineLimits& limits,

@@ -21,11 +21,11 @@ std::optional<SequenceFinish> AcceptToken(const SamplingParams& params,
                                           int32_t token,
                                           Sequence& sequence) {
   sequence.next_token = token;
-  ++sequence.generated_tokens;
+  sequence.generated.push_back(token);
   if (HasPenalties(params)) {
     sequence.penalties.Record(token);
   }
-  std::optional<SequenceFinish> finish = FinishedBy(params, sequence.generated_tokens, token);
+  std::optional<SequenceFinish> finish = FinishedBy(params, sequence.generated_tokens(), token);
   sequence.finished = finish.has_value();
   return finish;
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "common/engine/request.h"
 #include "common/engine/sampling/penalty_state.h"
@@ -24,9 +25,11 @@ struct Sequence {
   std::unique_ptr<kv::EncodedKv> encoded;   // null: dense
   int64_t computed_tokens = 0;              // tokens whose KV is in the pages
   int32_t next_token = 0;                   // newest token, not yet in the pages
-  int32_t generated_tokens = 0;             // stop token included
+  std::vector<int32_t> generated;           // token ids, a stop token included
   PenaltyState penalties;
   bool finished = false;
+
+  int32_t generated_tokens() const { return static_cast<int32_t>(generated.size()); }
 };
 
 // Whether `token`, the `generated_tokens`-th of its sequence (from 1), ends it: a stop id does, and

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -106,6 +107,28 @@ bool AllocateDense(const kv::KvFormat& dense,
   return AllocateSequences(plan, pool, request);
 }
 
+// Places from `begin` on of every table, from the front of `pages`.
+void FillTables(int32_t begin, std::span<const kv::PageId> pages, kv::PageTable& tables) {
+  auto next = pages.begin();
+  for (int32_t table = 0; table < tables.tables(); ++table) {
+    for (int32_t page = begin; page < tables.stride(); ++page) {
+      tables.Set(table, page, *next++);
+    }
+  }
+}
+
+void AdoptKept(KeptKv& kept, int64_t new_pages, ActiveRequest& request) {
+  request.cached_tokens = static_cast<int64_t>(kept.token_ids.size());
+  request.stats.cached_tokens = request.cached_tokens;
+  request.pages_held = kept.pages_held + new_pages;
+  request.sequences = std::vector<Sequence>(1);
+  Sequence& sequence = request.sequences.front();
+  sequence.pages = std::move(kept.sequence.pages);
+  sequence.encoded = std::move(kept.sequence.encoded);
+  sequence.computed_tokens = request.cached_tokens;
+  sequence.penalties = PenaltyState(request.prompt_bitmap);
+}
+
 }  // namespace
 
 bool AllocateMemory(const kv::KvFormat& dense,
@@ -152,6 +175,40 @@ absl::Status CheckMemory(const kv::KvFormat& dense,
         "EXCEEDS_CAPACITY: the request needs ", pages, " KV pages; the pool has ", pages_total));
   }
   return absl::OkStatus();
+}
+
+bool ExtendMemory(const kv::KvFormat& dense,
+                  kv::PagePool& pool,
+                  KeptKv& kept,
+                  ActiveRequest& request) {
+  Sequence& sequence = kept.sequence;
+  const bool encoded = sequence.encoded != nullptr;
+  const auto cached_tokens = static_cast<int64_t>(kept.token_ids.size());
+  // Dense: the pages behind those that are there. Encoded: working pages for the new tokens.
+  const int32_t begin = encoded ? static_cast<int32_t>(cached_tokens / dense.tokens_per_page())
+                                : dense.PagesPerTable(cached_tokens);
+  const int32_t end =
+      dense.PagesPerTable(request.prompt_tokens + (encoded ? 0 : request.sampling.max_tokens));
+  const int64_t count = int64_t{dense.page_tables()} * (end - begin);
+  std::optional<std::vector<kv::PageId>> pages = pool.Allocate(count);
+  if (!pages.has_value()) {
+    return false;
+  }
+  if (encoded && !request.kv.encoded->Extend(
+                     *sequence.encoded, request.prompt_tokens, request.sampling.max_tokens)) {
+    for (const kv::PageId page : *pages) {
+      pool.Release(page);
+    }
+    return false;
+  }
+  if (encoded) {
+    sequence.pages = kv::PageTable(dense.page_tables(), end);
+  } else {
+    sequence.pages.Resize(end, pool);
+  }
+  FillTables(begin, *pages, sequence.pages);
+  AdoptKept(kept, count, request);
+  return true;
 }
 
 void ReleaseWorkingPages(kv::PagePool& pool, ActiveRequest& request) {

@@ -4,6 +4,7 @@
 #include "absl/status/status.h"
 
 #include "common/engine/active_request.h"
+#include "common/engine/kept_kv.h"
 #include "common/engine/kv_choice.h"
 #include "common/engine/sampling_params.h"
 #include "common/kv/codec/kv_format.h"
@@ -24,8 +25,15 @@ bool AllocateMemory(const kv::KvFormat& dense,
                     kv::PagePool& pool,
                     ActiveRequest& request);
 
-// Whether that can ever succeed in an empty engine of `pages_total` dense pages: kInvalidArgument
-// with EXCEEDS_CAPACITY if not.
+// Gives `request` the kept sequence, with the memory for the rest of its prompt and for what it may
+// generate, or changes nothing (false) when too little is free now.
+bool ExtendMemory(const kv::KvFormat& dense,
+                  kv::PagePool& pool,
+                  KeptKv& kept,
+                  ActiveRequest& request);
+
+// Whether AllocateMemory can ever succeed in an empty engine of `pages_total` dense pages:
+// kInvalidArgument with EXCEEDS_CAPACITY if not.
 absl::Status CheckMemory(const kv::KvFormat& dense,
                          const MemoryUse& use,
                          int64_t pages_total,

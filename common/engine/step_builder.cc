@@ -30,7 +30,7 @@ void StepBuilder::AddDraw(ActiveRequest& request,
   job.logit_row = static_cast<int32_t>(step_->logit_rows.size()) - 1;
   job.input.params = &request.sampling;
   job.input.penalties = &sequence.penalties;
-  job.input.generated_tokens = sequence.generated_tokens;
+  job.input.generated_tokens = sequence.generated_tokens();
   job.input.key = {.seed = request.sampling.seed, .sequence_index = index, .position = position};
   step_->samples.push_back(std::move(job));
 }
@@ -61,7 +61,7 @@ void StepBuilder::AddPrefillChunk(ActiveRequest& request, const scheduling::Pref
     AddRow(request.prompt[static_cast<size_t>(position)], position, position >= first_survivor);
   }
   step_->slices.push_back({.row_begin = row_begin, .row_count = chunk.token_count});
-  if (chunk.token_begin == 0) {
+  if (chunk.token_begin == 0) {  // what goes on from kept KV is not shipped
     ZeroLastPage(request);
   }
   if (chunk.is_final) {

@@ -19,6 +19,7 @@ std::vector<kv::StepSequenceKv> SequencesOf(const Step& step, int32_t full_layer
          .encoded = sequence.encoded.get(),
          .hidden = sequence.hidden.get(),
          .full_layers = full_layers,
+         .extension_begin = rows.prefill ? rows.request->cached_tokens : 0,
          .prefill = rows.prefill,
          .completes_prompt = rows.completes_prompt});
   }

@@ -53,6 +53,19 @@ ABSL_FLAG(int64_t,
           max_sequence_tokens,
           0,
           "longest prompt + max_tokens; 0: the model's max_position_embeddings");
+ABSL_FLAG(int32_t,
+          max_kept_sessions,
+          1024,
+          "conversations whose KV is kept for their next turn; 0: none (decode and role both)");
+ABSL_FLAG(absl::Duration,
+          kept_ttl,
+          absl::Minutes(10),
+          "life of kept KV that no next turn comes for");
+ABSL_FLAG(int32_t,
+          max_extension_tokens,
+          4096,
+          "most new prompt tokens of a turn that decode computes by itself from kept KV; a longer "
+          "prompt is prefilled afresh");
 ABSL_FLAG(absl::Duration, lease, absl::Seconds(10), "life of a reservation without a sign of life");
 ABSL_FLAG(absl::Duration,
           stall_timeout,
@@ -139,8 +152,16 @@ absl::StatusOr<engine::EngineOptions> EngineOptionsFromFlags(engine::Role role) 
   options.max_waiting_tokens = absl::GetFlag(FLAGS_max_waiting_tokens);
   options.max_sequence_tokens = absl::GetFlag(FLAGS_max_sequence_tokens);
   options.lease = absl::GetFlag(FLAGS_lease);
+  options.max_kept_sessions = absl::GetFlag(FLAGS_max_kept_sessions);
+  options.kept_ttl = absl::GetFlag(FLAGS_kept_ttl);
+  options.max_extension_tokens = absl::GetFlag(FLAGS_max_extension_tokens);
   BATON_RETURN_IF_ERROR(
       config::CheckFlagRange("kv_pool_bytes", options.kv_pool_bytes, 1, kMaxPoolBytes));
+  BATON_RETURN_IF_ERROR(
+      config::CheckFlagRange("max_kept_sessions", options.max_kept_sessions, 0, 1 << 20));
+  BATON_RETURN_IF_ERROR(
+      config::CheckFlagRange("max_extension_tokens", options.max_extension_tokens, 0, kMaxInt));
+  BATON_RETURN_IF_ERROR(CheckDuration("kept_ttl", options.kept_ttl));
   BATON_RETURN_IF_ERROR(config::CheckFlagRange("page_tokens", options.page_tokens, 1, 4096));
   BATON_RETURN_IF_ERROR(
       config::CheckFlagRange("step_token_budget", options.step_token_budget, 1, 1 << 20));

@@ -39,10 +39,15 @@ void WorkerMetrics::OnLeaseExpired() {
   registry_->Get(metrics::kKvLeasesExpired, {side_}).Increment();
 }
 
+void WorkerMetrics::OnSessionTurn(bool extends_kept) {
+  registry_->Get(metrics::kSessionTurns, {extends_kept ? "kept" : "fresh"}).Increment();
+}
+
 void WorkerMetrics::RecordRequest(const absl::Status& status, const engine::RequestStats& stats) {
   metrics::Registry& registry = *registry_;
   registry.Get(metrics::kRequests, {rpc::CodeName(status.code())}).Increment();
   registry.Get(metrics::kPromptTokens).Increment(static_cast<double>(stats.prompt_tokens));
+  registry.Get(metrics::kCachedPromptTokens).Increment(static_cast<double>(stats.cached_tokens));
   registry.Get(metrics::kGenerationTokens).Increment(static_cast<double>(stats.completion_tokens));
   if (stats.queue_time > absl::ZeroDuration()) {
     registry.Get(metrics::kRequestQueueTime).Observe(absl::ToDoubleSeconds(stats.queue_time));
@@ -90,6 +95,8 @@ void WorkerMetrics::WriteGauges(const engine::Engine& engine,
   set(metrics::kWaitingTokens, load.waiting_tokens);
   set(metrics::kKvReservedPages, load.pages_reserved);
   set(metrics::kKvLeasesActive, load.reservations);
+  set(metrics::kKvKeptSessions, load.kept_sessions);
+  set(metrics::kKvKeptBytes, load.kept_bytes);
   set(metrics::kKvPageTokens, engine.options().page_tokens);
   const int64_t used = load.pages_total - load.pages_free - load.pages_reserved;
   gauges.Set(metrics::kKvPages, {"free"}, static_cast<double>(load.pages_free));

@@ -30,6 +30,7 @@ class WorkerMetrics : public engine::EngineObserver {
 
   void OnStep(int32_t prefill_tokens, int32_t decode_tokens, absl::Duration duration) override;
   void OnLeaseExpired() override;
+  void OnSessionTurn(bool extends_kept) override;
 
   // A request ended here, refused ones included.
   void RecordRequest(const absl::Status& status, const engine::RequestStats& stats);

@@ -1,5 +1,4 @@
 #include "common/engine/operations/operations.h"
-#include "common/engine/sequence_memory.h"
 
 namespace baton::engine {
 namespace {
@@ -10,10 +9,8 @@ bool Admit(EngineState& state, ActiveRequest& request) {
   if (state.running_slots + slots > state.parts.options.max_running_sequences) {
     return false;
   }
-  if (!AllocateMemory(*state.parts.format,
-                      {.prefills = true, .generates = generates},
-                      *state.parts.pool,
-                      request)) {
+  if (!ExtendKept(state, request) &&
+      !TakeMemory(state, {.prefills = true, .generates = generates}, request)) {
     return false;
   }
   request.running_slots = slots;

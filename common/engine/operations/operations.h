@@ -14,7 +14,9 @@
 #include "common/engine/active_request.h"
 #include "common/engine/engine.h"
 #include "common/engine/engine_state.h"
+#include "common/engine/kept_kv.h"
 #include "common/engine/request.h"
+#include "common/engine/sequence_memory.h"
 #include "common/engine/step.h"
 
 namespace baton::engine {
@@ -26,6 +28,26 @@ void QueueRequest(EngineState& state,
                   KvChoice kv,
                   std::shared_ptr<RequestListener> listener,
                   absl::Time submitted);
+
+// submit.cc: what a repetition penalty has to know of a prompt that is here.
+void RecordPromptTokens(const EngineState& state, ActiveRequest& request);
+
+// take_memory.cc: AllocateMemory, for which kept KV makes room, oldest first.
+bool TakeMemory(EngineState& state, const MemoryUse& use, ActiveRequest& request);
+
+// extend.cc: whether the request goes on from KV that was kept for its session. Then it has its
+// memory, and prompt tokens from cached_tokens on are to be computed here; else what was kept is
+// gone.
+bool ExtendKept(EngineState& state, ActiveRequest& request);
+
+// keep.cc: keeps the KV of a releasable request for its session's next turn; false: it has none to
+// keep and everything stays as it is. DropKept gives memory back; ExpireKept drops what nobody came
+// for in time, DropAllKept everything.
+bool KeepKv(EngineState& state, ActiveRequest& request);
+void DropKept(EngineState& state, KeptKv kept);
+bool DropOldestKept(EngineState& state);
+void ExpireKept(EngineState& state);
+void DropAllKept(EngineState& state);
 
 // admit.cc: waiting requests start prefill, in order, while pages and running slots last. The first
 // one that does not fit holds back the rest, so that a large prompt is never overtaken for ever.
@@ -114,7 +136,7 @@ void EndAllRequests(EngineState& state, const absl::Status& status);
 // the pages stay with the request.
 void ReleaseReservation(EngineState& state, const ActiveRequest& request);
 // release.cc: once per round, aborts sinks that were never committed and returns the pages of ended
-// requests to which nothing refers any more.
+// requests to which nothing refers any more, or keeps them for the next turn.
 void ReleaseEnded(EngineState& state);
 
 // publish_load.cc: refreshes the load snapshot.

@@ -24,7 +24,11 @@ void PublishLoad(EngineState& state) {
   load.running_sequences = state.running_slots - reserved_slots;
   load.reservations = static_cast<int64_t>(state.reserved.size());
   load.pages_total = state.parts.pool->pages_total();
-  load.pages_free = state.parts.pool->pages_free();
+  load.pages_free = state.parts.pool->pages_free() + state.kept.pages_held();
+  load.kept_sessions = static_cast<int64_t>(state.kept.size());
+  load.kept_bytes =
+      state.kept.encoded_bytes() +
+      state.kept.pages_held() * static_cast<int64_t>(state.parts.format->page_bytes());
   load.pages_reserved = state.pages_reserved;
   for (const auto& [id, format] : state.parts.codecs->formats()) {
     load.format_pools.push_back({.format = kv::KvFormatName(id), .bytes = format->pool()});

@@ -34,6 +34,7 @@ void ReleaseReservation(EngineState& state, const ActiveRequest& request) {
 }
 
 void ReleaseEnded(EngineState& state) {
+  ExpireKept(state);
   for (const auto& request : state.closing) {
     const bool sink_open =
         request->sink != nullptr && !request->sink_reading && !request->sink_finished;
@@ -45,7 +46,9 @@ void ReleaseEnded(EngineState& state) {
     if (!request->releasable()) {
       return false;
     }
-    ReleaseSequences(*state.parts.pool, *request);
+    if (!KeepKv(state, *request)) {
+      ReleaseSequences(*state.parts.pool, *request);
+    }
     return true;
   });
 }

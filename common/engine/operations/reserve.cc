@@ -1,3 +1,5 @@
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -26,7 +28,7 @@ absl::Status Allocate(EngineState& state, ActiveRequest& request) {
                                                      parts.options.max_running_sequences,
                                                      " sequences are taken; retry later"));
   }
-  if (!AllocateMemory(*parts.format, kDecodeMemory, *parts.pool, request)) {
+  if (!ExtendKept(state, request) && !TakeMemory(state, kDecodeMemory, request)) {
     return absl::ResourceExhaustedError(
         absl::StrCat("KV_POOL_FULL: too little KV memory of format ",
                      request.kv.canonical(),
@@ -96,12 +98,30 @@ std::unique_ptr<ActiveRequest> MakeRequest(EngineState& state,
   active->sampling = std::move(request.sampling);
   active->kv = std::move(kv);
   active->stats.kv_policy = active->kv.canonical();
+  active->session_id = std::move(request.session_id);
+  active->prompt = std::move(request.prompt);
   active->prompt_tokens = request.prompt_tokens;
   active->stats.prompt_tokens = request.prompt_tokens;
+  RecordPromptTokens(state, *active);
   active->deadline = request.deadline;
   active->submitted = state.Now();
   active->phase = Phase::kReserved;
   return active;
+}
+
+// The rest of the prompt is computed here, from the next step on.
+void StartExtension(EngineState& state,
+                    std::unique_ptr<ActiveRequest> request,
+                    const Engine::ReserveCallback& granted) {
+  request->phase = Phase::kPrefilling;
+  state.prefilling.push_back(request.get());
+  const int64_t prompt_tokens = request->prompt_tokens;
+  const std::string id = request->id;
+  state.requests.emplace(id, std::move(request));
+  ReservationGrant grant;
+  grant.extends_kept = true;
+  grant.prompt_tokens = prompt_tokens;
+  granted(grant);
 }
 
 }  // namespace
@@ -117,6 +137,10 @@ void ReservePages(EngineState& state,
   if (absl::Status status = Allocate(state, *active); !status.ok()) {
     state.parts.gate->Leave(active->id);
     granted(std::move(status));
+    return;
+  }
+  if (active->cached_tokens > 0) {
+    StartExtension(state, std::move(active), granted);
     return;
   }
   active->reservation = state.reservations.Add(state.Now());

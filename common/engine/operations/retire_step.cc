@@ -12,7 +12,6 @@ namespace {
 void RetireDecodeRow(EngineState& state, const StepSequence& rows, const SampleJob& job) {
   ActiveRequest& request = *rows.request;
   Sequence& sequence = *rows.sequence;
-  sequence.computed_tokens += 1;
   if (!job.output.ok()) {
     EndRequest(state, request, WithContext(job.output.status(), "sampling"));
     return;
@@ -57,7 +56,6 @@ void RetireChunk(EngineState& state,
                  absl::Time now,
                  std::span<const SampleJob> jobs) {
   ActiveRequest& request = *rows.request;
-  rows.sequence->computed_tokens += rows.token_count;
   request.listener->OnPrefillProgress(rows.sequence->computed_tokens, request.prompt_tokens);
   if (rows.completes_prompt) {
     CompletePrompt(state, request, now, jobs);
@@ -73,6 +71,7 @@ void RetireRows(EngineState& state, const Step& step) {
                                                  : 0;
     const std::span<const SampleJob> own = jobs.first(draws);
     jobs = jobs.subspan(draws);
+    rows.sequence->computed_tokens += rows.token_count;  // of an ended request too: it may be kept
     if (rows.request->ended()) {
       continue;
     }
@@ -101,6 +100,7 @@ absl::Status AsInternal(const absl::Status& status) {
 
 void FailRequests(EngineState& state, const Step& step) {
   for (ActiveRequest* request : step.requests) {
+    request->session_id.clear();  // its KV may be half written
     if (!request->ended()) {
       EndRequest(state, *request, AsInternal(step.status));
     }

@@ -37,7 +37,7 @@ void AddChunks(EngineState& state,
   const absl::Time now = state.Now();
   for (const scheduling::PrefillChunk& chunk : chunks) {
     ActiveRequest& request = *state.prefilling[chunk.prompt_index];
-    if (chunk.token_begin == 0) {
+    if (chunk.token_begin == request.cached_tokens) {
       request.prefill_started = now;
       request.stats.queue_time = now - request.submitted;
     }

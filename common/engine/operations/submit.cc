@@ -4,6 +4,13 @@
 
 namespace baton::engine {
 
+void RecordPromptTokens(const EngineState& state, ActiveRequest& request) {
+  if (request.sampling.repetition_penalty != 1.0f && !request.prompt.empty()) {
+    request.prompt_bitmap = std::make_shared<const TokenBitmap>(
+        MakeTokenBitmap(request.prompt, state.parts.limits.vocab_size));
+  }
+}
+
 void QueueRequest(EngineState& state,
                   uint64_t serial,
                   GenerateRequest request,
@@ -18,13 +25,11 @@ void QueueRequest(EngineState& state,
   active->sampling = std::move(request.sampling);
   active->kv = std::move(kv);
   active->stats.kv_policy = active->kv.canonical();
+  active->session_id = std::move(request.session_id);
   active->prompt = std::move(request.prompt);
   active->prompt_tokens = static_cast<int64_t>(active->prompt.size());
   active->stats.prompt_tokens = active->prompt_tokens;
-  if (active->sampling.repetition_penalty != 1.0f) {
-    active->prompt_bitmap = std::make_shared<const TokenBitmap>(
-        MakeTokenBitmap(active->prompt, state.parts.limits.vocab_size));
-  }
+  RecordPromptTokens(state, *active);
   active->deadline = request.deadline;
   active->submitted = submitted;
   active->phase = Phase::kQueued;

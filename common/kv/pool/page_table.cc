@@ -1,5 +1,6 @@
 #include "common/kv/pool/page_table.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/check.h"
@@ -38,6 +39,20 @@ void PageTable::Set(int32_t table, int32_t index, PageId id) {
   BATON_CHECK(place == kNoPage && id != kNoPage);
   place = id;
   ++pages_;
+}
+
+void PageTable::Resize(int32_t stride, PagePool& pool) {
+  PageTable resized(tables_, stride);
+  for (int32_t table = 0; table < tables_; ++table) {
+    for (int32_t index = 0; index < std::min(stride, stride_); ++index) {
+      if (PageId& id = ids_[Index(table, index)]; id != kNoPage) {
+        resized.Set(table, index, std::exchange(id, kNoPage));
+        --pages_;
+      }
+    }
+  }
+  ReleaseAll(pool);
+  *this = std::move(resized);
 }
 
 void PageTable::ReleaseAll(PagePool& pool) {

@@ -35,6 +35,8 @@ class PageTable {
 
   // Pages held, over all tables.
   int64_t pages() const { return pages_; }
+  // So many places per table: new ones are empty, the pages of those that go are given back.
+  void Resize(int32_t stride, PagePool& pool);
   // Gives every page's reference back and empties the table.
   void ReleaseAll(PagePool& pool);
 

@@ -30,6 +30,37 @@ TEST(PageTableTest, LaysTablesOutWithAStride) {
   EXPECT_EQ(pool->pages_free(), 6);
 }
 
+TEST(PageTableTest, LargerTablesKeepTheirPagesAndHaveRoomBehindThem) {
+  const auto pool = MakePool(5);
+  const auto ids = *pool->Allocate(5);
+  PageTable table(2, 2);
+  for (int i = 0; i < 4; ++i) {
+    table.Set(i / 2, i % 2, ids[static_cast<size_t>(i)]);
+  }
+  table.Resize(3, *pool);
+  EXPECT_THAT(table.table(0), ElementsAre(ids[0], ids[1], kNoPage));
+  EXPECT_THAT(table.table(1), ElementsAre(ids[2], ids[3], kNoPage));
+  table.Set(1, 2, ids[4]);
+  EXPECT_EQ(table.pages(), 5);
+  table.ReleaseAll(*pool);
+}
+
+TEST(PageTableTest, SmallerTablesGiveBackTheirEnds) {
+  const auto pool = MakePool(6);
+  const auto ids = *pool->Allocate(6);
+  PageTable table(2, 3);
+  for (int i = 0; i < 6; ++i) {
+    table.Set(i / 3, i % 3, ids[static_cast<size_t>(i)]);
+  }
+  table.Resize(1, *pool);
+  EXPECT_THAT(table.table(0), ElementsAre(ids[0]));
+  EXPECT_THAT(table.table(1), ElementsAre(ids[3]));
+  EXPECT_EQ(table.pages(), 2);
+  EXPECT_EQ(pool->pages_free(), 4);
+  table.ReleaseAll(*pool);
+  EXPECT_EQ(pool->pages_free(), 6);
+}
+
 TEST(PageTableTest, SharedPagesStayUntilEveryTableLetGo) {
   const auto pool = MakePool(1);
   const PageId id = pool->Allocate(1)->front();
