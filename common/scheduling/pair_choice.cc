@@ -69,6 +69,7 @@ std::optional<uint64_t> ChooseDecode(std::span<const DecodeLoad> decodes,
                                      bool must_prefill) {
   const auto cost = [&](const DecodeLoad& load) {
     return std::tuple(needs.avoid_decode == load.worker,
+                      needs.prefer_decode != load.worker,
                       -ShareLeft(load, needs),
                       load.running_sequences + load.unreported_requests);
   };

@@ -41,6 +41,8 @@ struct PairNeeds {
   int64_t prompt_tokens = 0;
   // Prompt and every token that may follow: prompt + n x max_tokens.
   int64_t total_tokens = 0;
+  // The decode worker that may have kept KV for the request: chosen if it has room.
+  std::optional<uint64_t> prefer_decode = {};
   // A prefill worker that has just failed this request: chosen only when there is no other.
   std::optional<uint64_t> avoid_prefill = {};
   std::optional<uint64_t> avoid_decode = {};
@@ -57,8 +59,9 @@ struct WorkerPair {
 std::optional<uint64_t> ChoosePrefill(std::span<const PrefillLoad> prefills,
                                       const PairNeeds& needs);
 
-// The decode worker with the largest share of its pool left after taking the request, among those
-// that have room for it; then fewest running sequences, then the first of the list.
+// The preferred decode worker, else the one with the largest share of its pool left after taking
+// the request, among those that have room for it; then fewest running sequences, then the first of
+// the list.
 std::optional<uint64_t> ChooseDecode(std::span<const DecodeLoad> decodes,
                                      const PairNeeds& needs,
                                      bool must_prefill);

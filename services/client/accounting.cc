@@ -25,6 +25,7 @@ std::string AccountingTable(const Generation& generation) {
   const inference::v1::Usage& usage = generation.usage;
   std::string table = absl::StrCat("request ", generation.started.request_id(), "\n");
   AddCount("prompt", usage.prompt_tokens(), "tokens", &table);
+  AddCount("cached prompt", usage.cached_tokens(), "tokens", &table);
   AddCount("completion", usage.completion_tokens(), "tokens", &table);
   AddTime("queue", usage.queue_time(), &table);
   AddTime("prefill", usage.prefill_time(), &table);

@@ -18,6 +18,10 @@ ABSL_FLAG(std::string, prompt, "", "text of the prompt");
 ABSL_FLAG(std::string, chat, "", "a user's turn, rendered with the model's chat template");
 ABSL_FLAG(std::string, prompt_file, "", "file that holds the prompt's text; - is standard input");
 ABSL_FLAG(std::string, kv, "", "KV policy; default: the server's");
+ABSL_FLAG(std::string,
+          session,
+          "",
+          "conversation whose KV the server keeps for the next turn; chat makes one by itself");
 ABSL_FLAG(absl::optional<float>, temperature, absl::nullopt, "0 is greedy");
 ABSL_FLAG(absl::optional<float>,
           top_p,
@@ -86,6 +90,7 @@ void SetGenerationFields(inference::v1::GenerateRequest* request) {
   request->set_request_id(absl::GetFlag(FLAGS_request_id));
   request->set_model(absl::GetFlag(FLAGS_model));
   request->set_kv_policy(absl::GetFlag(FLAGS_kv));
+  request->set_session_id(absl::GetFlag(FLAGS_session));
   SetSampling(request->mutable_sampling());
   inference::v1::Stopping* stopping = request->mutable_stopping();
   if (const auto max_tokens = absl::GetFlag(FLAGS_max_tokens); max_tokens.has_value()) {

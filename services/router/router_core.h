@@ -15,6 +15,7 @@
 #include "services/router/session/session.h"
 #include "services/router/timer_queue.h"
 #include "services/router/work_pool.h"
+#include "services/router/workers/conversation_homes.h"
 #include "services/router/workers/worker_set.h"
 
 namespace baton::router {
@@ -28,6 +29,7 @@ struct RouterCore {
   std::shared_ptr<TimerQueue> timers;
   std::shared_ptr<WorkerSet> workers;
   std::shared_ptr<Admission> admission;
+  ConversationHomes homes;
   std::unique_ptr<RouterMetrics> metrics;
   std::unique_ptr<WorkPool> prompt_pool;  // renders and tokenizes
   RunningRequests running;

@@ -46,6 +46,7 @@ absl::Status RouterServer::Init(const RouterOptions& options) {
   core_.session_services = {
       .tokenizer = core_.model->tokenizer.tokenizer.get(),
       .admission = core_.admission.get(),
+      .homes = &core_.homes,
       .timers = core_.timers.get(),
       .metrics = core_.metrics.get(),
       .counter = &core_.sessions,

@@ -1,7 +1,10 @@
 #include <unistd.h>
 
 #include <iostream>
+#include <random>
 #include <string>
+
+#include "absl/strings/str_format.h"
 
 #include "common/base/status_macros.h"
 #include "services/client/commands/commands.h"
@@ -17,6 +20,11 @@ void AddTurn(const char* role, std::string content, inference::v1::Chat* chat) {
   message->set_content(std::move(content));
 }
 
+std::string NewSessionId() {
+  std::random_device device;
+  return absl::StrFormat("chat-%08x%08x%08x%08x", device(), device(), device(), device());
+}
+
 bool ReadTurn(bool interactive, std::string* line) {
   if (interactive) {
     std::cerr << "> " << std::flush;
@@ -30,6 +38,9 @@ absl::Status RunChat() {
   BATON_ASSIGN_OR_RETURN(const auto connection, ConnectionFromFlags());
   inference::v1::GenerateRequest request;
   SetGenerationFields(&request);
+  if (request.session_id().empty() && request.sampling().n() <= 1) {
+    request.set_session_id(NewSessionId());
+  }
   const bool interactive = isatty(STDIN_FILENO) != 0;
   if (interactive) {
     std::cerr << "One turn per line; an empty line is skipped, end of input leaves.\n";

@@ -47,8 +47,8 @@ void GenerateCall::Start(const worker::v1::DecodeRequest& request) {
   self_ = shared_from_this();
   request_id_ = request.request_id();
   with_logprobs_ = request.sampling().has_logprobs();
-  local_prefill_ = !request.prompt_token_ids().empty();
-  absl::Status status = Check();
+  local_prefill_ = worker_.engine().options().role == engine::Role::kBoth;
+  absl::Status status = Check(request);
   if (status.ok()) {
     status = local_prefill_ ? SubmitLocally(request) : Reserve(request);
   }
@@ -57,16 +57,15 @@ void GenerateCall::Start(const worker::v1::DecodeRequest& request) {
   }
 }
 
-absl::Status GenerateCall::Check() const {
+absl::Status GenerateCall::Check(const worker::v1::DecodeRequest& request) const {
   BATON_RETURN_IF_ERROR(worker::CheckAccepting(worker_));
   if (request_id_.empty()) {
     return rpc::InvalidField("request_id", "is empty");
   }
-  const bool role_both = worker_.engine().options().role == engine::Role::kBoth;
-  if (local_prefill_ && !role_both) {
+  if (!local_prefill_ && !request.prompt_token_ids().empty() && request.session_id().empty()) {
     return rpc::WithReason(
-        absl::FailedPreconditionError("prompt_token_ids is for workers of role both; this one is "
-                                      "of role decode"),
+        absl::FailedPreconditionError("prompt_token_ids without session_id is for workers of role "
+                                      "both; this one is of role decode"),
         rpc::reason::kWrongRole);
   }
   return absl::OkStatus();
@@ -77,6 +76,7 @@ absl::Status GenerateCall::SubmitLocally(const worker::v1::DecodeRequest& reques
   generate.request_id = request_id_;
   BATON_ASSIGN_OR_RETURN(generate.prompt, worker::PromptFromBytes(request.prompt_token_ids()));
   BATON_ASSIGN_OR_RETURN(generate.sampling, worker::SamplingFromProto(request.sampling()));
+  generate.session_id = request.session_id();
   generate.deadline = deadline_;
   prompt_tokens_ = static_cast<int64_t>(generate.prompt.size());
   BATON_RETURN_IF_ERROR(DescribeLayout(request.kv_policy()));
@@ -92,6 +92,10 @@ absl::Status GenerateCall::Reserve(const worker::v1::DecodeRequest& request) {
   reserve.request_id = request_id_;
   reserve.prompt_tokens = request.prompt_tokens();
   BATON_ASSIGN_OR_RETURN(reserve.sampling, worker::SamplingFromProto(request.sampling()));
+  reserve.session_id = request.session_id();
+  if (!reserve.session_id.empty()) {
+    BATON_ASSIGN_OR_RETURN(reserve.prompt, worker::PromptFromBytes(request.prompt_token_ids()));
+  }
   reserve.deadline = deadline_;
   prompt_tokens_ = reserve.prompt_tokens;
   BATON_RETURN_IF_ERROR(DescribeLayout(request.kv_policy()));
@@ -114,6 +118,12 @@ absl::Status GenerateCall::DescribeLayout(const std::string& kv_policy) {
 void GenerateCall::OnGranted(absl::StatusOr<engine::ReservationGrant> grant) {
   if (!grant.ok()) {
     End(grant.status(), {});
+    return;
+  }
+  if (grant->extends_kept) {
+    local_prefill_ = true;
+    AnnounceLocalPrefill();
+    MarkAccepted();
     return;
   }
   auto endpoints = landing_.Open(*grant, layout_);
@@ -202,6 +212,7 @@ void GenerateCall::OnDone(const absl::Status& status, const engine::RequestStats
     *usage.mutable_decode_time() = worker::ToProto(stats.decode_time);
     usage.set_kv_logical_bytes(static_cast<uint64_t>(stats.kv_logical_bytes));
     usage.set_kv_resident_bytes(static_cast<uint64_t>(stats.kv_resident_bytes));
+    usage.set_cached_tokens(static_cast<uint32_t>(stats.cached_tokens));
     Write(std::move(event));
   }
   // A request that ended well before its cancel came is not complete for its reader.
@@ -240,6 +251,7 @@ void GenerateCall::End(const absl::Status& status, const engine::RequestStats& s
                    .status = described,
                    .duration = absl::Now() - started_,
                    .counts = {{"prompt_tokens", prompt_tokens_},
+                              {"cached_tokens", stats.cached_tokens},
                               {"completion_tokens", stats.completion_tokens},
                               {"kv_resident_bytes", stats.kv_resident_bytes}}});
   // What a caller that is gone, late or too slow has not read yet is of no use to it.

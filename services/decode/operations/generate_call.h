@@ -47,7 +47,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<worker::v1::DecodeEve
   void OnDone(const absl::Status& status, const engine::RequestStats& stats) override;
 
  private:
-  absl::Status Check() const;
+  absl::Status Check(const worker::v1::DecodeRequest& request) const;
   absl::Status SubmitLocally(const worker::v1::DecodeRequest& request);
   absl::Status Reserve(const worker::v1::DecodeRequest& request);
   // Decides what the policy comes to and fills layout_; refuses one that is not served.
@@ -56,7 +56,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<worker::v1::DecodeEve
   void OnGranted(absl::StatusOr<engine::ReservationGrant> grant);
   void WriteReserved(const engine::ReservationGrant& grant,
                      std::vector<worker::v1::TransportEndpoint> endpoints);
-  // Role both: writes the first message, once, before any other.
+  // No hand-off will take place: writes the first message, once, before any other.
   void AnnounceLocalPrefill();
   // The engine knows the request: a cancellation that came earlier is passed on.
   void MarkAccepted();

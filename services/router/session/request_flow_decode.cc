@@ -60,7 +60,9 @@ void RequestFlow::OnDecodeEvent(worker::v1::DecodeEvent event, absl::Time now) {
 }
 
 void RequestFlow::OnReserved(worker::v1::Reserved reserved, absl::Time now) {
-  if (phase_ != Phase::kReserving || reserved.local_prefill() != local_prefill_) {
+  // Decode may have kept the KV of the conversation's turn before.
+  const bool goes_on = reserved.local_prefill() && !plan_->session_id.empty();
+  if (phase_ != Phase::kReserving || (reserved.local_prefill() != local_prefill_ && !goes_on)) {
     Fail(rpc::WithReason(
              absl::FailedPreconditionError(
                  "the decode worker answered with a reservation of another role than asked for"),
@@ -70,6 +72,10 @@ void RequestFlow::OnReserved(worker::v1::Reserved reserved, absl::Time now) {
   }
   reservation_ = std::move(reserved);
   timeline_.reserved = now;
+  if (goes_on && !local_prefill_) {
+    local_prefill_ = true;
+    Emit(FlowCommand::kCancelPrefill);  // the pair's prefill worker is not needed
+  }
   if (local_prefill_) {
     phase_ = Phase::kDecoding;
   } else {

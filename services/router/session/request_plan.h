@@ -22,6 +22,7 @@ struct RequestPlan {
   uint32_t prompt_tokens = 0;
   worker::v1::SamplingParams sampling;
   std::string kv_policy;
+  std::string session_id;  // of the conversation; empty: none
   OutputOptions output;
   absl::Time received;
   // When the router gives up; a little before the client does, so that the client learns the phase.

@@ -74,6 +74,7 @@ void RequestFlow::FillKvUsage() {
   if (decode_usage_.has_value()) {
     usage_.set_kv_logical_bytes(decode_usage_->kv_logical_bytes());
     usage_.set_kv_resident_bytes(decode_usage_->kv_resident_bytes());
+    usage_.set_cached_tokens(decode_usage_->cached_tokens());
   }
 }
 

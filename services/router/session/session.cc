@@ -192,6 +192,7 @@ void Session::OnDecodeEvent(uint64_t call, worker::v1::DecodeEvent event) {
     }
     if (event.has_reserved()) {
       decode_ticket_.Acknowledge();
+      services_.homes->Set(plan_.session_id, decode_ticket_.worker()->id());
     }
     flow.OnDecodeEvent(std::move(event), absl::Now());
   });

@@ -23,6 +23,7 @@
 #include "services/router/session/request_flow.h"
 #include "services/router/session/request_plan.h"
 #include "services/router/timer_queue.h"
+#include "services/router/workers/conversation_homes.h"
 
 namespace baton::router {
 
@@ -30,6 +31,7 @@ namespace baton::router {
 struct SessionServices {
   const text::Tokenizer* tokenizer = nullptr;
   Admission* admission = nullptr;
+  ConversationHomes* homes = nullptr;
   TimerQueue* timers = nullptr;
   RouterMetrics* metrics = nullptr;
   LiveCounter* counter = nullptr;

@@ -79,6 +79,7 @@ AdmissionRequest Session::MakeAdmissionRequest() {
           .client = weak_from_this(),
           .needs = {.prompt_tokens = plan_.prompt_tokens,
                     .total_tokens = plan_.total_tokens(),
+                    .prefer_decode = services_.homes->Find(plan_.session_id),
                     .avoid_prefill = avoid_prefill_,
                     .avoid_decode = avoid_decode_},
           .bytes = MemoryBytes(plan_),
@@ -91,7 +92,8 @@ void Session::AddOpenDecode() {
   request.set_prompt_tokens(plan_.prompt_tokens);
   *request.mutable_sampling() = plan_.sampling;
   request.set_kv_policy(plan_.kv_policy);
-  if (flow_->local_prefill()) {
+  request.set_session_id(plan_.session_id);
+  if (flow_->local_prefill() || !plan_.session_id.empty()) {
     request.set_prompt_token_ids(*plan_.prompt_token_ids);
   }
   decode_number_ = ++last_call_;

@@ -18,14 +18,20 @@ namespace {
 
 using inference::v1::GenerateRequest;
 
-void CheckRequestId(const GenerateRequest& request, FieldViolations* violations) {
-  const std::string& id = request.request_id();
+void CheckId(const char* field, const std::string& id, FieldViolations* violations) {
   const bool plain = std::ranges::all_of(id, [](char c) { return c > ' ' && c <= '~'; });
   if (id.size() > kMaxRequestIdBytes || !plain) {
     violations->Add(
-        "request_id",
+        field,
         absl::StrCat(
             "must be at most ", kMaxRequestIdBytes, " printable ASCII characters without spaces"));
+  }
+}
+
+void CheckSession(const GenerateRequest& request, FieldViolations* violations) {
+  CheckId("session_id", request.session_id(), violations);
+  if (!request.session_id().empty() && request.sampling().has_n() && request.sampling().n() > 1) {
+    violations->Add("session_id", "goes with n = 1: a conversation goes on from one answer");
   }
 }
 
@@ -232,7 +238,8 @@ absl::Status CheckRequest(const ServedModel& model, const GenerateRequest& reque
   BATON_RETURN_IF_ERROR(CanonicalKvPolicy(request.kv_policy()).status());
   const auto vocab_size = static_cast<uint32_t>(model.config.vocab_size);
   FieldViolations violations;
-  CheckRequestId(request, &violations);
+  CheckId("request_id", request.request_id(), &violations);
+  CheckSession(request, &violations);
   CheckPrompt(request, vocab_size, &violations);
   CheckSampling(request.sampling(), vocab_size, &violations);
   CheckStopping(request.stopping(), vocab_size, &violations);

@@ -11,13 +11,13 @@
 
 namespace baton::router {
 
-inline constexpr uint32_t kMaxSequences = 64;    // n
-inline constexpr uint32_t kMaxTopLogprobs = 20;  // as OpenAI's API
-inline constexpr int kMaxLogitBias = 1024;       // entries
-inline constexpr int kMaxStopTokenIds = 128;     // entries
-inline constexpr float kMaxPenalty = 2.0f;       // presence and frequency, as OpenAI's API
-inline constexpr size_t kMaxRequestIdBytes = 256;
-inline constexpr int kMaxMessages = 4096;  // of a chat
+inline constexpr uint32_t kMaxSequences = 64;      // n
+inline constexpr uint32_t kMaxTopLogprobs = 20;    // as OpenAI's API
+inline constexpr int kMaxLogitBias = 1024;         // entries
+inline constexpr int kMaxStopTokenIds = 128;       // entries
+inline constexpr float kMaxPenalty = 2.0f;         // presence and frequency, as OpenAI's API
+inline constexpr size_t kMaxRequestIdBytes = 256;  // and of a session_id
+inline constexpr int kMaxMessages = 4096;          // of a chat
 
 // kNotFound: `name` is not the served model's (an empty one is).
 absl::Status CheckModelName(const ServedModel& model, const std::string& name);

@@ -137,6 +137,54 @@ class RequestFlowTest : public ::testing::Test {
   absl::Time now_ = absl::FromUnixSeconds(1000);
 };
 
+TEST_F(RequestFlowTest, ATurnThatDecodeGoesOnWithNeedsNoPrefill) {
+  plan_.session_id = "talk";
+  Start();
+  flow_->OnPair(/*local_prefill=*/false, now_);
+  EXPECT_THAT(Take(), ElementsAre(FlowCommand::kOpenDecode));
+  worker::v1::DecodeEvent event;
+  event.mutable_reserved()->set_local_prefill(true);
+  flow_->OnDecodeEvent(event, now_);
+  EXPECT_THAT(Take(), ElementsAre(FlowCommand::kCancelPrefill, FlowCommand::kReadDecode))
+      << "the pair's prefill worker is given back";
+  SendTokens("1");
+  EXPECT_THAT(Output(), ElementsAre("S", "D:1"));
+  SendFinished();
+  worker::v1::DecodeEvent usage;
+  usage.mutable_usage()->set_cached_tokens(7);
+  flow_->OnDecodeEvent(usage, now_);
+  flow_->OnDecodeEnd(absl::OkStatus(), now_);
+  EXPECT_TRUE(flow_->final_status().ok()) << flow_->final_status();
+  EXPECT_EQ(flow_->usage().cached_tokens(), 7u);
+  EXPECT_EQ(flow_->usage().kv_wire_bytes(), 0u);
+}
+
+TEST_F(RequestFlowTest, ATurnWhoseDecodeIsLostStartsOverWithAWholePrefill) {
+  plan_.session_id = "talk";
+  Start();
+  flow_->OnPair(/*local_prefill=*/false, now_);
+  Take();
+  worker::v1::DecodeEvent event;
+  event.mutable_reserved()->set_local_prefill(true);
+  flow_->OnDecodeEvent(event, now_);
+  Take();
+  flow_->OnDecodeEnd(absl::UnavailableError("gone"), now_);
+  EXPECT_THAT(Take(), Contains(FlowCommand::kRequeue));
+  EXPECT_THAT(
+      Reserve(),
+      ElementsAre(FlowCommand::kStartLease, FlowCommand::kOpenPrefill, FlowCommand::kReadDecode));
+}
+
+TEST_F(RequestFlowTest, OnlyATurnMayBeGoneOnWithoutPrefill) {
+  Start();
+  flow_->OnPair(/*local_prefill=*/false, now_);
+  Take();
+  worker::v1::DecodeEvent event;
+  event.mutable_reserved()->set_local_prefill(true);
+  flow_->OnDecodeEvent(event, now_);
+  EXPECT_TRUE(absl::IsFailedPrecondition(flow_->final_status())) << flow_->final_status();
+}
+
 TEST_F(RequestFlowTest, ANormalRequestGoesThroughEveryPhase) {
   Start();
   EXPECT_EQ(flow_->phase_name(), "queue");

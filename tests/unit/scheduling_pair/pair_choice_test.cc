@@ -52,6 +52,15 @@ TEST(PairChoiceTest, AWorkerThatIsNotReadyIsNeverChosen) {
   EXPECT_FALSE(ChooseDecode(decodes, kSmall, false).has_value());
 }
 
+TEST(PairChoiceTest, TheDecodeWorkerThatKeptSomethingIsPreferredWhileItHasRoom) {
+  PairNeeds needs = kSmall;
+  needs.prefer_decode = 2;
+  EXPECT_EQ(ChooseDecode(std::vector{Decode(1, 0), Decode(2, 80)}, needs, false), 2u);
+  EXPECT_EQ(ChooseDecode(std::vector{Decode(1, 0), Decode(2, 95)}, needs, false), 1u);
+  needs.avoid_decode = 2;
+  EXPECT_EQ(ChooseDecode(std::vector{Decode(1, 0), Decode(2, 0)}, needs, false), 1u);
+}
+
 TEST(PairChoiceTest, AFailedPrefillWorkerIsTheLastResort) {
   PairNeeds needs = kSmall;
   needs.avoid_prefill = 1;
