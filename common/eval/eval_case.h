@@ -4,10 +4,17 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "nlohmann/json.hpp"
 
 namespace baton::eval {
+
+// A later turn of a conversation.
+struct FollowUp {
+  std::string question;
+  std::string answer;  // as EvalCase::answer
+};
 
 // A line of an evaluation set (tests/data/models/eval/README.md describes the shipped ones).
 struct EvalCase {
@@ -19,6 +26,8 @@ struct EvalCase {
   std::string answer;  // exact text expected before the stop token
   int32_t max_new_tokens = 0;
   int32_t prompt_tokens = 0;  // as the set's author counted them
+  // What is asked after the answer, each after the answer before it; mostly nothing.
+  std::vector<FollowUp> follow_ups;
 };
 
 // Whole-answer exact match: `output` is the text before the stop token, special tokens left out.

@@ -28,6 +28,11 @@ ABSL_FLAG(std::string,
           shard,
           "",
           "eval: i/n: every n-th case from the i-th (from 0) on, to split a run over processes");
+ABSL_FLAG(
+    bool,
+    sessions,
+    false,
+    "eval: keeps the KV of a conversation for its next turn; else every turn is computed whole");
 ABSL_FLAG(bool, resume, false, "eval: go on with an interrupted --out file");
 
 namespace baton::eval {

@@ -9,6 +9,7 @@
 #include "common/eval/eval_case.h"
 
 ABSL_DECLARE_FLAG(bool, resume);
+ABSL_DECLARE_FLAG(bool, sessions);
 
 namespace baton::eval {
 

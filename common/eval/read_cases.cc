@@ -58,6 +58,26 @@ absl::Status CheckMessages(const ordered_json& messages) {
   return valid ? absl::OkStatus() : FieldError("messages", "a list of {role, content}");
 }
 
+absl::Status ReadFollowUps(const ordered_json& object, std::vector<FollowUp>& follow_ups) {
+  const auto it = object.find("follow_ups");
+  if (it == object.end()) {
+    return absl::OkStatus();
+  }
+  if (!it->is_array()) {
+    return FieldError("follow_ups", "a list of {question, answer}");
+  }
+  for (const ordered_json& item : *it) {
+    FollowUp follow_up;
+    if (!item.is_object()) {
+      return FieldError("follow_ups", "a list of {question, answer}");
+    }
+    BATON_ASSIGN_OR_RETURN(follow_up.question, StringField(item, "question"));
+    BATON_ASSIGN_OR_RETURN(follow_up.answer, StringField(item, "answer"));
+    follow_ups.push_back(std::move(follow_up));
+  }
+  return absl::OkStatus();
+}
+
 // Reads lines of a plain or gzip file (zlib tells them apart).
 class LineReader {
  public:
@@ -178,6 +198,7 @@ absl::StatusOr<EvalCase> ParseCase(std::string_view line) {
   }
   BATON_RETURN_IF_ERROR(CheckMessages(*messages));
   result.messages = std::move(*messages);
+  BATON_RETURN_IF_ERROR(ReadFollowUps(object, result.follow_ups));
   return result;
 }
 

@@ -110,6 +110,7 @@ std::string ToJsonLine(const ResultRow& row) {
                          {"kv_logical_bytes", row.kv_logical_bytes},
                          {"kv_wire_bytes", row.kv_wire_bytes},
                          {"kv_resident_bytes", row.kv_resident_bytes},
+                         {"cached_tokens", row.cached_tokens},
                          {"ttft_ms", row.ttft_ms},
                          {"total_ms", row.total_ms},
                          {"kv", row.kv}};
@@ -141,6 +142,7 @@ absl::StatusOr<ResultRow> ParseResultRow(std::string_view line) {
   reader.Read("kv_logical_bytes", row.kv_logical_bytes);
   reader.Read("kv_wire_bytes", row.kv_wire_bytes);
   reader.Read("kv_resident_bytes", row.kv_resident_bytes);
+  reader.ReadOptional("cached_tokens", row.cached_tokens);
   reader.Read("ttft_ms", row.ttft_ms);
   reader.Read("total_ms", row.total_ms);
   reader.ReadOptional("kv", row.kv);

@@ -22,6 +22,7 @@ struct ResultRow {
   std::vector<int32_t> token_ids;  // the stop token left out
   bool correct = false;
   int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;  // of the prompt, whose KV was kept from the turn before
   int64_t completion_tokens = 0;
   int64_t kv_logical_bytes = 0;   // prompt_tokens x KV layers x 2 x kv_heads x head_dim x 2
   int64_t kv_wire_bytes = 0;      // payload, segment headers and manifest; 0 without a hand-off

@@ -6,12 +6,11 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 
-#include "common/base/status_context.h"
 #include "common/base/status_macros.h"
+#include "common/eval/conversation.h"
 #include "common/eval/progress_bar.h"
 #include "common/rpc/status_details.h"
 #include "services/client/case_request.h"
@@ -33,6 +32,7 @@ eval::ResultRow MakeRow(const eval::EvalCase& eval_case, const Generation& gener
     row.kv = generation.started.kv_policy();
   }
   row.prompt_tokens = usage.prompt_tokens();
+  row.cached_tokens = usage.cached_tokens();
   row.completion_tokens = usage.completion_tokens();
   row.kv_logical_bytes = static_cast<int64_t>(usage.kv_logical_bytes());
   row.kv_wire_bytes = static_cast<int64_t>(usage.kv_wire_bytes());
@@ -49,6 +49,9 @@ absl::StatusOr<Generation> Ask(const eval::EvalCase& eval_case,
   inference::v1::GenerateRequest request;
   request.set_model(options.model);
   request.set_kv_policy(options.kv_policy);
+  if (options.sessions) {
+    request.set_session_id(std::string(eval::ConversationId(eval_case.id)));
+  }
   SetCase(eval_case, &request);
   for (int tries = 1;; ++tries) {
     absl::StatusOr<Generation> generation = Generate(connection, request, nullptr);
@@ -69,7 +72,7 @@ class Run {
       eval::ResultWriter& writer)
       : options_(options), connection_(connection), writer_(writer), bar_(Count(cases, writer)) {
     for (const eval::EvalCase& eval_case : cases) {
-      if (!writer.Finished(eval_case.id)) {
+      if (!eval::FinishedTurns(eval_case, writer)) {
         waiting_.push_back(&eval_case);
       }
     }
@@ -93,8 +96,9 @@ class Run {
 
  private:
   static int64_t Count(const std::vector<eval::EvalCase>& cases, const eval::ResultWriter& writer) {
-    return std::ranges::count_if(
-        cases, [&](const eval::EvalCase& eval_case) { return !writer.Finished(eval_case.id); });
+    return std::ranges::count_if(cases, [&](const eval::EvalCase& eval_case) {
+      return !eval::FinishedTurns(eval_case, writer);
+    });
   }
 
   const eval::EvalCase* Next() {
@@ -103,13 +107,12 @@ class Run {
   }
 
   absl::Status RunOne(const eval::EvalCase& eval_case) {
-    const absl::StatusOr<Generation> generation = Ask(eval_case, options_, connection_);
-    if (!generation.ok()) {
-      return WithContext(generation.status(), absl::StrCat("case ", eval_case.id));
-    }
-    const eval::ResultRow row = MakeRow(eval_case, *generation);
-    BATON_RETURN_IF_ERROR(writer_.Append(row));
-    bar_.Advance(row.correct);
+    const auto answer = [this](const eval::EvalCase& turn) -> absl::StatusOr<eval::ResultRow> {
+      BATON_ASSIGN_OR_RETURN(const Generation generation, Ask(turn, options_, connection_));
+      return MakeRow(turn, generation);
+    };
+    BATON_ASSIGN_OR_RETURN(const bool correct, eval::RunTurns(eval_case, answer, writer_));
+    bar_.Advance(correct);
     return absl::OkStatus();
   }
 

@@ -15,10 +15,12 @@ namespace baton::client {
 struct EvalOptions {
   std::string model;
   std::string kv_policy;
+  bool sessions = false;  // the server keeps KV between the turns of a conversation
   int concurrency = 1;
 };
 
-// Runs every case that `writer` has no row of, greedily, and appends its row. A request that is
+// Runs every case that `writer` has no row of, and the turns that follow it, greedily, and appends
+// the rows. A request that is
 // refused with a delay is sent again after it. The first error that stays ends the run; rows that
 // were written stay.
 absl::Status RunCases(const std::vector<eval::EvalCase>& cases,

@@ -32,6 +32,7 @@ absl::Status RunEval() {
   const absl::Status status = RunCases(cases,
                                        {.model = absl::GetFlag(FLAGS_model),
                                         .kv_policy = absl::GetFlag(FLAGS_kv),
+                                        .sessions = absl::GetFlag(FLAGS_sessions),
                                         .concurrency = absl::GetFlag(FLAGS_concurrency)},
                                        *connection,
                                        *writer);

@@ -9,13 +9,12 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 
-#include "common/base/status_context.h"
 #include "common/base/status_macros.h"
 #include "common/config/check_flag.h"
 #include "common/engine/request.h"
+#include "common/eval/conversation.h"
 #include "common/eval/eval_case.h"
 #include "common/eval/eval_flags.h"
 #include "common/eval/progress_bar.h"
@@ -74,6 +73,9 @@ absl::StatusOr<engine::GenerateRequest> MakeRequest(const eval::EvalCase& eval_c
   BATON_ASSIGN_OR_RETURN(request.prompt, EncodeCase(eval_case, tokenizer));
   request.request_id = eval_case.id;
   request.kv_policy = absl::GetFlag(FLAGS_kv);
+  if (absl::GetFlag(FLAGS_sessions)) {
+    request.session_id = eval::ConversationId(eval_case.id);
+  }
   request.sampling.temperature = 0.0f;
   request.sampling.max_tokens = eval_case.max_new_tokens;
   request.sampling.stop_token_ids = stop_token_ids;
@@ -88,6 +90,7 @@ eval::ResultRow MakeRow(const eval::EvalCase& eval_case,
   row.token_ids = answer.token_ids;
   row.kv = absl::GetFlag(FLAGS_kv);
   row.prompt_tokens = answer.stats.prompt_tokens;
+  row.cached_tokens = answer.stats.cached_tokens;
   row.completion_tokens = answer.stats.completion_tokens;
   row.kv_logical_bytes = answer.stats.kv_logical_bytes;
   row.kv_wire_bytes = answer.stats.kv_wire_bytes;
@@ -110,18 +113,18 @@ absl::Status RunCases(const std::vector<eval::EvalCase>& cases,
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<Generator> generator,
                          MakeGenerator(std::move(options)));
   eval::ProgressBar bar(static_cast<int64_t>(cases.size()));
+  const auto answer = [&](const eval::EvalCase& turn) -> absl::StatusOr<eval::ResultRow> {
+    BATON_ASSIGN_OR_RETURN(auto request,
+                           MakeRequest(turn, tokenizer, checkpoint->config().eos_token_ids));
+    BATON_ASSIGN_OR_RETURN(const GeneratedAnswer generated,
+                           generator->Generate(std::move(request)));
+    return MakeRow(turn, generated, *tokenizer.tokenizer);
+  };
   for (const eval::EvalCase& eval_case : cases) {
-    if (writer.Finished(eval_case.id)) {
-      continue;
+    if (!eval::FinishedTurns(eval_case, writer)) {
+      BATON_ASSIGN_OR_RETURN(const bool correct, eval::RunTurns(eval_case, answer, writer));
+      bar.Advance(correct);
     }
-    const std::string context = absl::StrCat("case ", eval_case.id);
-    auto request = MakeRequest(eval_case, tokenizer, checkpoint->config().eos_token_ids);
-    BATON_RETURN_IF_ERROR(WithContext(request.status(), context));
-    const absl::StatusOr<GeneratedAnswer> answer = generator->Generate(*std::move(request));
-    BATON_RETURN_IF_ERROR(WithContext(answer.status(), context));
-    const eval::ResultRow row = MakeRow(eval_case, *answer, *tokenizer.tokenizer);
-    BATON_RETURN_IF_ERROR(writer.Append(row));
-    bar.Advance(row.correct);
   }
   return absl::OkStatus();
 }

@@ -52,10 +52,14 @@ class SplitGenerator : public Generator {
     const auto decoded = std::make_shared<Collector>();
     const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
     BATON_ASSIGN_OR_RETURN(const worker::v1::Reserved reserved, Reserve(request, decoded));
+    const auto prefilled = std::make_shared<Collector>();
+    if (reserved.local_prefill()) {
+      return Answer(start, *prefilled, *decoded);
+    }
+    request.session_id.clear();  // decode's alone
     BATON_ASSIGN_OR_RETURN(const engine::HandoffShape shape,
                            prefill_->DescribeHandoff(request.kv_policy, prompt_tokens));
     const std::string request_id = request.request_id;
-    const auto prefilled = std::make_shared<Collector>();
     request.sink = sender_.Open(
         {.request_id = request_id,
          .reserved = reserved,
@@ -69,18 +73,27 @@ class SplitGenerator : public Generator {
       decode_->Cancel(request_id, prefill_stats.status());
       return prefill_stats.status();
     }
-    GeneratedAnswer answer;
-    BATON_ASSIGN_OR_RETURN(answer.stats, decoded->Wait());
-    answer.total_time = absl::Now() - start;
+    BATON_ASSIGN_OR_RETURN(GeneratedAnswer answer, Answer(start, *prefilled, *decoded));
     answer.stats.kv_wire_bytes = prefill_stats->kv_wire_bytes;
-    answer.token_ids = prefilled->token_ids();
-    const std::vector<int32_t> rest = decoded->token_ids();
-    answer.token_ids.insert(answer.token_ids.end(), rest.begin(), rest.end());
-    answer.time_to_first_token = prefilled->first_token_time().value_or(start) - start;
     return answer;
   }
 
  private:
+  // Joins what the two sides said once decode has finished.
+  static absl::StatusOr<GeneratedAnswer> Answer(absl::Time start,
+                                                const Collector& prefilled,
+                                                Collector& decoded) {
+    GeneratedAnswer answer;
+    BATON_ASSIGN_OR_RETURN(answer.stats, decoded.Wait());
+    answer.total_time = absl::Now() - start;
+    answer.token_ids = prefilled.token_ids();
+    const std::vector<int32_t> rest = decoded.token_ids();
+    answer.token_ids.insert(answer.token_ids.end(), rest.begin(), rest.end());
+    const std::optional<absl::Time> first = prefilled.first_token_time();
+    answer.time_to_first_token = first.value_or(decoded.first_token_time().value_or(start)) - start;
+    return answer;
+  }
+
   absl::StatusOr<engine::RequestStats> Prefill(engine::GenerateRequest request,
                                                const std::shared_ptr<Collector>& listener) {
     BATON_RETURN_IF_ERROR(prefill_->Submit(std::move(request), listener));
@@ -107,7 +120,9 @@ class SplitGenerator : public Generator {
         {.request_id = request.request_id,
          .prompt_tokens = static_cast<int64_t>(request.prompt.size()),
          .sampling = request.sampling,
-         .kv_policy = request.kv_policy},
+         .kv_policy = request.kv_policy,
+         .session_id = request.session_id,
+         .prompt = request.session_id.empty() ? std::vector<int32_t>() : request.prompt},
         listener,
         [&](absl::StatusOr<engine::ReservationGrant> grant) {
           reserved = grant.ok() ? Describe(*grant, request.kv_policy)
@@ -120,11 +135,15 @@ class SplitGenerator : public Generator {
 
   absl::StatusOr<worker::v1::Reserved> Describe(const engine::ReservationGrant& grant,
                                                 const std::string& kv_policy) {
+    worker::v1::Reserved reserved;
+    reserved.set_local_prefill(grant.extends_kept);
+    if (grant.extends_kept) {
+      return reserved;
+    }
     BATON_ASSIGN_OR_RETURN(const engine::HandoffShape shape,
                            decode_->DescribeHandoff(kv_policy, grant.prompt_tokens));
     const kv::v1::KvLayout layout = worker::PromptLayout(decode_compute_->layout, shape);
     BATON_ASSIGN_OR_RETURN(const auto endpoints, landing_.Open(grant, layout));
-    worker::v1::Reserved reserved;
     reserved.set_reservation_id(grant.reservation_id);
     reserved.set_epoch(grant.epoch);
     *reserved.mutable_layout() = layout;

@@ -61,6 +61,53 @@ TEST(EvalTest, RolesBothAndSplitGiveTheSameTokens) {
   }
 }
 
+// A document with two needles, asked for one after the other.
+std::string ConversationFile(const TempDir& folder) {
+  std::string text = "Read the text and answer the question.\n\nText: ";
+  for (int i = 0; i < 24; ++i) {
+    text += "The quiet lagoon beside the orchard was calm. ";
+  }
+  text += "The magic number of red-barn is 731. The magic number of blue-gate is 482. ";
+  const json line = {
+      {"id", "talk"},
+      {"task", "conversation"},
+      {"length_bucket", 512},
+      {"messages",
+       {{{"role", "user"}, {"content", text + "\n\nWhat is the magic number of red-barn?"}}}},
+      {"answer", "731"},
+      {"max_new_tokens", 8},
+      {"prompt_tokens", 300},
+      {"follow_ups",
+       {{{"question", "What is the magic number of blue-gate?"}, {"answer", "482"}},
+        {{"question", "What is the magic number of red-barn?"}, {"answer", "731"}}}}};
+  folder.Write("talk.jsonl", line.dump() + "\n");
+  return folder.File("talk.jsonl");
+}
+
+TEST(EvalTest, ConversationsOnKeptKvAnswerLikeWholePrefillsInBothRoles) {
+  const TempDir folder;
+  const std::string cases = "--cases=" + ConversationFile(folder);
+  const LabRun whole = RunEval(folder.File("whole"), {cases});
+  ASSERT_EQ(whole.exit_code, 0) << whole.errors;
+  const std::vector<json> expected = ReadRows(folder.File("whole"));
+  ASSERT_EQ(expected.size(), 3u);
+  for (const char* role : {"both", "split"}) {
+    SCOPED_TRACE(role);
+    const std::string out = folder.File(role);
+    const LabRun kept = RunEval(out, {cases, "--sessions", absl::StrCat("--role=", role)});
+    ASSERT_EQ(kept.exit_code, 0) << kept.errors;
+    const std::vector<json> rows = ReadRows(out);
+    ASSERT_EQ(rows.size(), expected.size());
+    for (size_t turn = 0; turn < rows.size(); ++turn) {
+      EXPECT_EQ(rows[turn].at("id"), expected[turn].at("id"));
+      EXPECT_EQ(rows[turn].at("token_ids"), expected[turn].at("token_ids")) << "turn " << turn;
+      const auto cached = rows[turn].at("cached_tokens").get<int64_t>();
+      EXPECT_EQ(cached > 0, turn > 0) << "turn " << turn;
+      EXPECT_EQ(expected[turn].at("cached_tokens"), 0);
+    }
+  }
+}
+
 TEST(EvalTest, ResumeRunsOnlyWhatIsMissing) {
   const TempDir folder;
   const std::string out = folder.File("rows");
