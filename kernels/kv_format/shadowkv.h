@@ -237,6 +237,12 @@ struct ShadowKvTailLayout {
   constexpr size_t block_begin(int64_t index) const {
     return blocks + static_cast<size_t>(index) * block.bytes;
   }
+  // Bytes that have been written once `generated` tokens are behind the prompt: the slots of exact
+  // tokens, those that wait to be written again included, and the coded blocks.
+  constexpr size_t WrittenBytes(int64_t generated) const {
+    return static_cast<size_t>(std::min(generated, exact_slots)) * slot_bytes() +
+           static_cast<size_t>(BlocksAt(prompt_tokens + generated)) * block.bytes;
+  }
 };
 
 // Chunks that one step selects per KV head once the sequence holds `tokens` tokens: the budget, or

@@ -69,7 +69,7 @@ struct CodecWorker {
     for (int32_t i = 0; i < kTestHeadDim / 2; ++i) {
       context.rope.inverse_frequencies.push_back(1.0f / static_cast<float>(1 + i * i));
     }
-    context.rope.max_positions = 2048;
+    context.rope.max_positions = 4096;
     codecs = *CodecSet::Create(std::move(context), pools);
   }
 

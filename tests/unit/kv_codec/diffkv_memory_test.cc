@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -94,6 +96,11 @@ class DiffKvMemoryTest : public testing::TestWithParam<const char*> {
     }
     ASSERT_EQ(owned + pages.pages_free(), pages.pages_total());
   }
+  static bool SamePages(const std::vector<std::span<const std::byte>>& a,
+                        const std::vector<std::span<const std::byte>>& b) {
+    return std::ranges::equal(
+        a, b, [](const auto& x, const auto& y) { return std::ranges::equal(x, y); });
+  }
   // Gives the excess of `sequence` back, which is what its prompt could have taken and did not.
   void ExpectTrims(DiffKvSequence& sequence, int64_t max_tokens) {
     const auto& geometry = static_cast<DiffKvCodec&>(sequence.codec()).geometry();
@@ -176,6 +183,33 @@ TEST_P(DiffKvMemoryTest, TrimmedPagesServeOthersAtOnce) {
   ExpectExact("decoded in a full pool");
 }
 
+// An answer far longer than its prompt, beside a sequence that nobody touches.
+TEST_P(DiffKvMemoryTest, LongAnswersKeepEveryPageOwnedOnce) {
+  constexpr int32_t kLong = BATON_LONG_ANSWER_TOKENS;
+  const TestPrompt prompt(worker_, kPrompt, 3);
+  DiffKvSequence* idle = Allocate(kPrompt, 0);
+  ASSERT_TRUE(prompt.Encode(*idle).ok());
+  DiffKvSequence* sequence = Allocate(kPrompt, kLong);
+  ASSERT_TRUE(prompt.Encode(*sequence).ok());
+  ExpectTrims(*sequence, kLong);
+  ExpectExact("trimmed");
+  const int64_t reserved = sequence->ReservedBytes();
+  for (int32_t step = 0; step < kLong; ++step) {
+    ASSERT_TRUE(DecodeStep({sequence}, {kPrompt + step}, {3}).ok()) << step;
+    ASSERT_NO_FATAL_FAILURE(ExpectExact("a token appended")) << step;
+    ASSERT_EQ(sequence->ReservedBytes(), reserved) << step;
+  }
+  CodecWorker other;
+  const auto untouched = other.Allocate(GetParam(), kPrompt, 0);
+  ASSERT_TRUE(prompt.Encode(*untouched).ok());
+  for (int32_t layer = 0; layer < kTestLayers; ++layer) {
+    EXPECT_TRUE(SamePages(idle->LayerPages(layer), untouched->LayerPages(layer))) << layer;
+  }
+  PagePool& pages = pool(*sequence);
+  sequences_.clear();
+  EXPECT_EQ(pages.pages_free(), pages.pages_total());
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Policies,
     DiffKvMemoryTest,
@@ -185,27 +219,6 @@ INSTANTIATE_TEST_SUITE_P(
     [](const testing::TestParamInfo<const char*>& instance) {
       return std::to_string(instance.index);
     });
-
-// One run from the first byte to the last: nothing to give back early.
-TEST(ShadowKvMemoryTest, BytesAreThoseOfTheRun) {
-  CodecWorker worker;
-  constexpr const char* kPolicy = "shadowkv:rank=32,budget=64,outliers=2,local=2";
-  const PoolBytes before = worker.Format(kPolicy).pool();
-  const WindowShape shape = worker.Window(kPolicy, kPrompt);
-  EXPECT_EQ(shape.pages_per_layer, 1);
-  const TestPrompt prompt(worker, kPrompt, 3);
-  const auto kv = worker.Allocate(kPolicy, kPrompt, kGenerated);
-  EXPECT_EQ(worker.Format(kPolicy).pool().free, before.total - kv->ReservedBytes());
-  ASSERT_TRUE(prompt.Encode(*kv).ok());
-  EXPECT_EQ(kv->ResidentBytes(), kTestLayers * shape.page_bytes);
-  EXPECT_GE(kv->ReservedBytes(), kv->ResidentBytes());
-  const auto prompt_only = worker.Allocate(kPolicy, kPrompt, 0);
-  EXPECT_GE(prompt_only->ReservedBytes(), kTestLayers * shape.page_bytes);
-  EXPECT_LT(prompt_only->ReservedBytes(), kTestLayers * shape.page_bytes + 4096);
-  const int64_t free = worker.Format(kPolicy).pool().free;
-  kv->Trim();
-  EXPECT_EQ(worker.Format(kPolicy).pool().free, free);
-}
 
 }  // namespace
 }  // namespace baton::kv

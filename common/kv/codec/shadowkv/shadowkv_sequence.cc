@@ -1,5 +1,6 @@
 #include "common/kv/codec/shadowkv/shadowkv_sequence.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -38,6 +39,7 @@ ShadowKvSequence::ShadowKvSequence(ShadowKvCodec& codec,
     : codec_(codec),
       layout_(config, prompt_tokens),
       max_tokens_(max_tokens),
+      tail_layout_(layout_, max_tokens),
       tail_bytes_(TailBytes(layout_, max_tokens)),
       cache_bytes_(Aligned(kernels::ShadowKvCacheLayout(config).bytes)),
       layers_(codec.context().dimensions.layers),
@@ -133,7 +135,8 @@ absl::Status ShadowKvSequence::CopyTo(EncodedKv& other) const {
 }
 
 int64_t ShadowKvSequence::ResidentBytes() const {
-  return layers_ * static_cast<int64_t>(layout_.bytes);
+  const int64_t generated = std::max<int64_t>(0, held_.tokens() - layout_.prompt_tokens);
+  return layers_ * static_cast<int64_t>(layout_.bytes + tail_layout_.WrittenBytes(generated));
 }
 
 int64_t ShadowKvSequence::ReservedBytes() const {

@@ -76,6 +76,7 @@ class ShadowKvSequence final : public EncodedKv {
   ShadowKvCodec& codec_;
   const kernels::ShadowKvPromptLayout layout_;
   const int64_t max_tokens_;
+  const kernels::ShadowKvTailLayout tail_layout_;
   const size_t tail_bytes_;
   const size_t cache_bytes_;
   const int32_t layers_;
