@@ -1,21 +1,37 @@
 #include "common/engine/engine.h"
 
 #include <algorithm>
+#include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
+#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/engine/admission_gate.h"
 #include "common/engine/command_queue.h"
 #include "common/engine/engine_state.h"
 #include "common/engine/engine_thread.h"
 #include "common/engine/executor.h"
+#include "common/engine/kv_choice.h"
 #include "common/engine/load_snapshot.h"
 #include "common/engine/model_codecs.h"
 #include "common/engine/operations/operations.h"
 #include "common/engine/request_checks.h"
+#include "common/kv/codec/codec_set.h"
 #include "common/kv/codec/dense_format.h"
+#include "common/kv/codec/hidden/hidden_state.h"
+#include "common/kv/codec/kv_policy.h"
+#include "common/kv/pool/page_pool.h"
+#include "common/kv/pool/reservation_table.h"
+#include "common/model/forward.h"
+#include "common/model/model.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/kv_format/dense.h"
+#include "kernels/ops/op_table.h"
 
 namespace baton::engine {
 namespace {
@@ -117,7 +133,7 @@ class EngineImpl final : public Engine {
                                   const KvPressure& pressure = {}) const;
   // Runs `operation` on the engine thread and answers `done` with its status.
   template <typename Operation>
-  void Ask(Operation operation, StatusCallback done);
+  void Ask(Operation operation, const StatusCallback& done);
 
   const std::unique_ptr<model::Model> model_;
   const std::unique_ptr<kv::DenseFormat> format_;
@@ -153,7 +169,7 @@ absl::StatusOr<KvChoice> EngineImpl::Choose(std::string_view kv_policy,
 absl::Status EngineImpl::Submit(GenerateRequest request,
                                 std::shared_ptr<RequestListener> listener) {
   const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
-  BATON_ASSIGN_OR_RETURN(KvChoice kv, Choose(request.kv_policy, prompt_tokens));
+  BATON_ASSIGN_OR_RETURN(const KvChoice kv, Choose(request.kv_policy, prompt_tokens));
   BATON_RETURN_IF_ERROR(CheckGenerateRequest(state_.parts.limits, kv, request));
   const std::string id = request.request_id;
   BATON_ASSIGN_OR_RETURN(const uint64_t serial, gate_.EnterQueue(id, prompt_tokens));
@@ -162,10 +178,10 @@ absl::Status EngineImpl::Submit(GenerateRequest request,
   }
   const bool queued = commands_->TryPush([serial,
                                           request = std::move(request),
-                                          kv = std::move(kv),
+                                          kv,
                                           listener = std::move(listener),
                                           now = state_.Now()](EngineState& state) mutable {
-    QueueRequest(state, serial, std::move(request), std::move(kv), std::move(listener), now);
+    QueueRequest(state, serial, std::move(request), kv, std::move(listener), now);
   });
   if (!queued) {
     gate_.LeaveQueue(prompt_tokens);
@@ -179,17 +195,17 @@ absl::Status EngineImpl::Reserve(ReserveRequest request,
                                  std::shared_ptr<RequestListener> listener,
                                  ReserveCallback granted) {
   BATON_RETURN_IF_ERROR(CheckReserveRequest(state_.parts.limits, request));
-  BATON_ASSIGN_OR_RETURN(KvChoice kv, Choose(request.kv_policy, request.prompt_tokens));
+  BATON_ASSIGN_OR_RETURN(const KvChoice kv, Choose(request.kv_policy, request.prompt_tokens));
   const std::string id = request.request_id;
   BATON_ASSIGN_OR_RETURN(const uint64_t serial, gate_.Enter(id));
-  const bool queued = commands_->TryPush([serial,
-                                          request = std::move(request),
-                                          kv = std::move(kv),
-                                          listener = std::move(listener),
-                                          granted =
-                                              std::move(granted)](EngineState& state) mutable {
-    ReservePages(state, serial, std::move(request), std::move(kv), std::move(listener), granted);
-  });
+  const bool queued =
+      commands_->TryPush([serial,
+                          request = std::move(request),
+                          kv,
+                          listener = std::move(listener),
+                          granted = std::move(granted)](EngineState& state) mutable {
+        ReservePages(state, serial, std::move(request), kv, std::move(listener), granted);
+      });
   if (!queued) {
     gate_.Leave(id);
     return CommandQueueFull();
@@ -198,7 +214,7 @@ absl::Status EngineImpl::Reserve(ReserveRequest request,
 }
 
 template <typename Operation>
-void EngineImpl::Ask(Operation operation, StatusCallback done) {
+void EngineImpl::Ask(Operation operation, const StatusCallback& done) {
   const bool queued =
       commands_->TryPush([operation = std::move(operation), done](EngineState& state) mutable {
         done(operation(state));
@@ -214,13 +230,13 @@ void EngineImpl::BeginAttempt(uint64_t reservation_id,
                               StatusCallback done) {
   Ask([key = kv::ReservationKey{reservation_id, epoch},
        attempt](EngineState& state) { return engine::BeginAttempt(state, key, attempt); },
-      std::move(done));
+      done);
 }
 
 void EngineImpl::RenewLease(uint64_t reservation_id, uint64_t epoch, StatusCallback done) {
   Ask([key = kv::ReservationKey{reservation_id, epoch}](
           EngineState& state) { return engine::RenewLease(state, key); },
-      std::move(done));
+      done);
 }
 
 void EngineImpl::Commit(uint64_t reservation_id,
@@ -233,7 +249,7 @@ void EngineImpl::Commit(uint64_t reservation_id,
           EngineState& state) mutable {
         return CommitReservation(state, key, attempt, std::move(info));
       },
-      std::move(done));
+      done);
 }
 
 absl::StatusOr<HandoffShape> EngineImpl::DescribeHandoff(std::string_view kv_policy,

@@ -1,11 +1,11 @@
 #include "common/engine/engine_thread.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 
+#include "common/base/clock.h"
 #include "common/engine/operations/operations.h"
 #include "common/engine/page_plan.h"
 

@@ -1,7 +1,11 @@
 #include "common/engine/kept_kv.h"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 

@@ -10,6 +10,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/engine/engine.h"
+#include "common/engine/kv_choice.h"
 #include "common/engine/request.h"
 #include "common/engine/sampling/validate_sampling.h"
 #include "common/engine/sampling_params.h"

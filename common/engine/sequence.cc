@@ -1,6 +1,11 @@
 #include "common/engine/sequence.h"
 
 #include <algorithm>
+#include <optional>
+
+#include "common/engine/request.h"
+#include "common/engine/sampling/penalty_state.h"
+#include "common/engine/sampling_params.h"
 
 namespace baton::engine {
 

@@ -10,8 +10,14 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
+#include "common/engine/active_request.h"
+#include "common/engine/kept_kv.h"
+#include "common/engine/kv_choice.h"
 #include "common/engine/page_plan.h"
-#include "common/kv/codec/encoded_kv.h"
+#include "common/engine/sampling_params.h"
+#include "common/engine/sequence.h"
+#include "common/kv/codec/kv_format.h"
+#include "common/kv/pool/page_pool.h"
 
 namespace baton::engine {
 namespace {

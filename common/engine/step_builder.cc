@@ -1,7 +1,19 @@
 #include "common/engine/step_builder.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
+#include <vector>
+
+#include "common/engine/active_request.h"
+#include "common/engine/kv_choice.h"
+#include "common/engine/sequence.h"
+#include "common/engine/step.h"
+#include "common/kv/codec/hidden/hidden_state.h"
+#include "common/kv/codec/kv_format.h"
+#include "common/kv/pool/page_pool.h"
+#include "common/kv/pool/page_table.h"
+#include "common/scheduling/step_planner.h"
 
 namespace baton::engine {
 

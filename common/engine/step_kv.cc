@@ -5,6 +5,13 @@
 
 #include "common/engine/kv_sink.h"
 #include "common/engine/ready_kv.h"
+#include "common/engine/sequence.h"
+#include "common/engine/step.h"
+#include "common/kv/codec/packed_step_kv.h"
+#include "common/kv/pool/page_pool.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/kv_format/dense.h"
+#include "kernels/ops/op_table.h"
 
 namespace baton::engine {
 namespace {
@@ -70,7 +77,7 @@ void EngineStepKv::ShipHidden(const StepSequence& rows, int32_t page_begin, int3
   ready.page_begin = page_begin;
   ready.page_count = page_end - page_begin;
   for (int32_t page = page_begin; page < page_end; ++page) {
-    ready.pages.push_back(rows.sequence->hidden->page(page));
+    ready.pages.emplace_back(rows.sequence->hidden->page(page));
   }
   rows.ship.sink->LayersReady(std::move(ready));
 }

@@ -2,7 +2,10 @@
 
 #include <charconv>
 #include <cstddef>
+#include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -11,6 +14,9 @@
 
 #include "common/base/status_context.h"
 #include "common/base/status_macros.h"
+#include "common/eval/eval_case.h"
+#include "common/eval/result_row.h"
+#include "common/eval/result_writer.h"
 
 namespace baton::eval {
 namespace {

@@ -6,14 +6,18 @@
 #include <array>
 #include <filesystem>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <system_error>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_context.h"
 #include "common/base/status_macros.h"
+#include "common/eval/eval_case.h"
 #include "common/text/bounded_json.h"
 
 namespace baton::eval {

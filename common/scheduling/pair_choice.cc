@@ -1,6 +1,8 @@
 #include "common/scheduling/pair_choice.h"
 
 #include <algorithm>
+#include <optional>
+#include <span>
 #include <tuple>
 
 namespace baton::scheduling {

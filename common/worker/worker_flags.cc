@@ -11,8 +11,12 @@
 #include "common/base/status_macros.h"
 #include "common/config/check_flag.h"
 #include "common/config/host_port.h"
+#include "common/engine/engine.h"
+#include "common/kv/codec/codec_set.h"
 #include "common/rpc/logging.h"
 #include "common/rpc/tls_flags.h"
+#include "common/worker/worker_options.h"
+#include "kernels/core/dtype.h"
 
 ABSL_FLAG(std::string, model, "", "directory of a HuggingFace model: config.json, *.safetensors");
 ABSL_FLAG(std::string, model_name, "", "name in metrics; empty: the last part of --model");

@@ -1,8 +1,17 @@
 #include "common/worker/worker_metrics.h"
 
+#include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 
+#include "absl/synchronization/mutex.h"
+
+#include "common/engine/engine.h"
+#include "common/engine/request.h"
+#include "common/metrics/gauge_writer.h"
 #include "common/metrics/metric_families.h"
+#include "common/metrics/registry.h"
 #include "common/rpc/status_mapping.h"
 
 namespace baton::worker {

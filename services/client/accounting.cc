@@ -1,8 +1,12 @@
 #include "services/client/accounting.h"
 
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "google/protobuf/duration.pb.h"
+
+#include "services/client/generation.h"
 
 namespace baton::client {
 namespace {

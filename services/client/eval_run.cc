@@ -1,9 +1,8 @@
 #include "services/client/eval_run.h"
 
 #include <algorithm>
-#include <atomic>
 #include <thread>
-#include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -11,9 +10,13 @@
 
 #include "common/base/status_macros.h"
 #include "common/eval/conversation.h"
+#include "common/eval/eval_case.h"
 #include "common/eval/progress_bar.h"
+#include "common/eval/result_row.h"
+#include "common/eval/result_writer.h"
 #include "common/rpc/status_details.h"
 #include "services/client/case_request.h"
+#include "services/client/connection.h"
 #include "services/client/generation.h"
 
 namespace baton::client {

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <fstream>
 #include <iostream>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -10,6 +12,7 @@
 #include "absl/types/optional.h"
 
 #include "common/rpc/tls_flags.h"
+#include "services/client/connection.h"
 
 ABSL_FLAG(std::string, router, "127.0.0.1:8000", "host:port of the router");
 ABSL_FLAG(absl::Duration, timeout, absl::InfiniteDuration(), "deadline of every call");

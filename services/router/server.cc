@@ -1,13 +1,32 @@
 #include "services/router/server.h"
 
+#include <memory>
 #include <utility>
+#include <vector>
 
-#include "absl/time/clock.h"
+#include "absl/synchronization/mutex.h"
 #include "spdlog/spdlog.h"
 
 #include "common/base/check.h"
 #include "common/base/status_context.h"
 #include "common/base/status_macros.h"
+#include "common/metrics/exposer.h"
+#include "common/metrics/gauge_writer.h"
+#include "common/metrics/metric_families.h"
+#include "common/metrics/registry.h"
+#include "common/rpc/limits.h"
+#include "common/rpc/server.h"
+#include "common/scheduling/central_queue.h"
+#include "services/router/admission/admission.h"
+#include "services/router/inference_service.h"
+#include "services/router/model/served_model.h"
+#include "services/router/router_metrics.h"
+#include "services/router/router_options.h"
+#include "services/router/timer_queue.h"
+#include "services/router/work_pool.h"
+#include "services/router/workers/discovery.h"
+#include "services/router/workers/worker.h"
+#include "services/router/workers/worker_set.h"
 
 namespace baton::router {
 namespace {

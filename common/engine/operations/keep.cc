@@ -1,9 +1,11 @@
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 
 #include "common/engine/operations/operations.h"
+#include "common/engine/sequence.h"
 
 namespace baton::engine {
 namespace {
@@ -45,7 +47,7 @@ bool KeepKv(EngineState& state, ActiveRequest& request) {
   }
   GiveBackPromised(state, request);
   KeptKv kept = {.session_id = std::move(request.session_id),
-                 .kv = std::move(request.kv),
+                 .kv = request.kv,
                  .token_ids = ComputedTokens(request),
                  .sequence = std::move(request.sequences.front()),
                  .pages_held = request.pages_held,

@@ -11,6 +11,8 @@
 
 #include "absl/status/status.h"
 
+// What every operation works with.
+// IWYU pragma: begin_exports
 #include "common/engine/active_request.h"
 #include "common/engine/engine.h"
 #include "common/engine/engine_state.h"
@@ -18,6 +20,7 @@
 #include "common/engine/request.h"
 #include "common/engine/sequence_memory.h"
 #include "common/engine/step.h"
+// IWYU pragma: end_exports
 
 namespace baton::engine {
 
@@ -25,7 +28,7 @@ namespace baton::engine {
 void QueueRequest(EngineState& state,
                   uint64_t serial,
                   GenerateRequest request,
-                  KvChoice kv,
+                  const KvChoice& kv,
                   std::shared_ptr<RequestListener> listener,
                   absl::Time submitted);
 
@@ -57,7 +60,7 @@ void AdmitWaiting(EngineState& state);
 void ReservePages(EngineState& state,
                   uint64_t serial,
                   ReserveRequest request,
-                  KvChoice kv,
+                  const KvChoice& kv,
                   std::shared_ptr<RequestListener> listener,
                   const Engine::ReserveCallback& granted);
 

@@ -1,4 +1,7 @@
+#include "common/engine/admission_gate.h"
 #include "common/engine/operations/operations.h"
+#include "common/kv/codec/hidden/hidden_pool.h"
+#include "common/kv/codec/kv_policy.h"
 
 namespace baton::engine {
 

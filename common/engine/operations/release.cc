@@ -1,4 +1,5 @@
 #include <memory>
+#include <vector>
 
 #include "common/engine/operations/operations.h"
 #include "common/engine/page_plan.h"

@@ -1,12 +1,21 @@
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
 #include "common/engine/operations/operations.h"
+#include "common/engine/request_checks.h"
 #include "common/engine/sequence_memory.h"
+#include "common/kv/codec/encoded_format.h"
+#include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/hidden/hidden_state.h"
+#include "common/kv/codec/kv_format.h"
+#include "common/kv/pool/page_table.h"
 
 namespace baton::engine {
 namespace {
@@ -89,14 +98,14 @@ ReservationGrant MakeGrant(EngineState& state, const ActiveRequest& request) {
 std::unique_ptr<ActiveRequest> MakeRequest(EngineState& state,
                                            uint64_t serial,
                                            ReserveRequest request,
-                                           KvChoice kv,
+                                           const KvChoice& kv,
                                            std::shared_ptr<RequestListener> listener) {
   auto active = std::make_unique<ActiveRequest>();
   active->serial = serial;
   active->id = std::move(request.request_id);
   active->listener = std::move(listener);
   active->sampling = std::move(request.sampling);
-  active->kv = std::move(kv);
+  active->kv = kv;
   active->stats.kv_policy = active->kv.canonical();
   active->session_id = std::move(request.session_id);
   active->prompt = std::move(request.prompt);
@@ -129,11 +138,11 @@ void StartExtension(EngineState& state,
 void ReservePages(EngineState& state,
                   uint64_t serial,
                   ReserveRequest request,
-                  KvChoice kv,
+                  const KvChoice& kv,
                   std::shared_ptr<RequestListener> listener,
                   const Engine::ReserveCallback& granted) {
   std::unique_ptr<ActiveRequest> active =
-      MakeRequest(state, serial, std::move(request), std::move(kv), std::move(listener));
+      MakeRequest(state, serial, std::move(request), kv, std::move(listener));
   if (absl::Status status = Allocate(state, *active); !status.ok()) {
     state.parts.gate->Leave(active->id);
     granted(std::move(status));

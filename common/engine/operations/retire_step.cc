@@ -1,10 +1,11 @@
-#include <algorithm>
+#include <memory>
 #include <optional>
-#include <utility>
+#include <span>
 #include <vector>
 
 #include "common/base/status_context.h"
 #include "common/engine/operations/operations.h"
+#include "common/engine/sequence.h"
 
 namespace baton::engine {
 namespace {

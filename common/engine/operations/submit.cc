@@ -1,6 +1,9 @@
+#include <memory>
 #include <utility>
 
+#include "common/engine/kv_choice.h"
 #include "common/engine/operations/operations.h"
+#include "common/engine/sampling/penalty_state.h"
 
 namespace baton::engine {
 
@@ -14,7 +17,7 @@ void RecordPromptTokens(const EngineState& state, ActiveRequest& request) {
 void QueueRequest(EngineState& state,
                   uint64_t serial,
                   GenerateRequest request,
-                  KvChoice kv,
+                  const KvChoice& kv,
                   std::shared_ptr<RequestListener> listener,
                   absl::Time submitted) {
   auto active = std::make_unique<ActiveRequest>();
@@ -23,7 +26,7 @@ void QueueRequest(EngineState& state,
   active->listener = std::move(listener);
   active->sink = std::move(request.sink);
   active->sampling = std::move(request.sampling);
-  active->kv = std::move(kv);
+  active->kv = kv;
   active->stats.kv_policy = active->kv.canonical();
   active->session_id = std::move(request.session_id);
   active->prompt = std::move(request.prompt);

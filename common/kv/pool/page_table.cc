@@ -1,9 +1,11 @@
 #include "common/kv/pool/page_table.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/kv/pool/page_pool.h"
 
 namespace baton::kv {
 

@@ -3,6 +3,8 @@
 #include <iostream>
 #include <random>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
 #include "common/config/check_flag.h"
+#include "common/eval/eval_case.h"
 #include "common/eval/eval_flags.h"
 #include "common/eval/result_table.h"
 #include "common/eval/result_writer.h"

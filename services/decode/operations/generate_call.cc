@@ -1,17 +1,24 @@
 #include "services/decode/operations/generate_call.h"
 
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 
 #include "common/base/status_macros.h"
+#include "common/engine/engine.h"
+#include "common/engine/request.h"
+#include "common/handoff/land/landing.h"
 #include "common/rpc/request_log.h"
+#include "common/rpc/request_metadata.h"
 #include "common/rpc/status_details.h"
 #include "common/rpc/status_mapping.h"
 #include "common/worker/conversions.h"
 #include "common/worker/engine_status.h"
 #include "common/worker/prompt_layout.h"
+#include "common/worker/worker.h"
 
 namespace baton::decode::operations {
 namespace {

@@ -1,3 +1,4 @@
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -8,11 +9,13 @@
 
 #include "common/base/status_macros.h"
 #include "common/engine/engine.h"
+#include "common/engine/request.h"
 #include "common/handoff/land/landing.h"
 #include "common/handoff/send/sender.h"
 #include "common/transport/loopback/loopback_transport.h"
 #include "common/worker/compute.h"
 #include "common/worker/prompt_layout.h"
+#include "common/worker/worker_options.h"
 #include "services/lab/eval/collector.h"
 #include "services/lab/eval/generator.h"
 #include "services/lab/eval/loopback_control.h"

@@ -1,8 +1,11 @@
 // The accounting of a request, from its workers' messages and the router's clock.
+#include <optional>
+
 #include "google/protobuf/duration.pb.h"
 
 #include "services/router/session/proto_time.h"
 #include "services/router/session/request_flow.h"
+#include "services/router/session/sequence_output.h"
 
 namespace baton::router {
 namespace {

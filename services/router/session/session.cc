@@ -1,13 +1,23 @@
 #include "services/router/session/session.h"
 
 #include <atomic>
+#include <memory>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 
 #include "common/rpc/request_log.h"
 #include "common/rpc/status_details.h"
+#include "services/router/admission/admission.h"
+#include "services/router/running_requests.h"
+#include "services/router/session/request_flow.h"
+#include "services/router/session/request_plan.h"
+#include "services/router/session/timeline.h"
 #include "services/router/session/worker_failure.h"
+#include "services/router/timer_queue.h"
+#include "services/router/workers/worker.h"
 
 namespace baton::router {
 namespace {

@@ -2,11 +2,17 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/time/clock.h"
 
+#include "services/router/session/decode_call.h"
+#include "services/router/session/lease_keeper.h"
+#include "services/router/session/prefill_call.h"
+#include "services/router/session/request_flow.h"
+#include "services/router/session/request_plan.h"
 #include "services/router/session/session.h"
 
 namespace baton::router {

@@ -11,6 +11,7 @@
 #include "common/rpc/status_details.h"
 #include "common/text/stop_matcher.h"
 #include "common/text/utf8.h"
+#include "services/router/model/served_model.h"
 #include "services/router/validate/field_violations.h"
 
 namespace baton::router {

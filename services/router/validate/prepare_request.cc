@@ -3,15 +3,22 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <memory>
 #include <random>
-#include <utility>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
 #include "common/rpc/status_details.h"
+#include "services/router/model/sampling_defaults.h"
+#include "services/router/model/served_model.h"
+#include "services/router/session/request_plan.h"
 #include "services/router/validate/check_request.h"
 #include "services/router/validate/encode_prompt.h"
+#include "services/router/workers/worker_set.h"
 
 namespace baton::router {
 namespace {

@@ -1,8 +1,11 @@
 #include "services/router/workers/conversation_homes.h"
 
 #include <iterator>
+#include <optional>
+#include <string_view>
 
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 
 namespace baton::router {
 namespace {

@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 #include "common/checkpoint/checkpoint.h"
 #include "common/engine/engine.h"
-#include "common/kv/codec/codec_set.h"
+#include "common/engine/request.h"
+#include "common/kv/codec/encoded_format.h"
 #include "tests/unit/engine/real_engine.h"
 
 namespace baton::engine {

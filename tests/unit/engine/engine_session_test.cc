@@ -13,8 +13,13 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 
+#include "common/engine/engine.h"
+#include "common/engine/request.h"
+#include "common/engine/sampling_params.h"
 #include "tests/unit/engine/copy_sink.h"
 #include "tests/unit/engine/engine_harness.h"
+#include "tests/unit/engine/fake_model.h"
+#include "tests/unit/engine/recording_listener.h"
 
 namespace baton::engine {
 namespace {

@@ -2,13 +2,22 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 
 #include "common/base/status_macros.h"
+#include "common/engine/sampling/penalty_state.h"
 #include "common/engine/sampling/sampler.h"
+#include "common/engine/sampling_params.h"
 #include "common/engine/sequence.h"
 #include "common/engine/step_kv.h"
+#include "common/model/forward.h"
+#include "kernels/kv_format/dense.h"
 
 namespace baton::engine {
 namespace {

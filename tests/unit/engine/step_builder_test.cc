@@ -5,11 +5,21 @@
 
 #include <memory>
 #include <numeric>
+#include <utility>
+#include <vector>
 
+#include "common/engine/active_request.h"
 #include "common/engine/page_plan.h"
 #include "common/kv/codec/dense_format.h"
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/kv_format.h"
+#include "common/kv/codec/kv_policy.h"
+#include "common/kv/codec/policy_params.h"
+#include "common/kv/pool/page_pool.h"
+#include "common/kv/pool/page_table.h"
+#include "common/scheduling/step_planner.h"
+#include "kernels/core/dtype.h"
 #include "tests/unit/engine/fake_sink.h"
 
 namespace baton::engine {

@@ -5,11 +5,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/eval/eval_case.h"
 #include "common/eval/read_cases.h"
+#include "common/eval/result_row.h"
 #include "common/eval/result_writer.h"
 #include "tests/unit/checkpoint/temp_dir.h"
 

@@ -7,13 +7,16 @@
 #include <cctype>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "common/kv/codec/encoded_format.h"
+#include "common/kv/codec/policy_params.h"
 #include "tests/unit/kv_codec/codec_harness.h"
 
 namespace baton::kv {

@@ -7,12 +7,14 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/shadowkv/shadowkv_sequence.h"
 #include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/shadowkv_params.h"
 #include "tests/unit/kv_codec/codec_harness.h"
 
 namespace baton::kv {

@@ -6,6 +6,8 @@
 #include <memory>
 #include <utility>
 
+#include "common/kv/pool/page_pool.h"
+
 namespace baton::kv {
 namespace {
 

@@ -1,7 +1,6 @@
 #include "services/router/workers/conversation_homes.h"
 
 #include <optional>
-#include <string>
 
 #include "gtest/gtest.h"
 
