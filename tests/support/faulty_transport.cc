@@ -12,6 +12,11 @@ void FaultyTransport::CorruptPosts(int count) {
   corrupt_ = count;
 }
 
+void FaultyTransport::EditNextPost(std::function<void(PostParams&)> edit) {
+  absl::MutexLock lock(&mutex_);
+  edit_ = std::move(edit);
+}
+
 void FaultyTransport::DropPosts(int count) {
   absl::MutexLock lock(&mutex_);
   drop_ = count;
@@ -83,6 +88,9 @@ absl::Status FaultyTransport::Post(const std::shared_ptr<Connection>& connection
     if (corrupt_ > 0) {
       --corrupt_;
       Corrupt(params);
+    }
+    if (edit_ != nullptr) {
+      std::exchange(edit_, nullptr)(params);
     }
     const bool drop = drop_ > 0;
     if (drop || hold_) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -22,6 +23,8 @@ class FaultyTransport : public Transport {
 
   // The next `count` posts arrive with one bit of their first byte flipped.
   void CorruptPosts(int count);
+  // The next post is given to `edit`, which may point its runs at memory of its own.
+  void EditNextPost(std::function<void(PostParams&)> edit);
   // The next `count` posts are swallowed: they complete only by CancelPost, Release or a deadline.
   void DropPosts(int count);
   // Posts are kept back until Resume.
@@ -57,6 +60,7 @@ class FaultyTransport : public Transport {
   Transport* const inner_;
   mutable absl::Mutex mutex_;
   int corrupt_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::function<void(PostParams&)> edit_ ABSL_GUARDED_BY(mutex_);
   int drop_ ABSL_GUARDED_BY(mutex_) = 0;
   bool hold_ ABSL_GUARDED_BY(mutex_) = false;
   bool fail_ ABSL_GUARDED_BY(mutex_) = false;

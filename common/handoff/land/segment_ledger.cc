@@ -6,7 +6,7 @@
 
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
-#include "common/kv/manifest/digest.h"
+#include "common/handoff/commit_digest.h"
 #include "common/kv/manifest/reason.h"
 
 namespace baton::handoff {
@@ -174,9 +174,9 @@ absl::Status SegmentLedger::CheckCommit(const worker::v1::Commit& commit,
                                                      sent_pages[layer]));
     }
   }
-  if (commit.digest() != kv::DigestOfCommit(checksums_, commit.kv_state())) {
+  if (commit.digest() != CommitDigest(checksums_, commit)) {
     return absl::DataLossError(
-        "commit: the digest over segment checksums and state does not match");
+        "commit: the digest over segment checksums and the commit itself does not match");
   }
   return absl::OkStatus();
 }

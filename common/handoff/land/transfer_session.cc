@@ -148,8 +148,9 @@ void TransferSession::OnAttempt(absl::Status status) {
 absl::Status TransferSession::HandleCommit(const worker::v1::Commit& commit) {
   BATON_ASSIGN_OR_RETURN(const std::vector<int32_t> sent_pages,
                          reservation_->SentPages(commit.kv_state()));
+  BATON_ASSIGN_OR_RETURN(engine::CommitInfo info, ReadCommit(commit));
   BATON_RETURN_IF_ERROR(ledger_->CheckCommit(commit, sent_pages));
-  BATON_ASSIGN_OR_RETURN(commit_, ReadCommit(commit));
+  commit_ = std::move(info);
   commit_->kv_wire_bytes = ledger_->payload_bytes() +
                            ledger_->segments() * int64_t{kv::SegmentHeader::kBytes} +
                            manifest_bytes_;

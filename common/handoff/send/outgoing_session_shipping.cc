@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 
 #include "common/base/status_macros.h"
+#include "common/handoff/commit_digest.h"
 #include "common/handoff/send/commit_message.h"
 #include "common/handoff/send/outgoing_session.h"
 #include "common/handoff/send/sender_core.h"
@@ -175,7 +176,7 @@ void OutgoingSession::SendCommitIfDue() {
     FillCommit(*commit_, commit);
     commit.set_segments(static_cast<uint32_t>(checksums_.size()));
     commit.set_payload_bytes(static_cast<uint64_t>(payload_bytes_));
-    commit.set_digest(kv::DigestOfCommit(checksums_, commit_->kv_state));
+    commit.set_digest(CommitDigest(checksums_, commit));
   }
   if (const auto stream = control(); stream != nullptr) {
     stream->Send(std::move(request));

@@ -31,7 +31,7 @@ void Xxh3Stream::Update(std::span<const std::byte> bytes) {
 
 uint64_t Xxh3Stream::value() const { return XXH3_64bits_digest(state_->xxh3); }
 
-uint64_t DigestOfCommit(std::span<const uint64_t> checksums, std::string_view kv_state) {
+uint64_t DigestOfCommit(std::span<const uint64_t> checksums, std::string_view commit) {
   Xxh3Stream stream;
   for (const uint64_t checksum : checksums) {
     std::array<std::byte, sizeof(checksum)> bytes;
@@ -40,7 +40,7 @@ uint64_t DigestOfCommit(std::span<const uint64_t> checksums, std::string_view kv
     }
     stream.Update(bytes);
   }
-  stream.Update(std::as_bytes(std::span(kv_state)));
+  stream.Update(std::as_bytes(std::span(commit)));
   return stream.value();
 }
 

@@ -29,7 +29,7 @@ class Xxh3Stream {
 };
 
 // The digest of a commit: xxh3-64 over the checksums as u64 little-endian, in order of segment
-// index, and then the format's state.
-uint64_t DigestOfCommit(std::span<const uint64_t> checksums, std::string_view kv_state);
+// index, and then the other bytes of the commit.
+uint64_t DigestOfCommit(std::span<const uint64_t> checksums, std::string_view commit);
 
 }  // namespace baton::kv

@@ -183,6 +183,7 @@ class HandoffFixture : public testing::TestWithParam<const char*> {
     grant.prompt_tokens = kPromptTokens;
     grant.pages_per_layer = static_cast<int32_t>(pages_per_layer());
     grant.page_bytes = static_cast<int64_t>(page_.page_bytes());
+    grant.hidden_pages = static_cast<int32_t>(hidden_pages_);
     grant.sent_pages = sent_pages_;
     for (size_t i = 0; i < pages(); ++i) {
       grant.pages.push_back(TargetPage(i));
@@ -195,6 +196,7 @@ class HandoffFixture : public testing::TestWithParam<const char*> {
     reserved.set_epoch(kEpoch);
     *reserved.mutable_layout() = prompt_layout_;
     reserved.set_pages_per_layer(static_cast<uint32_t>(grant.pages_per_layer));
+    reserved.set_hidden_pages(static_cast<uint32_t>(hidden_pages_));
     reserved.set_control_address("decode:1");
     for (const worker::v1::TransportEndpoint& endpoint : *endpoints) {
       *reserved.add_endpoints() = endpoint;
@@ -208,7 +210,7 @@ class HandoffFixture : public testing::TestWithParam<const char*> {
                             .attempt = attempt,
                             .prompt_tokens = kPromptTokens,
                             .layout = prompt_layout_,
-                            .pages = {.per_layer = pages_per_layer()}};
+                            .pages = {.per_layer = pages_per_layer(), .hidden = hidden_pages_}};
   }
   std::unique_ptr<engine::KvSink> Open(OutgoingTransfer transfer,
                                        InProcessControl::Edit edit = {}) {
@@ -278,6 +280,8 @@ class HandoffFixture : public testing::TestWithParam<const char*> {
   int64_t min_segment_bytes_ = 3 * 512 * 4;
   kv::v1::KvLayout layout_;         // of the workers
   kv::v1::KvLayout prompt_layout_;  // of the prompt; dense unless a test changes it before Reserve
+  // Pages of hidden states behind the layers that are shipped.
+  int64_t hidden_pages_ = 0;
   // What an encoded format would say of its state, and the state that goes with a commit.
   std::function<absl::StatusOr<std::vector<int32_t>>(std::string_view)> sent_pages_;
   std::string kv_state_;

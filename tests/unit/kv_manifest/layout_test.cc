@@ -118,7 +118,7 @@ TEST(DigestTest, OrderOfSegmentsMatters) {
   EXPECT_NE(DigestOfCommit(forward, {}), DigestOfCommit(backward, {}));
 }
 
-TEST(DigestTest, IsTakenOverChecksumsAndThenTheState) {
+TEST(DigestTest, IsTakenOverChecksumsAndThenTheCommit) {
   const uint64_t checksums[] = {0x0807060504030201, 0x100f0e0d0c0b0a09};
   std::vector<std::byte> bytes;
   for (int i = 1; i <= 19; ++i) {
