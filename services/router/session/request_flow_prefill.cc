@@ -129,7 +129,7 @@ void RequestFlow::PrefillLost(const absl::Status& status, absl::Time now) {
     return;
   }
   const bool second_data_loss = absl::IsDataLoss(status) && std::exchange(data_loss_seen_, true);
-  if (++failures_ >= limits_.max_attempts || second_data_loss) {
+  if (++failures_ >= limits_.max_attempts) {
     if (absl::IsDataLoss(status) || absl::IsFailedPrecondition(status)) {
       End(status, now);
       return;
@@ -142,8 +142,9 @@ void RequestFlow::PrefillLost(const absl::Status& status, absl::Time now) {
     return;
   }
   ++retries_;
-  if (held_event_.has_value()) {
-    // Committed, but the first tokens died with the worker: this reservation can't be used.
+  // Committed, but the first tokens died with the worker: this reservation can't be used. Or sent
+  // twice and damaged twice: other memory and another prefill.
+  if (held_event_.has_value() || (second_data_loss && !output_begun_)) {
     observer_->OnRetry(RetryReason::kPrefillLost);
     StartOver();
     return;

@@ -345,12 +345,36 @@ TEST_F(RequestFlowTest, PrefillLossesAreBounded) {
   EXPECT_EQ(flow_->usage().retries(), 2u);
 }
 
-TEST_F(RequestFlowTest, DataLossIsTriedAgainOnce) {
+TEST_F(RequestFlowTest, DataLossIsSentAgainThenPrefilledAnewThenTheEnd) {
   Start();
   Reserve();
   flow_->OnPrefillEnd(absl::DataLossError("checksum"), now_);
   ASSERT_FALSE(flow_->ended());
+  EXPECT_THAT(Take(), Not(Contains(FlowCommand::kCancelDecode))) << "the reservation stays";
   flow_->OnPrefillWorker(now_);
+  EXPECT_EQ(flow_->attempt(), 2u);
+  flow_->OnPrefillEnd(absl::DataLossError("checksum"), now_);
+  ASSERT_FALSE(flow_->ended());
+  EXPECT_THAT(Take(), Contains(FlowCommand::kCancelDecode)) << "a new reservation";
+  Reserve();
+  EXPECT_EQ(flow_->attempt(), 1u);
+  flow_->OnPrefillEnd(absl::DataLossError("checksum"), now_);
+  ASSERT_TRUE(flow_->ended());
+  EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kDataLoss);
+}
+
+// What the client has seen binds the request to its reservation.
+TEST_F(RequestFlowTest, DataLossBehindTheFirstTokenKeepsTheReservationToTheEnd) {
+  Start();
+  Reserve();
+  SendFirst();
+  for (uint32_t attempt = 2; attempt <= 3; ++attempt) {
+    flow_->OnPrefillEnd(absl::DataLossError("checksum"), now_);
+    ASSERT_FALSE(flow_->ended());
+    EXPECT_THAT(Take(), Not(Contains(FlowCommand::kCancelDecode)));
+    flow_->OnPrefillWorker(now_);
+    EXPECT_EQ(flow_->attempt(), attempt);
+  }
   flow_->OnPrefillEnd(absl::DataLossError("checksum"), now_);
   ASSERT_TRUE(flow_->ended());
   EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kDataLoss);
