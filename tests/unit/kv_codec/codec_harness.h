@@ -58,10 +58,11 @@ inline std::vector<float> TestFloats(
 struct CodecWorker {
   explicit CodecWorker(const CodecPools& pools = {.fp8_bytes = 4 << 20,
                                                   .diffkv_bytes = 4 << 20,
-                                                  .shadowkv_bytes = 8 << 20}) {
+                                                  .shadowkv_bytes = 8 << 20},
+                       const kernels::OpTable& ops = kernels::CpuOps()) {
     CodecContext context;
     context.full_layers = kTestLayers;
-    context.ops = &kernels::CpuOps();
+    context.ops = &ops;
     context.exec = exec;
     context.dimensions = {
         .layers = kTestLayers, .kv_heads = kTestKvHeads, .head_dim = kTestHeadDim};
@@ -97,8 +98,9 @@ struct CodecWorker {
 // A prompt of random keys and values in dense pages whose ids are not in order.
 class TestPrompt {
  public:
-  TestPrompt(const CodecWorker& worker, int32_t tokens, uint32_t salt)
-      : tokens_(tokens), salt_(salt) {
+  // `zero_queries`: every attention is uniform.
+  TestPrompt(const CodecWorker& worker, int32_t tokens, uint32_t salt, bool zero_queries = false)
+      : tokens_(tokens), salt_(salt), zero_queries_(zero_queries) {
     pages_.layout = {.page_tokens = 16, .kv_heads = kTestKvHeads, .head_dim = kTestHeadDim};
     const int32_t per_layer = pages_.layout.pages_for(tokens);
     table_.resize(static_cast<size_t>(kTestLayers * per_layer));
@@ -161,7 +163,8 @@ class TestPrompt {
     std::vector<int32_t> positions(static_cast<size_t>(rows));
     std::iota(positions.begin(), positions.end(), begin);
     for (const int32_t position : positions) {
-      const auto query = TestFloats(kTestQueryWidth, 3, salt_, layer, position);
+      const auto query = zero_queries_ ? std::vector<float>(kTestQueryWidth)
+                                       : TestFloats(kTestQueryWidth, 3, salt_, layer, position);
       q.insert(q.end(), query.begin(), query.end());
     }
     return kv.Observe(working(),
@@ -175,6 +178,7 @@ class TestPrompt {
 
   int32_t tokens_;
   uint32_t salt_;
+  bool zero_queries_;
   kernels::Buffer memory_;
   kernels::DensePages pages_;
   std::vector<int32_t> table_;
