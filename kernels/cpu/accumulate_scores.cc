@@ -26,7 +26,7 @@ absl::Status AccumulateScores(const IsaKernels&,
   }
   int64_t tokens = 0;
   for (int64_t row = 0; row < params.rows; ++row) {
-    tokens = std::max(tokens, int64_t{params.positions[row]} + 1);
+    tokens = std::max(tokens, int64_t{params.positions[row]} + 1 - params.first_token);
   }
   const int64_t chunks = (tokens + kTaskTokens - 1) / kTaskTokens;
   const bool serial = params.rows * params.kv_heads * tokens < kSerialElements;
@@ -35,7 +35,8 @@ absl::Status AccumulateScores(const IsaKernels&,
     const int64_t begin = index % chunks * kTaskTokens;
     float* scores = params.scores + head * params.score_stride;
     for (int64_t row = 0; row < params.rows; ++row) {
-      const int64_t seen = int64_t{params.positions[row]} + (params.own ? 1 : 0);
+      const int64_t seen =
+          int64_t{params.positions[row]} + (params.own ? 1 : 0) - params.first_token;
       const int64_t end = std::min(begin + kTaskTokens, seen);
       const float* probabilities =
           params.probabilities + (row * params.kv_heads + head) * params.probability_stride;

@@ -9,6 +9,7 @@
 
 #include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
+#include "kernels/cpu/attention_lines.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/isa_kernels.h"
 #include "kernels/cpu/parallel.h"
@@ -42,8 +43,8 @@ std::pair<int64_t, int64_t> BeginLines(const IsaKernels& isa,
     const int64_t row = task.row_begin + line / group;
     const int64_t head = task.kv_head * group + line % group;
     const int32_t last = params.positions[row];
-    const int32_t first =
-        params.sliding_window > 0 ? std::max(0, last - params.sliding_window + 1) : 0;
+    const int32_t first = std::max(
+        params.key_begin, params.sliding_window > 0 ? last - params.sliding_window + 1 : 0);
     scratch.first_key[line] = first;
     scratch.last_key[line] = last;
     keys.first = std::min<int64_t>(keys.first, first);
@@ -75,6 +76,36 @@ void LocateKeys(const AttentionProbabilitiesParams& params,
   std::fill(block.keys + block.tokens, block.keys + kKvBlockTokens, nullptr);
 }
 
+// Finds the lines' maxima and factors[line] = 1 / sum of the weights relative to the maximum.
+void MeasureLines(const IsaKernels& isa,
+                  const AttentionProbabilitiesParams& params,
+                  const Task& task,
+                  int64_t first_block,
+                  int64_t last,
+                  const AttentionTile& tile,
+                  float* factors) {
+  if (params.lse != nullptr) {
+    const int64_t group = params.heads / params.pages.layout.kv_heads;
+    for (int64_t line = 0; line < tile.lines; ++line) {
+      const int64_t row = task.row_begin + line / group;
+      const int64_t head = task.kv_head * group + line % group;
+      tile.row_max[line] = params.lse[row * params.heads + head] * kLog2E;
+      factors[line] = 1.0f;
+    }
+    return;
+  }
+  KvBlock block;
+  block.element = params.pages.layout.dtype == DType::kBF16 ? KvElement::kBF16 : KvElement::kF32;
+  for (int64_t position = first_block; position <= last; position += kKvBlockTokens) {
+    LocateKeys(params, task.kv_head, position, last, block);
+    isa.attention_load_keys(tile, block);
+    isa.attention_measure(tile, block);
+  }
+  for (int64_t line = 0; line < tile.lines; ++line) {
+    factors[line] = 1.0f / SumOfWeights(isa, tile, line);
+  }
+}
+
 void RunTask(const IsaKernels& isa,
              const AttentionProbabilitiesParams& params,
              const Task& task,
@@ -85,33 +116,25 @@ void RunTask(const IsaKernels& isa,
   float* out =
       params.probabilities + task.row_begin * row_stride + task.kv_head * params.probability_stride;
   for (int64_t row = task.row_begin; !params.combine && row < task.row_end; ++row) {
-    float* begin = out + (row - task.row_begin) * row_stride;
-    std::fill(begin, begin + end, 0.0f);
+    std::fill_n(out + (row - task.row_begin) * row_stride, end, 0.0f);
   }
   AttentionScratch scratch = CarveAttention(isa, layout.head_dim, slice);
   const auto [first, last] = BeginLines(isa, params, task, scratch);
-  const int64_t first_block = first / kKvBlockTokens * kKvBlockTokens;
+  const int64_t begin = params.key_begin;
+  const int64_t first_block = begin + (first - begin) / kKvBlockTokens * kKvBlockTokens;
+  float* factors = scratch.tile.sum_values;  // no values are summed here
+  MeasureLines(isa, params, task, first_block, last, scratch.tile, factors);
   KvBlock block;
   block.element = layout.dtype == DType::kBF16 ? KvElement::kBF16 : KvElement::kF32;
   for (int64_t position = first_block; position <= last; position += kKvBlockTokens) {
     LocateKeys(params, task.kv_head, position, last, block);
     isa.attention_load_keys(scratch.tile, block);
-    isa.attention_measure(scratch.tile, block);
-  }
-  float* factors = scratch.tile.sum_values;  // no values are summed here
-  const int64_t lanes = isa.panel_columns / 2;
-  for (int64_t line = 0; line < scratch.tile.lines; ++line) {
-    float sum = 0.0f;
-    for (int64_t lane = 0; lane < lanes; ++lane) {
-      sum += scratch.tile.row_sum[line * lanes + lane];
-    }
-    factors[line] = 1.0f / sum;
-  }
-  for (int64_t position = first_block; position <= last; position += kKvBlockTokens) {
-    LocateKeys(params, task.kv_head, position, last, block);
-    isa.attention_load_keys(scratch.tile, block);
-    isa.attention_raise(
-        scratch.tile, block, factors, params.heads / layout.kv_heads, out + position, row_stride);
+    isa.attention_raise(scratch.tile,
+                        block,
+                        factors,
+                        params.heads / layout.kv_heads,
+                        out + (position - begin),
+                        row_stride);
   }
 }
 
@@ -141,7 +164,8 @@ absl::Status AttentionProbabilities(const IsaKernels& isa,
   }
   const int64_t tile_rows = TileRows(group);
   const int64_t tiles = (params.rows + tile_rows - 1) / tile_rows;
-  const int64_t end = *std::max_element(params.positions, params.positions + params.rows) + 1;
+  const int64_t end =
+      *std::max_element(params.positions, params.positions + params.rows) + 1 - params.key_begin;
   const bool serial = params.rows * params.heads * layout.head_dim * end < 2 * kSerialElements;
   ParallelFor(context, tiles * layout.kv_heads, serial, [&](int64_t index, int thread) {
     const int64_t tile = index / layout.kv_heads;

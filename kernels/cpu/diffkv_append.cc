@@ -22,7 +22,7 @@ namespace {
 // Mean score of one stored token, as least_mean has it; +inf when it does not compete.
 float MeanOf(const DiffKvAppendRow& row, const DiffKvPage& page, int32_t slot) {
   const int32_t position = page.position(slot);
-  const int32_t age = row.position - DiffKvBirth(DiffKvFirstBirth(row.policy), position);
+  const int32_t age = DiffKvAge(row.policy, position, row.position);
   return DiffKvCompetes(row.policy, position, age) ? page.score(slot) / static_cast<float>(age)
                                                    : DiffKvVictim().mean;
 }
@@ -37,7 +37,8 @@ void SurveyTier(const IsaKernels& isa,
                 DiffKvHeadState& state) {
   const DiffKvPageLayout layout = pages.geometry.layout(tier);
   const SurveyLimits limits = {.position = row.position,
-                               .first_birth = DiffKvFirstBirth(row.policy),
+                               .unobserved = row.policy.unobserved,
+                               .unobserved_count = row.policy.unobserved_count,
                                .least_age = std::max(row.policy.window, 1),
                                .sinks = row.policy.sinks};
   const bool needs_candidate = tier == kDiffKvHigh && row.policy.rule == DiffKvRule::kPaper;

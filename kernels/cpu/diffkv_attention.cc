@@ -7,10 +7,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "absl/status/status.h"
 
 #include "kernels/core/exec_context.h"
+#include "kernels/cpu/attention_lines.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/isa_kernels.h"
 #include "kernels/cpu/parallel.h"
@@ -169,7 +171,7 @@ void AttendHeads(const IsaKernels& isa,
   const DiffKvGeometry& geometry = params.pages.geometry;
   QuantHeads& heads = scratch.heads;
   // Scores in base 2: 2^(score * log2 e) = e^score.
-  const float scale = params.scale * 1.44269504f;
+  const float scale = params.scale * kLog2E;
   const float* q = split.row().q + head * geometry.head_dim;
   SumQueries(q, heads.heads, geometry.head_dim, scale, scratch.q_sums);
   std::fill(heads.max, heads.max + heads.heads, kNoScoreYet);
@@ -215,29 +217,38 @@ void AttendHeads(const IsaKernels& isa,
   }
 }
 
-// Softmax over all splits of one query head.
+// Softmax over all splits of one query head, and over the other keys that the row has seen.
 struct HeadTotal {
   float max = kNoScoreYet;
-  double factor = 0.0;  // 1 / sum of the weights relative to max
+  double sum = 0.0;     // of the weights relative to max
+  double others = 0.0;  // the other keys' share of it
+  double factor = 0.0;  // 1 / sum
 };
 
 HeadTotal TotalOf(const Split& split, int64_t head) {
   HeadTotal total;
+  const float others = split.row().lse == nullptr ? -std::numeric_limits<float>::infinity()
+                                                  : split.row().lse[head] * kLog2E;
+  total.max = std::max(total.max, others);
   for (int32_t s = 0; s < split.splits(); ++s) {
     total.max = std::max(total.max, split.partial(head, s)[0]);
   }
-  double sum = 0.0;
+  total.others = std::exp2(double{others} - double{total.max});
+  total.sum = total.others;
   for (int32_t s = 0; s < split.splits(); ++s) {
     const float* partial = split.partial(head, s);
-    sum += double{partial[1]} * std::exp2(double{partial[0]} - double{total.max});
+    total.sum += double{partial[1]} * std::exp2(double{partial[0]} - double{total.max});
   }
-  total.factor = sum > 0.0 ? 1.0 / sum : 0.0;
+  total.factor = total.sum > 0.0 ? 1.0 / total.sum : 0.0;
   return total;
 }
 
 void WriteOutput(const Split& split, int64_t head, int32_t head_dim, const HeadTotal& total) {
   float* out = split.row().out + head * head_dim;
-  std::fill(out, out + head_dim, 0.0f);
+  const auto others = static_cast<float>(total.others * total.factor);
+  for (int32_t dim = 0; dim < head_dim; ++dim) {
+    out[dim] = others > 0.0f ? out[dim] * others : 0.0f;
+  }
   for (int32_t s = 0; s < split.splits(); ++s) {
     const float* partial = split.partial(head, s);
     const auto factor =
@@ -264,6 +275,19 @@ void AddToPageScores(const DiffKvGeometry& geometry, const Split& split) {
   }
 }
 
+// The row's log-sum-exps, once no split needs those of the other keys any more.
+void WriteLse(const DiffKvAttentionParams& params, int64_t row) {
+  float* lse = params.rows[row].lse;
+  for (int64_t head = 0; lse != nullptr && head < params.heads; ++head) {
+    const int64_t group = params.heads / params.pages.geometry.kv_heads;
+    const HeadTotal total =
+        TotalOf(Split(params, row, static_cast<int32_t>(head / group), 0), head);
+    lse[head] = total.sum > 0.0
+                    ? static_cast<float>((double{total.max} + std::log2(total.sum)) * kLn2)
+                    : -std::numeric_limits<float>::infinity();
+  }
+}
+
 // Outputs (by a head's first split) and the probabilities of the split's tokens.
 void FinishSplit(const IsaKernels& isa,
                  const DiffKvAttentionParams& params,
@@ -287,7 +311,7 @@ void FinishSplit(const IsaKernels& isa,
         WriteOutput(split, head + h, geometry.head_dim, total);
       }
     }
-    if (begin < end) {
+    if (begin < end && split.row().probabilities != nullptr) {
       isa.quant_probabilities(split.scores(head) + begin,
                               split.row().probability_stride,
                               count,
@@ -298,7 +322,7 @@ void FinishSplit(const IsaKernels& isa,
                               split.probabilities() + begin);
     }
   }
-  if (params.last) {
+  if (params.last && split.row().probabilities != nullptr) {
     AddToPageScores(geometry, split);
   }
 }
@@ -363,6 +387,9 @@ absl::Status DiffKvAttention(const IsaKernels& isa,
   ForSplits(isa, context, params, [&](const Split& split, QuantScratch& scratch) {
     FinishSplit(isa, params, split, scratch);
   });
+  for (int64_t row = 0; row < params.num_rows; ++row) {
+    WriteLse(params, row);
+  }
   return absl::OkStatus();
 }
 

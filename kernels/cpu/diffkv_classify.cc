@@ -20,14 +20,16 @@ absl::Status DiffKvClassify(const IsaKernels&,
   if (absl::Status status = Validate(params); !status.ok()) {
     return status;
   }
-  const bool serial = params.tokens * params.kv_heads < kSerialElements;
+  const int64_t tokens = params.tokens - params.first_token;
+  const bool serial = tokens * params.kv_heads < kSerialElements;
   ParallelFor(context, params.kv_heads, serial, [&](int64_t head, int) {
     const float* scores = params.scores + head * params.score_stride;
-    DiffKvClass* classes = params.classes + head * params.tokens;
+    DiffKvClass* classes = params.classes + head * tokens;
     int32_t counts[3] = {};  // by class
-    for (int64_t token = 0; token < params.tokens; ++token) {
-      classes[token] = ClassifyPromptToken(params.policy, scores[token], token, params.tokens);
-      ++counts[static_cast<size_t>(classes[token])];
+    for (int64_t i = 0; i < tokens; ++i) {
+      classes[i] =
+          ClassifyPromptToken(params.policy, scores[i], params.first_token + i, params.tokens);
+      ++counts[static_cast<size_t>(classes[i])];
     }
     int32_t* of_head = params.token_counts + head * kDiffKvTiers;
     of_head[kDiffKvHigh] = counts[static_cast<size_t>(DiffKvClass::kHigh)];

@@ -53,30 +53,34 @@ void EncodeToken(const IsaKernels& isa,
              slot,
              Widened(isa, source, dense + source.key_offset(head, dense_slot), key),
              Widened(isa, source, dense + source.value_offset(head, dense_slot), value),
-             params.scores[head * params.score_stride + token],
+             params.scores[head * params.score_stride + token - params.first_token],
              static_cast<int32_t>(token));
 }
 
-// Writes kTaskPages pages of a tier from `first_page` on: the tokens of its class whose rank falls
-// into them.
+// Writes the new slots of kTaskPages pages of a tier from `first_page` on: the tokens of its class
+// whose rank, counted from the tokens held, falls into them.
 void EncodePages(const IsaKernels& isa,
                  const DiffKvEncodeParams& params,
                  int32_t head,
                  int32_t tier,
                  int32_t first_page) {
   const DiffKvPageLayout layout = params.pages.geometry.layout(tier);
-  const int32_t held = params.pages.geometry.pages_for(tier, DiffKvCount(params.layer, head, tier));
-  const int32_t end_page = std::min(first_page + kTaskPages, held);
-  for (int32_t page = first_page; page < end_page; ++page) {
+  const DiffKvGeometry& geometry = params.pages.geometry;
+  const int32_t pages = geometry.pages_for(tier, DiffKvCount(params.layer, head, tier));
+  const int32_t held = params.held == nullptr ? 0 : params.held[head * kDiffKvTiers + tier];
+  const int32_t end_page = std::min(first_page + kTaskPages, pages);
+  for (int32_t page = std::max(first_page, geometry.pages_for(tier, held)); page < end_page;
+       ++page) {
     std::memset(
         DiffKvPageData(params.pages, params.layer, head, tier, page), 0, layout.page_bytes());
   }
   const DiffKvClass wanted = tier == kDiffKvHigh ? DiffKvClass::kHigh : DiffKvClass::kLow;
-  const DiffKvClass* classes = params.classes + head * params.tokens;
+  const DiffKvClass* classes =
+      params.classes + head * (params.tokens - params.first_token) - params.first_token;
   const int32_t first_rank = first_page * layout.page_tokens();
   const int32_t end_rank = end_page * layout.page_tokens();
-  int32_t rank = 0;
-  for (int64_t token = 0; token < params.tokens && rank < end_rank; ++token) {
+  int32_t rank = held;
+  for (int64_t token = params.first_token; token < params.tokens && rank < end_rank; ++token) {
     if (classes[token] != wanted) continue;
     if (rank >= first_rank) {
       const int32_t index = rank / layout.page_tokens();
@@ -95,7 +99,7 @@ absl::Status DiffKvEncode(const IsaKernels& isa,
   if (absl::Status status = Validate(params); !status.ok()) {
     return status;
   }
-  if (params.tokens == 0) {
+  if (params.tokens == params.first_token) {
     return absl::OkStatus();
   }
   const DiffKvGeometry& geometry = params.pages.geometry;
@@ -107,7 +111,8 @@ absl::Status DiffKvEncode(const IsaKernels& isa,
     }
   }
   const int64_t tasks = int64_t{geometry.kv_heads} * kDiffKvTiers * most;
-  const bool serial = params.tokens * geometry.kv_heads * geometry.head_dim < kSerialElements;
+  const bool serial = (params.tokens - params.first_token) * geometry.kv_heads * geometry.head_dim <
+                      kSerialElements;
   ParallelFor(context, tasks, serial, [&](int64_t index, int) {
     const auto tier = static_cast<int32_t>(index / most % kDiffKvTiers);
     const auto head = static_cast<int32_t>(index / most / kDiffKvTiers);

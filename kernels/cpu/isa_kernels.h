@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/kv_format/position_range.h"
 #include "kernels/kv_format/quantize.h"
 
 namespace baton::kernels::cpu {
@@ -18,7 +19,8 @@ namespace baton::kernels::cpu {
 inline constexpr int64_t kDepthBlock = 256;
 
 // Tokens of a KV block: attention's softmax is renormalised once per block, and blocks start at
-// multiples of this position, so that a row's result does not depend on where its step began.
+// multiples of this from the sequence's first key on, so that a row's result does not depend on
+// where its step began.
 inline constexpr int kKvBlockTokens = 64;
 
 // out[rows][columns] (+)= x[rows][depth] * panel, for one depth block of one panel.
@@ -105,7 +107,8 @@ struct QuantPage {
 // are not before `sinks`.
 struct SurveyLimits {
   int32_t position = 0;
-  int32_t first_birth = 0;
+  const PositionRange* unobserved = nullptr;
+  int32_t unobserved_count = 0;
   int32_t least_age = 1;
   int32_t sinks = 0;
 };
@@ -185,7 +188,7 @@ struct IsaKernels {
   // QuantizeVector (kernels/kv_format/quantize.h), with the same bits.
   QuantRange (*quantize)(const float* x, int64_t n, int32_t bits, uint8_t* codes);
   // The least score / age of n stored tokens that compete (DiffKvCompetes), +inf if none does; age
-  // is position - max(positions[i], first_birth). Reads whole vectors past n.
+  // is DiffKvAge (kernels/ops/diffkv_policy.h). Reads whole vectors past n.
   float (*least_mean)(const float* scores,
                       const int32_t* positions,
                       int64_t n,

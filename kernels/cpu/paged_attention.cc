@@ -8,6 +8,7 @@
 
 #include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
+#include "kernels/cpu/attention_lines.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/isa_kernels.h"
 #include "kernels/cpu/parallel.h"
@@ -62,23 +63,34 @@ struct Keys {
 // Copies the task's queries into the tile and returns the keys that any of its lines sees.
 Keys BeginLines(const Call& call, const Task& task, AttentionScratch& scratch) {
   const PagedAttentionParams& params = call.params;
-  Keys keys = {INT32_MAX, 0};
+  Keys keys = {INT32_MAX, -1};
   scratch.tile.lines = task.line_end - task.line_begin;
   for (int64_t i = 0; i < scratch.tile.lines; ++i) {
     const int64_t line = task.line_begin + i;
     const int64_t row = task.sequence->row_begin + line / call.group;
     const int64_t head = task.kv_head * call.group + line % call.group;
-    const int32_t last = params.positions[row];
+    const int32_t position = params.positions[row];
+    const int32_t last = std::min(position, task.sequence->key_end - 1);
     const int32_t first =
-        params.sliding_window > 0 ? std::max(0, last - params.sliding_window + 1) : 0;
+        std::max(task.sequence->key_begin,
+                 params.sliding_window > 0 ? position - params.sliding_window + 1 : 0);
     scratch.first_key[i] = first;
     scratch.last_key[i] = last;
-    keys.first = std::min<int64_t>(keys.first, first);
-    keys.last = std::max<int64_t>(keys.last, last);
+    if (first <= last) {
+      keys.first = std::min<int64_t>(keys.first, first);
+      keys.last = std::max<int64_t>(keys.last, last);
+    }
     call.isa.attention_begin(scratch.tile,
                              i,
                              params.q + row * params.q_stride + head * scratch.tile.head_dim,
                              params.scale);
+    if (params.merge) {
+      SeedLine(call.isa,
+               scratch.tile,
+               i,
+               params.out + row * params.out_stride + head * scratch.tile.head_dim,
+               params.lse[row * params.heads + head]);
+    }
   }
   return keys;
 }
@@ -138,7 +150,10 @@ void RunTask(const Call& call, const Task& task, std::byte* slice) {
   const Keys keys = BeginLines(call, task, scratch);
   KvBlock block;
   block.element = ElementOf(params.pages.layout.dtype);
-  for (int64_t position = keys.first / kKvBlockTokens * kKvBlockTokens; position <= keys.last;
+  // Blocks start at multiples of their size from the first key on that the sequence may show.
+  const int64_t begin = task.sequence->key_begin;
+  for (int64_t position = begin + (keys.first - begin) / kKvBlockTokens * kKvBlockTokens;
+       position <= keys.last;
        position += kKvBlockTokens) {
     LocateBlock(call, task, position, keys.last, block);
     call.isa.attention_load(scratch.tile, block);
@@ -148,8 +163,11 @@ void RunTask(const Call& call, const Task& task, std::byte* slice) {
     const int64_t line = task.line_begin + i;
     const int64_t row = task.sequence->row_begin + line / call.group;
     const int64_t head = task.kv_head * call.group + line % call.group;
-    call.isa.attention_finish(
-        scratch.tile, i, params.out + row * params.out_stride + head * scratch.tile.head_dim);
+    FinishLine(call.isa,
+               scratch.tile,
+               i,
+               params.out + row * params.out_stride + head * scratch.tile.head_dim,
+               params.lse == nullptr ? nullptr : params.lse + row * params.heads + head);
   }
 }
 
@@ -176,8 +194,11 @@ absl::Status PagedAttention(const IsaKernels& isa,
     const SequenceRows& sequence = params.sequences[s];
     tasks += TilesOf(call, sequence) * call.kv_heads;
     if (sequence.row_count > 0) {
-      const int64_t last = params.positions[sequence.row_begin + sequence.row_count - 1];
-      key_elements += sequence.row_count * params.heads * layout.head_dim * (last + 1);
+      const int64_t end = std::min<int64_t>(
+          int64_t{params.positions[sequence.row_begin + sequence.row_count - 1]} + 1,
+          sequence.key_end);
+      key_elements += sequence.row_count * params.heads * layout.head_dim *
+                      std::max<int64_t>(0, end - sequence.key_begin);
     }
   }
   ParallelFor(context, tasks, key_elements < 2 * kSerialElements, [&](int64_t index, int thread) {

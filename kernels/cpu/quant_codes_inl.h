@@ -47,8 +47,8 @@ float LeastMean(const float* scores,
   const typename V::F least_age = V::Set(static_cast<float>(limits.least_age));
   typename V::F negated = V::Set(-kNone);
   for (int64_t i = 0; i < n; i += V::kLanes) {
-    const typename V::F age =
-        V::AgesFrom(positions + i, limits.position, limits.first_birth, limits.sinks);
+    const typename V::F age = V::AgesFrom(
+        positions + i, limits.position, limits.unobserved, limits.unobserved_count, limits.sinks);
     const typename V::F mean = V::Div(V::Load(scores + i), age);
     typename V::F competing = V::SelectAtLeast(age, least_age, mean, none);
     if (n - i < V::kLanes) {

@@ -10,6 +10,7 @@
 #include "kernels/core/carver.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
+#include "kernels/cpu/attention_lines.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/isa_kernels.h"
 #include "kernels/cpu/parallel.h"
@@ -151,6 +152,8 @@ void AttendHead(const IsaKernels& isa,
                      .scratch = CarveAttend(isa, config, carver)};
   const int64_t group = params.heads / config.kv_heads;
   const int64_t column = head * group * config.head_dim;
+  float* out = params.out + row * params.out_stride + column;
+  float* lse = params.lse == nullptr ? nullptr : params.lse + row * params.heads + head * group;
   AttentionTile tile = task.scratch.attention.tile;
   tile.lines = group;
   for (int64_t g = 0; g < group; ++g) {
@@ -158,6 +161,9 @@ void AttendHead(const IsaKernels& isa,
     task.scratch.attention.last_key[g] = kKvBlockTokens;
     isa.attention_begin(
         tile, g, params.q + row * params.q_stride + column + g * config.head_dim, params.scale);
+    if (params.lse != nullptr) {
+      SeedLine(isa, tile, g, out + g * config.head_dim, lse[g]);
+    }
   }
   TokenFolder folder(isa, tile, config.dtype == DType::kBF16);
   AddExact(task, folder);
@@ -179,8 +185,7 @@ void AttendHead(const IsaKernels& isa,
   AddSelected(task, cache, ids, selected, folder);
   const int64_t tokens = folder.Finish();
   for (int64_t g = 0; g < group; ++g) {
-    isa.attention_finish(
-        tile, g, params.out + row * params.out_stride + column + g * config.head_dim);
+    FinishLine(isa, tile, g, out + g * config.head_dim, lse == nullptr ? nullptr : lse + g);
   }
   if (params.counters != nullptr) {
     AddCounters(params.counters[row], hits, selected - hits, tokens);

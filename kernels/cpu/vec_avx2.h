@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "kernels/kv_format/position_range.h"
+
 namespace baton::kernels::cpu {
 
 // The interface of VecAvx512 (vec_avx512.h) over AVX2 and FMA.
@@ -90,10 +92,18 @@ struct VecAvx2 {
         _mm_packus_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
     _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packus_epi16(words, words));
   }
-  static F AgesFrom(const int32_t* positions, int32_t position, int32_t first, int32_t sinks) {
+  static F AgesFrom(const int32_t* positions,
+                    int32_t position,
+                    const PositionRange* ranges,
+                    int32_t count,
+                    int32_t sinks) {
     const __m256i stored = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(positions));
-    const __m256i birth = _mm256_max_epi32(stored, _mm256_set1_epi32(first));
-    const __m256i age = _mm256_sub_epi32(_mm256_set1_epi32(position), birth);
+    __m256i age = _mm256_sub_epi32(_mm256_set1_epi32(position), stored);
+    for (int32_t i = 0; i < count; ++i) {
+      const __m256i begin = _mm256_max_epi32(stored, _mm256_set1_epi32(ranges[i].begin));
+      const __m256i covered = _mm256_sub_epi32(_mm256_set1_epi32(ranges[i].end), begin);
+      age = _mm256_sub_epi32(age, _mm256_max_epi32(covered, _mm256_setzero_si256()));
+    }
     const __m256i sink = _mm256_cmpgt_epi32(_mm256_set1_epi32(sinks), stored);
     return _mm256_blendv_ps(_mm256_cvtepi32_ps(age), Set(-1.0f), _mm256_castsi256_ps(sink));
   }

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "kernels/kv_format/position_range.h"
+
 namespace baton::kernels::cpu {
 
 // The vector interface that every kernel in kernels/cpu/*_inl.h is written over. bf16 values are
@@ -75,11 +77,20 @@ struct VecAvx512 {
   static void StoreBytes(uint8_t* p, F v) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
   }
-  // position - max(positions[i], first) where positions[i] >= sinks, -1 elsewhere.
-  static F AgesFrom(const int32_t* positions, int32_t position, int32_t first, int32_t sinks) {
+  // Positions in [positions[i], position) that are in none of `count` ranges, where positions[i] >=
+  // sinks, -1 elsewhere.
+  static F AgesFrom(const int32_t* positions,
+                    int32_t position,
+                    const PositionRange* ranges,
+                    int32_t count,
+                    int32_t sinks) {
     const __m512i stored = _mm512_loadu_si512(positions);
-    const __m512i birth = _mm512_max_epi32(stored, _mm512_set1_epi32(first));
-    const __m512i age = _mm512_sub_epi32(_mm512_set1_epi32(position), birth);
+    __m512i age = _mm512_sub_epi32(_mm512_set1_epi32(position), stored);
+    for (int32_t i = 0; i < count; ++i) {
+      const __m512i begin = _mm512_max_epi32(stored, _mm512_set1_epi32(ranges[i].begin));
+      const __m512i covered = _mm512_sub_epi32(_mm512_set1_epi32(ranges[i].end), begin);
+      age = _mm512_sub_epi32(age, _mm512_max_epi32(covered, _mm512_setzero_si512()));
+    }
     return _mm512_mask_cvtepi32_ps(
         Set(-1.0f), _mm512_cmpge_epi32_mask(stored, _mm512_set1_epi32(sinks)), age);
   }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels/core/half.h"
+#include "kernels/kv_format/position_range.h"
 
 namespace baton::kernels::cpu {
 
@@ -120,11 +121,19 @@ struct VecPortable {
       p[i] = static_cast<uint8_t>(v.lane[i]);
     }
   }
-  static F AgesFrom(const int32_t* positions, int32_t position, int32_t first, int32_t sinks) {
+  static F AgesFrom(const int32_t* positions,
+                    int32_t position,
+                    const PositionRange* ranges,
+                    int32_t count,
+                    int32_t sinks) {
     F v;
     for (int i = 0; i < kLanes; ++i) {
-      const int32_t birth = positions[i] > first ? positions[i] : first;
-      v.lane[i] = positions[i] < sinks ? -1.0f : static_cast<float>(position - birth);
+      int32_t age = position - positions[i];
+      for (int32_t r = 0; r < count; ++r) {
+        const int32_t begin = positions[i] > ranges[r].begin ? positions[i] : ranges[r].begin;
+        age -= ranges[r].end > begin ? ranges[r].end - begin : 0;
+      }
+      v.lane[i] = positions[i] < sinks ? -1.0f : static_cast<float>(age);
     }
     return v;
   }

@@ -22,6 +22,14 @@ int32_t PagesHeld(const DiffKvGeometry& geometry,
   return geometry.pages_for(tier, DiffKvCount(layer, head, tier));
 }
 
+// Pages of the tokens counted in `held` ([kv_heads][tiers]; null: none).
+int32_t PagesBefore(const DiffKvGeometry& geometry,
+                    const int32_t* held,
+                    int32_t head,
+                    int32_t tier) {
+  return held == nullptr ? 0 : geometry.pages_for(tier, held[head * kDiffKvTiers + tier]);
+}
+
 absl::Status ShortLease(absl::string_view op, int32_t needed, const DiffKvLease& lease) {
   return absl::ResourceExhaustedError(absl::StrCat(
       op, ": ", needed, " pages are needed but the lease has ", lease.count - lease.used, " left"));
@@ -74,6 +82,7 @@ absl::Status AssignDiffKvPages(const DiffKvAssignPagesParams& params) {
     int32_t of_head = 0;
     for (int32_t tier = 0; tier < kDiffKvTiers; ++tier) {
       of_head += PagesHeld(geometry, params.layer, head, tier);
+      needed -= PagesBefore(geometry, params.held, head, tier);
     }
     if (of_head > params.layer.columns) {
       return FullTable("diffkv_assign_pages", of_head, params.layer.columns);
@@ -87,7 +96,7 @@ absl::Status AssignDiffKvPages(const DiffKvAssignPagesParams& params) {
   for (int32_t head = 0; head < geometry.kv_heads; ++head) {
     for (int32_t tier = 0; tier < kDiffKvTiers; ++tier) {
       const int32_t pages = PagesHeld(geometry, params.layer, head, tier);
-      for (int32_t page = 0; page < pages; ++page) {
+      for (int32_t page = PagesBefore(geometry, params.held, head, tier); page < pages; ++page) {
         DiffKvPageId(params.layer, head, tier, page) = lease.ids[lease.used++];
       }
     }

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/kv_format/diffkv.h"
+#include "kernels/kv_format/position_range.h"
 #include "kernels/ops/params.h"
 
 namespace baton::kernels {
@@ -46,7 +47,8 @@ enum class DiffKvBase : uint8_t { kLength, kIndex };
 // How generation re-classifies: the released code's decision table, or Algorithm 1 of the paper.
 enum class DiffKvRule : uint8_t { kRelease, kPaper };
 
-// Which token gets which precision.
+// Which token gets which precision. A sequence that is extended has the policy of its prompt, with
+// N the new length.
 struct DiffKvPolicy {
   float alpha_high = 1.0f;  // mean score >= alpha_high x base: high
   float alpha_low = 0.0f;   // mean score < alpha_low x base: pruned; else low
@@ -55,34 +57,41 @@ struct DiffKvPolicy {
   DiffKvRule rule = DiffKvRule::kRelease;
   int32_t window = 64;  // newest tokens that stay high; at most kDiffKvWindowQueries
   int32_t sinks = 0;    // first tokens that stay high
-  int32_t prompt_tokens = 0;
+  // Positions whose queries scored nothing: those of the prompt, and of each extension, before its
+  // last kDiffKvWindowQueries. [unobserved_count], ascending, apart from each other.
+  const PositionRange* unobserved = nullptr;
+  int32_t unobserved_count = 0;
 };
 
-// probabilities[row][kv_head][token] = the largest softmax probability that a query head of the KV
-// head gives the token (0 for tokens that the row doesn't see); with `combine` the larger of that
-// and what is there (the layers of an AcrossKV group).
+// probabilities[row][kv_head][i] = the largest softmax probability that a query head of the KV head
+// gives token key_begin + i (0 for tokens that the row doesn't see); with `combine` the larger of
+// that and what is there (the layers of an AcrossKV group). Keys before key_begin are not in the
+// pages: `lse`, the log-sum-exp over all keys (paged_attention), tells what they weigh.
 struct AttentionProbabilitiesParams {
   const float* q = nullptr;  // [rows, heads, head_dim]
   int64_t q_stride = 0;
-  const int32_t* positions = nullptr;  // [rows]
+  const int32_t* positions = nullptr;  // [rows], from key_begin on
   int64_t rows = 0;
   const int32_t* page_table = nullptr;  // of one sequence in one layer
+  int32_t key_begin = 0;
+  const float* lse = nullptr;  // [rows, heads], or null: keys from key_begin on are all there are
   DensePages pages;
   int64_t heads = 0;
   float scale = 0.0f;
   int32_t sliding_window = 0;
   bool combine = false;
   float* probabilities = nullptr;  // [rows][kv_heads][probability_stride]
-  int64_t probability_stride = 0;  // at least the largest position + 1
+  int64_t probability_stride = 0;  // at least the largest position + 1 - key_begin
 };
 
-// scores[kv_head][token] += sum over rows, in order, of probabilities[row][kv_head][token]; without
-// `own` a row's own token gets nothing from it.
+// scores[kv_head][i] += sum over rows, in order, of probabilities[row][kv_head][i], for token
+// first_token + i; without `own` a row's own token gets nothing from it.
 struct AccumulateScoresParams {
   const float* probabilities = nullptr;  // [rows][kv_heads][probability_stride]
   int64_t probability_stride = 0;
-  const int32_t* positions = nullptr;  // [rows]
+  const int32_t* positions = nullptr;  // [rows], from first_token on
   int64_t rows = 0;
+  int32_t first_token = 0;
   int64_t kv_heads = 0;
   bool own = true;
   float* scores = nullptr;  // [kv_heads][score_stride]
@@ -91,15 +100,16 @@ struct AccumulateScoresParams {
 
 enum class DiffKvClass : uint8_t { kHigh = 0, kLow = 1, kPruned = 2 };
 
-// Classifies prompt tokens by their score sums.
+// Classifies the tokens [first_token, tokens) of a prompt by their score sums.
 struct DiffKvClassifyParams {
-  const float* scores = nullptr;  // [kv_heads][score_stride]
+  const float* scores = nullptr;  // [kv_heads][score_stride], from first_token on
   int64_t score_stride = 0;
-  int64_t tokens = 0;  // N
+  int64_t first_token = 0;  // tokens before it are stored already
+  int64_t tokens = 0;       // N
   int64_t kv_heads = 0;
   DiffKvPolicy policy = {};
-  DiffKvClass* classes = nullptr;   // [kv_heads][tokens]
-  int32_t* token_counts = nullptr;  // [kv_heads][kDiffKvTiers]
+  DiffKvClass* classes = nullptr;   // [kv_heads][tokens - first_token]
+  int32_t* token_counts = nullptr;  // out [kv_heads][kDiffKvTiers]: of the tokens classified
 };
 
 // Gives every head the pages that its counts need: an exclusive sum over (head, tier), high before
@@ -107,6 +117,9 @@ struct DiffKvClassifyParams {
 struct DiffKvAssignPagesParams {
   DiffKvGeometry geometry;
   DiffKvLayer layer;  // counts are read, the table is written
+  // [kv_heads][kDiffKvTiers]: tokens whose pages the table has already, at most the layer's; null:
+  // none.
+  const int32_t* held = nullptr;
   DiffKvLease* lease = nullptr;
 };
 
@@ -118,16 +131,20 @@ struct DiffKvReleasePagesParams {
   int32_t* count = nullptr;  // out: how many
 };
 
-// Quantizes a prompt from dense pages into the pages that DiffKvAssignPages gave, tokens of a class
-// in position order, with score sums and true positions. Writes whole pages: unused slots are zero.
+// Quantizes the tokens [first_token, tokens) of a prompt from dense pages into the pages that
+// DiffKvAssignPages gave, tokens of a class in position order behind those held, with score sums
+// and true positions. Writes whole new pages: unused slots are zero; of a page that holds tokens,
+// nothing but new slots changes.
 struct DiffKvEncodeParams {
-  DensePages source;
+  DensePages source;                      // pages from first_token on are read
   const int32_t* source_table = nullptr;  // of this layer
+  int64_t first_token = 0;
   int64_t tokens = 0;
-  const DiffKvClass* classes = nullptr;  // [kv_heads][tokens]
-  const float* scores = nullptr;         // [kv_heads][score_stride]
+  const DiffKvClass* classes = nullptr;  // [kv_heads][tokens - first_token]
+  const float* scores = nullptr;         // [kv_heads][score_stride], from first_token on
   int64_t score_stride = 0;
-  DiffKvLayer layer;
+  const int32_t* held = nullptr;  // [kv_heads][kDiffKvTiers] tokens stored before; null: none
+  DiffKvLayer layer;              // counts of held and new tokens
   DiffKvPages pages;
 };
 
@@ -166,8 +183,11 @@ struct DiffKvAttentionRow {
   const float* q = nullptr;  // [heads][head_dim]
   float* out = nullptr;      // [heads][head_dim]
   int32_t position = 0;
+  // [heads] or null. Set: `out` holds attention over other keys and this its log-sum-exp
+  // (paged_attention), -inf for none; the row's results, its probabilities too, are over both.
+  float* lse = nullptr;
   // Scratch [kv_heads][probability_stride]: the largest probability per stored token, high slots
-  // first, then low slots from the high count on.
+  // first, then low slots from the high count on. Null: the query scores nothing.
   float* probabilities = nullptr;
   int64_t probability_stride = 0;  // at least the stored tokens of any head
   // Scratch of the call, DiffKvScratchFloats(geometry, heads, probability_stride) floats: scores
@@ -187,7 +207,8 @@ constexpr int64_t DiffKvScratchFloats(const DiffKvGeometry& geometry,
   return heads * (tokens + splits * (geometry.head_dim + 2));
 }
 
-// Attention of one query per sequence over both tiers. Scores (DiffKV section 4: attention mass,
+// Attention of one query per sequence over both tiers; rows that score nothing may be of the same
+// sequence. Scores (DiffKV section 4: attention mass,
 // per query the largest of the KV head's query heads): the first layer that reads the cache sets
 // `probabilities`, the others of its AcrossKV group take the maximum, the last adds them to the
 // scores in the pages. A cache with one layer is first and last.

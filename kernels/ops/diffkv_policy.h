@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/kv_format/diffkv.h"
+#include "kernels/kv_format/position_range.h"
 #include "kernels/ops/diffkv_params.h"
 
 namespace baton::kernels {
@@ -30,14 +32,21 @@ inline DiffKvClass ClassifyPromptToken(const DiffKvPolicy& policy,
   return mean < policy.alpha_high / base ? DiffKvClass::kLow : DiffKvClass::kHigh;
 }
 
-// The first step whose query counts in a stored token's score: prompt tokens are scored by the last
-// queries of the prompt only, so older ones share their first. position - birth is a token's age,
-// the number of queries in its score.
-constexpr int32_t DiffKvFirstBirth(const DiffKvPolicy& policy) {
-  return std::max(policy.prompt_tokens - kDiffKvWindowQueries, 0);
+// Prompt positions whose queries score nothing: all but the last kDiffKvWindowQueries of the tokens
+// [first_token, tokens) that are computed at once.
+constexpr PositionRange DiffKvUnobserved(int32_t first_token, int32_t tokens) {
+  return {.begin = first_token, .end = std::max(first_token, tokens - kDiffKvWindowQueries)};
 }
-constexpr int32_t DiffKvBirth(int32_t first_birth, int32_t token_position) {
-  return std::max(token_position, first_birth);
+
+// A stored token's age at `position`: the number of queries in its score, which are those of the
+// positions [token_position, position) that were observed.
+constexpr int32_t DiffKvAge(const DiffKvPolicy& policy, int32_t token_position, int32_t position) {
+  int32_t age = position - token_position;
+  for (int32_t i = 0; i < policy.unobserved_count; ++i) {
+    const PositionRange& range = policy.unobserved[i];
+    age -= std::max(0, range.end - std::max(range.begin, token_position));
+  }
+  return age;
 }
 
 // A stored token may be demoted or pruned once it has left the window.

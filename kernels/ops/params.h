@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "kernels/core/dtype.h"
 #include "kernels/kv_format/dense.h"
@@ -93,6 +94,10 @@ struct SequenceRows {
   // Page ids of one KV layer in token order; token p is slot p % page_tokens of page p /
   // page_tokens.
   const int32_t* page_table = nullptr;
+  // Attention only: keys outside [key_begin, key_end) are not seen, and the pages of keys before
+  // key_begin are not touched.
+  int32_t key_begin = 0;
+  int32_t key_end = std::numeric_limits<int32_t>::max();
 };
 
 // The page pool as ops see it: page `id` starts at base + id * layout.stride_bytes().
@@ -114,9 +119,14 @@ struct KvWriteParams {
 };
 
 // Causal attention of packed query rows over paged KV: the row at position p attends to keys
-// max(0, p - sliding_window + 1) .. p of its sequence (sliding_window 0: from key 0). Keys of this
-// step are already in the pages. Serves prefill chunks and decode rows alike; the result of a row
-// does not depend on the other rows of the call.
+// max(0, p - sliding_window + 1) .. p of its sequence (sliding_window 0: from key 0), as far as
+// they are in the sequence's key range; a row that sees no key gets zeros. Keys of this step are
+// already in the pages. Serves prefill chunks and decode rows alike; the result of a row does not
+// depend on the other rows of the call.
+//
+// Attention over keys in several places is merged by its log-sum-exp (lse), the natural logarithm
+// of the sum of e^(scaled score) over the keys seen, -inf for none: what is there counts as one
+// more key of score lse and value out.
 struct PagedAttentionParams {
   const float* q = nullptr;  // [rows, heads, head_dim]
   int64_t q_stride = 0;
@@ -129,6 +139,8 @@ struct PagedAttentionParams {
   int32_t sliding_window = 0;
   float* out = nullptr;  // [rows, heads, head_dim]
   int64_t out_stride = 0;
+  float* lse = nullptr;  // [rows, heads] or null: out
+  bool merge = false;  // `out` and `lse` hold attention over other keys: the results are over both
 };
 
 // out = silu(gate) * up with gate = gate_up[:, :dim], up = gate_up[:, dim:].

@@ -40,15 +40,18 @@ struct ShadowKvEncodeParams {
   std::byte* prompt = nullptr;          // layout.bytes, 64-aligned; every byte is written
 };
 
-// One sequence of a decode step in one layer. `position` is the index of its query row's token,
-// which is the newest token: the sequence holds position + 1 tokens once shadowkv_append ran.
-// Sequences of one call share dtype, kv_heads and head_dim; all else may differ.
+// One sequence of a decode step in one layer. `position` is the index of its newest token: the
+// sequence holds position + 1 tokens once shadowkv_append ran. In a decode step that is the query
+// row's token; a query whose own and other newest keys are elsewhere (ShadowKvAttentionParams::lse)
+// has the newest token held, which may be the prompt's last. Sequences of one call share dtype,
+// kv_heads and head_dim; all else may differ, and they may be the same one if nothing is appended
+// and they have no cache.
 struct ShadowKvSequence {
   const ShadowKvPromptLayout* layout = nullptr;
   const std::byte* prompt = nullptr;  // layout->bytes
   std::byte* tail = nullptr;          // ShadowKvTailLayout(*layout, max_generated).bytes
   int64_t max_generated = 0;
-  int32_t position = 0;  // >= layout->prompt_tokens
+  int32_t position = 0;  // >= layout->prompt_tokens; to select or with lse: by one less
   // ShadowKvCacheLayout(layout->config).bytes, or null to reconstruct every selected chunk. One per
   // layer, or one for all layers that share this sequence's KV: results do not depend on it.
   std::byte* cache = nullptr;
@@ -105,6 +108,9 @@ struct ShadowKvAttentionParams {
   const float* key_bias = nullptr;  // [kv_heads * head_dim] or null
   float* out = nullptr;             // [num_sequences, heads, head_dim]
   int64_t out_stride = 0;
+  // [num_sequences, heads] or null. Set: `out` holds attention over other keys and this its
+  // log-sum-exp (paged_attention), -inf for none; the results are over both.
+  float* lse = nullptr;
   ShadowKvCounters* counters = nullptr;  // [num_sequences] to add to, or null
 };
 

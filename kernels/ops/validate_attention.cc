@@ -87,6 +87,13 @@ absl::Status Validate(const PagedAttentionParams& params) {
       .AtLeast("q_stride", params.q_stride, width)
       .AtLeast("out_stride", params.out_stride, width);
   CheckPositions(params.sequences, params.num_sequences, params.positions, check);
+  for (int64_t s = 0; check.ok() && s < params.num_sequences; ++s) {
+    check.NotNegative("sequence key_begin", params.sequences[s].key_begin)
+        .AtLeast("sequence key_end", params.sequences[s].key_end, params.sequences[s].key_begin);
+  }
+  if (params.merge) {
+    check.NotNull("lse", params.lse);
+  }
   return check.status();
 }
 

@@ -76,7 +76,16 @@ void CheckPolicy(const DiffKvPolicy& policy, ParamChecker& check) {
                policy.window,
                "must be at most 64")
       .NotNegative("policy.sinks", policy.sinks)
-      .NotNegative("policy.prompt_tokens", policy.prompt_tokens);
+      .NotNegative("policy.unobserved_count", policy.unobserved_count);
+  if (check.ok() && policy.unobserved_count > 0) {
+    check.NotNull("policy.unobserved", policy.unobserved);
+  }
+  int32_t end = 0;
+  for (int32_t i = 0; check.ok() && i < policy.unobserved_count; ++i) {
+    check.AtLeast("policy.unobserved begin", policy.unobserved[i].begin, end)
+        .AtLeast("policy.unobserved end", policy.unobserved[i].end, policy.unobserved[i].begin);
+    end = policy.unobserved[i].end;
+  }
   if (check.ok() && !(policy.alpha_low >= 0.0f && policy.alpha_high >= policy.alpha_low)) {
     check.Require(false,
                   "policy.alpha_low",
@@ -94,10 +103,27 @@ void CheckLease(const DiffKvLease* lease, ParamChecker& check) {
   }
 }
 
-void CheckPositions(const int32_t* positions, int64_t rows, int64_t stride, ParamChecker& check) {
+// Positions are in [first, first + stride).
+void CheckPositions(
+    const int32_t* positions, int64_t rows, int64_t first, int64_t stride, ParamChecker& check) {
   check.NotNull("positions", positions);
   for (int64_t row = 0; check.ok() && row < rows; ++row) {
-    check.InRange("positions", row, positions[row], stride);
+    check.AtLeast("positions element", positions[row], first)
+        .InRange("positions", row, positions[row], first + stride);
+  }
+}
+
+// Counts `held` are within the layer's; null: no counts.
+void CheckHeldCounts(const DiffKvGeometry& geometry,
+                     const DiffKvLayer& layer,
+                     const int32_t* held,
+                     ParamChecker& check) {
+  for (int32_t i = 0; held != nullptr && check.ok() && i < geometry.kv_heads * kDiffKvTiers; ++i) {
+    check.NotNegative("held element", held[i])
+        .Require(held[i] <= layer.token_counts[i],
+                 "held element",
+                 held[i],
+                 "must not be above layer.token_counts");
   }
 }
 
@@ -119,11 +145,12 @@ absl::Status Validate(const AttentionProbabilitiesParams& params) {
                params.heads,
                "must be a multiple of pages.layout.kv_heads")
       .NotNegative("sliding_window", params.sliding_window)
+      .NotNegative("key_begin", params.key_begin)
       .NotNull("q", params.q)
       .AtLeast("q_stride", params.q_stride, params.heads * params.pages.layout.head_dim)
       .NotNull("page_table", params.page_table)
       .NotNull("probabilities", params.probabilities);
-  CheckPositions(params.positions, params.rows, params.probability_stride, check);
+  CheckPositions(params.positions, params.rows, params.key_begin, params.probability_stride, check);
   return check.status();
 }
 
@@ -133,26 +160,33 @@ absl::Status Validate(const AccumulateScoresParams& params) {
   if (!check.ok() || params.rows == 0 || params.kv_heads == 0) {
     return check.status();
   }
-  check.NotNull("probabilities", params.probabilities).NotNull("scores", params.scores);
-  CheckPositions(params.positions, params.rows, params.probability_stride, check);
+  check.NotNull("probabilities", params.probabilities)
+      .NotNull("scores", params.scores)
+      .NotNegative("first_token", params.first_token);
+  CheckPositions(
+      params.positions, params.rows, params.first_token, params.probability_stride, check);
   for (int64_t row = 0; check.ok() && row < params.rows; ++row) {
-    check.AtLeast("score_stride", params.score_stride, int64_t{params.positions[row]} + 1);
+    check.AtLeast("score_stride",
+                  params.score_stride,
+                  int64_t{params.positions[row]} + 1 - params.first_token);
   }
   return check.status();
 }
 
 absl::Status Validate(const DiffKvClassifyParams& params) {
   ParamChecker check("diffkv_classify");
-  check.NotNegative("tokens", params.tokens).NotNegative("kv_heads", params.kv_heads);
+  check.NotNegative("first_token", params.first_token)
+      .AtLeast("tokens", params.tokens, params.first_token)
+      .NotNegative("kv_heads", params.kv_heads);
   CheckPolicy(params.policy, check);
   if (!check.ok() || params.kv_heads == 0) {
     return check.status();
   }
   check.NotNull("token_counts", params.token_counts);
-  if (params.tokens > 0) {
+  if (params.tokens > params.first_token) {
     check.NotNull("scores", params.scores)
         .NotNull("classes", params.classes)
-        .AtLeast("score_stride", params.score_stride, params.tokens);
+        .AtLeast("score_stride", params.score_stride, params.tokens - params.first_token);
   }
   return check.status();
 }
@@ -161,6 +195,7 @@ absl::Status Validate(const DiffKvAssignPagesParams& params) {
   ParamChecker check("diffkv_assign_pages");
   CheckGeometry(params.geometry, check);
   if (check.ok()) CheckLayer(params.geometry, params.layer, check);
+  if (check.ok()) CheckHeldCounts(params.geometry, params.layer, params.held, check);
   CheckLease(params.lease, check);
   return check.status();
 }
@@ -175,8 +210,9 @@ absl::Status Validate(const DiffKvReleasePagesParams& params) {
 
 absl::Status Validate(const DiffKvEncodeParams& params) {
   ParamChecker check("diffkv_encode");
-  check.NotNegative("tokens", params.tokens);
-  if (!check.ok() || params.tokens == 0) {
+  check.NotNegative("first_token", params.first_token)
+      .AtLeast("tokens", params.tokens, params.first_token);
+  if (!check.ok() || params.tokens == params.first_token) {
     return check.status();
   }
   CheckDensePages(params.source, check);
@@ -184,7 +220,7 @@ absl::Status Validate(const DiffKvEncodeParams& params) {
   check.NotNull("source_table", params.source_table)
       .NotNull("classes", params.classes)
       .NotNull("scores", params.scores)
-      .AtLeast("score_stride", params.score_stride, params.tokens)
+      .AtLeast("score_stride", params.score_stride, params.tokens - params.first_token)
       .Require(params.source.layout.kv_heads == params.pages.geometry.kv_heads,
                "source.layout.kv_heads",
                params.source.layout.kv_heads,
@@ -194,6 +230,7 @@ absl::Status Validate(const DiffKvEncodeParams& params) {
                params.source.layout.head_dim,
                "must be the pages' head_dim");
   if (check.ok()) CheckHeldLayer(params.pages.geometry, params.layer, check);
+  if (check.ok()) CheckHeldCounts(params.pages.geometry, params.layer, params.held, check);
   return check.status();
 }
 
@@ -241,7 +278,6 @@ absl::Status Validate(const DiffKvAttentionParams& params) {
     check.NotNull("row q", row.q)
         .NotNull("row out", row.out)
         .NotNegative("row position", row.position)
-        .NotNull("row probabilities", row.probabilities)
         .NotNull("row scratch", row.scratch);
     for (int32_t head = 0; check.ok() && head < params.pages.geometry.kv_heads; ++head) {
       const int32_t* counts = row.layer.token_counts + head * kDiffKvTiers;

@@ -45,10 +45,13 @@ void CheckRope(const ShadowKvRope& rope, int64_t positions, ParamChecker& check)
       .AtLeast("rope.positions", rope.positions, positions);
 }
 
+// `decodes`: the token at the sequence's position is a generated one.
 void CheckSequence(const ShadowKvSequence& sequence,
                    const ShadowKvConfig& first,
+                   bool decodes,
                    ParamChecker& check) {
   const ShadowKvPromptLayout& layout = *sequence.layout;
+  const int64_t least_position = decodes ? layout.prompt_tokens : layout.prompt_tokens - 1;
   CheckConfig(layout.config, check);
   check
       .Require(layout.config.kv_heads == first.kv_heads &&
@@ -58,14 +61,17 @@ void CheckSequence(const ShadowKvSequence& sequence,
                "kv_heads, head_dim and dtype must be the same for all sequences")
       .NotNull("sequence prompt", sequence.prompt)
       .NotNull("sequence tail", sequence.tail)
-      .AtLeast("sequence position", sequence.position, layout.prompt_tokens)
+      .AtLeast("sequence position", sequence.position, least_position)
       .AtLeast("sequence max_generated",
                sequence.max_generated,
                sequence.position + 1 - layout.prompt_tokens);
 }
 
 // True when there are sequences and all of them are sound.
-bool CheckSequences(const ShadowKvSequence* sequences, int64_t num_sequences, ParamChecker& check) {
+bool CheckSequences(const ShadowKvSequence* sequences,
+                    int64_t num_sequences,
+                    bool decodes,
+                    ParamChecker& check) {
   check.NotNegative("num_sequences", num_sequences);
   if (!check.ok() || num_sequences == 0) {
     return false;
@@ -74,7 +80,7 @@ bool CheckSequences(const ShadowKvSequence* sequences, int64_t num_sequences, Pa
   for (int64_t s = 0; check.ok() && s < num_sequences; ++s) {
     check.NotNull("sequence layout", sequences[s].layout);
     if (check.ok()) {
-      CheckSequence(sequences[s], sequences[0].layout->config, check);
+      CheckSequence(sequences[s], sequences[0].layout->config, decodes, check);
     }
   }
   return check.ok();
@@ -152,7 +158,7 @@ absl::Status Validate(const ShadowKvEncodeParams& params) {
 
 absl::Status Validate(const ShadowKvAppendParams& params) {
   ParamChecker check("shadowkv_append");
-  if (!CheckSequences(params.sequences, params.num_sequences, check)) {
+  if (!CheckSequences(params.sequences, params.num_sequences, /*decodes=*/true, check)) {
     return check.status();
   }
   const int64_t width = params.sequences[0].layout->config.width();
@@ -166,7 +172,7 @@ absl::Status Validate(const ShadowKvAppendParams& params) {
 
 absl::Status Validate(const ShadowKvSelectParams& params) {
   ParamChecker check("shadowkv_select");
-  if (!CheckSequences(params.sequences, params.num_sequences, check)) {
+  if (!CheckSequences(params.sequences, params.num_sequences, /*decodes=*/false, check)) {
     return check.status();
   }
   const ShadowKvConfig& config = params.sequences[0].layout->config;
@@ -184,7 +190,8 @@ absl::Status Validate(const ShadowKvSelectParams& params) {
 
 absl::Status Validate(const ShadowKvAttentionParams& params) {
   ParamChecker check("shadowkv_attention");
-  if (!CheckSequences(params.sequences, params.num_sequences, check)) {
+  if (!CheckSequences(
+          params.sequences, params.num_sequences, /*decodes=*/params.lse == nullptr, check)) {
     return check.status();
   }
   const ShadowKvConfig& config = params.sequences[0].layout->config;

@@ -14,7 +14,7 @@ absl::Status AccumulateScores(const ExecContext&, const AccumulateScoresParams& 
     return status;
   }
   for (int64_t row = 0; row < params.rows; ++row) {
-    const int64_t end = params.positions[row] + (params.own ? 1 : 0);
+    const int64_t end = int64_t{params.positions[row]} + (params.own ? 1 : 0) - params.first_token;
     for (int64_t head = 0; head < params.kv_heads; ++head) {
       const float* probabilities =
           params.probabilities + (row * params.kv_heads + head) * params.probability_stride;

@@ -29,13 +29,18 @@ double Score(const AttentionProbabilitiesParams& params,
   return dot * double{params.scale};
 }
 
-// Raises out[token] to the probability that one query head gives it, tokens [first, last].
-void RaiseByOneHead(const AttentionProbabilitiesParams& params,
-                    const float* q,
-                    int32_t kv_head,
-                    int32_t first,
-                    int32_t last,
-                    float* out) {
+// A token's probability is e^(score - max) / sum.
+struct Softmax {
+  double max = 0.0;
+  double sum = 1.0;
+};
+
+// Over one query head's scores of tokens [first, last].
+Softmax Measure(const AttentionProbabilitiesParams& params,
+                const float* q,
+                int32_t kv_head,
+                int32_t first,
+                int32_t last) {
   double max_score = -INFINITY;
   for (int32_t token = first; token <= last; ++token) {
     max_score = std::max(max_score, Score(params, q, kv_head, token));
@@ -44,9 +49,21 @@ void RaiseByOneHead(const AttentionProbabilitiesParams& params,
   for (int32_t token = first; token <= last; ++token) {
     sum += std::exp(Score(params, q, kv_head, token) - max_score);
   }
+  return {.max = max_score, .sum = sum};
+}
+
+// Raises the probabilities of tokens [first, last], the first of which is out[0], to those that a
+// query head gives them.
+void RaiseByOneHead(const AttentionProbabilitiesParams& params,
+                    const float* q,
+                    int32_t kv_head,
+                    int32_t first,
+                    int32_t last,
+                    const Softmax& softmax,
+                    float* out) {
   for (int32_t token = first; token <= last; ++token) {
-    const double weight = std::exp(Score(params, q, kv_head, token) - max_score);
-    out[token] = std::max(out[token], static_cast<float>(weight / sum));
+    const double weight = std::exp(Score(params, q, kv_head, token) - softmax.max);
+    out[token - first] = std::max(out[token - first], static_cast<float>(weight / softmax.sum));
   }
 }
 
@@ -62,20 +79,23 @@ absl::Status AttentionProbabilities(const ExecContext&,
   }
   const int32_t kv_heads = params.pages.layout.kv_heads;
   const int64_t group = params.heads / kv_heads;
-  const int32_t end = *std::max_element(params.positions, params.positions + params.rows) + 1;
+  const int32_t end =
+      *std::max_element(params.positions, params.positions + params.rows) + 1 - params.key_begin;
   for (int64_t row = 0; row < params.rows; ++row) {
     const int32_t last = params.positions[row];
-    const int32_t first =
-        params.sliding_window > 0 ? std::max(0, last - params.sliding_window + 1) : 0;
+    const int32_t first = std::max(
+        params.key_begin, params.sliding_window > 0 ? last - params.sliding_window + 1 : 0);
     for (int32_t kv_head = 0; kv_head < kv_heads; ++kv_head) {
       float* out = params.probabilities + (row * kv_heads + kv_head) * params.probability_stride;
       if (!params.combine) {
         std::fill(out, out + end, 0.0f);
       }
-      for (int64_t g = 0; g < group; ++g) {
-        const float* q =
-            params.q + row * params.q_stride + (kv_head * group + g) * params.pages.layout.head_dim;
-        RaiseByOneHead(params, q, kv_head, first, last, out);
+      for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+        const float* q = params.q + row * params.q_stride + head * params.pages.layout.head_dim;
+        const Softmax softmax = params.lse == nullptr
+                                    ? Measure(params, q, kv_head, first, last)
+                                    : Softmax{.max = params.lse[row * params.heads + head]};
+        RaiseByOneHead(params, q, kv_head, first, last, softmax, out + first - params.key_begin);
       }
     }
   }

@@ -24,14 +24,13 @@ DiffKvPage PageOf(
 // Counts, victims and candidate of one head, tokens by slot.
 DiffKvHeadState Survey(const DiffKvPages& pages, const DiffKvAppendRow& row, int32_t head) {
   DiffKvHeadState state;
-  const int32_t first_birth = DiffKvFirstBirth(row.policy);
   for (int32_t tier = 0; tier < kDiffKvTiers; ++tier) {
     state.counts[tier] = DiffKvCount(row.layer, head, tier);
     const int32_t page_tokens = pages.geometry.layout(tier).page_tokens();
     for (int32_t slot = 0; row.sweep && slot < state.counts[tier]; ++slot) {
       const DiffKvPage page = PageOf(pages, row.layer, head, tier, slot);
       const int32_t position = page.position(slot % page_tokens);
-      const int32_t age = row.position - DiffKvBirth(first_birth, position);
+      const int32_t age = DiffKvAge(row.policy, position, row.position);
       if (!DiffKvCompetes(row.policy, position, age)) continue;
       const float mean = page.score(slot % page_tokens) / static_cast<float>(age);
       if (mean < state.victims[tier].mean) {

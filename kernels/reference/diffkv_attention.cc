@@ -72,28 +72,71 @@ class QuantizedHead {
 };
 
 // Softmax attention of one query head in two passes, with fp64 sums; also raises
-// probabilities[token] to the probability that the head gives the token.
-void AttendOneHead(
-    const QuantizedHead& kv, const float* q, int32_t head_dim, float* out, float* probabilities) {
-  double max_score = -INFINITY;
+// probabilities[token], if it is set, to the probability that the head gives the token. `out` holds
+// attention over other keys, of log-sum-exp `prior` (-inf: none). Returns the log-sum-exp over all.
+double AttendOneHead(const QuantizedHead& kv,
+                     const float* q,
+                     int32_t head_dim,
+                     double prior,
+                     float* out,
+                     float* probabilities) {
+  double max_score = prior;
   for (int32_t token = 0; token < kv.tokens(); ++token) {
     if (kv.Visible(token)) max_score = std::max(max_score, kv.Score(q, token));
   }
-  double sum = 0.0;
+  if (max_score == -INFINITY) {
+    std::fill(out, out + head_dim, 0.0f);
+    return max_score;
+  }
+  double sum = std::exp(prior - max_score);
+  const double prior_weight = sum;
   for (int32_t token = 0; token < kv.tokens(); ++token) {
     if (kv.Visible(token)) sum += std::exp(kv.Score(q, token) - max_score);
   }
   double values[kMaxHeadDim] = {};
+  for (int32_t i = 0; prior_weight > 0.0 && i < head_dim; ++i) {
+    values[i] = prior_weight / sum * double{out[i]};
+  }
   for (int32_t token = 0; token < kv.tokens(); ++token) {
     if (!kv.Visible(token)) continue;
     const double weight = std::exp(kv.Score(q, token) - max_score) / sum;
-    probabilities[token] = std::max(probabilities[token], static_cast<float>(weight));
+    if (probabilities != nullptr) {
+      probabilities[token] = std::max(probabilities[token], static_cast<float>(weight));
+    }
     for (int32_t i = 0; i < head_dim; ++i) {
       values[i] += weight * kv.Value(token, i);
     }
   }
   for (int32_t i = 0; i < head_dim; ++i) {
     out[i] = static_cast<float>(values[i]);
+  }
+  return max_score + std::log(sum);
+}
+
+void AttendRow(const DiffKvAttentionParams& params, const DiffKvAttentionRow& row) {
+  const DiffKvGeometry& geometry = params.pages.geometry;
+  const int64_t group = params.heads / std::max(geometry.kv_heads, 1);
+  for (int32_t kv_head = 0; kv_head < geometry.kv_heads; ++kv_head) {
+    const QuantizedHead kv(params, row, kv_head);
+    float* probabilities = row.probabilities == nullptr
+                               ? nullptr
+                               : row.probabilities + kv_head * row.probability_stride;
+    if (params.first && probabilities != nullptr) {
+      std::fill(probabilities, probabilities + kv.tokens(), 0.0f);
+    }
+    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+      const double lse = AttendOneHead(kv,
+                                       row.q + head * geometry.head_dim,
+                                       geometry.head_dim,
+                                       row.lse == nullptr ? -INFINITY : double{row.lse[head]},
+                                       row.out + head * geometry.head_dim,
+                                       probabilities);
+      if (row.lse != nullptr) row.lse[head] = static_cast<float>(lse);
+    }
+    for (int32_t token = 0; params.last && probabilities != nullptr && token < kv.tokens();
+         ++token) {
+      kv.page_score(token) += probabilities[token];
+    }
   }
 }
 
@@ -103,27 +146,8 @@ absl::Status DiffKvAttention(const ExecContext&, const DiffKvAttentionParams& pa
   if (absl::Status status = Validate(params); !status.ok()) {
     return status;
   }
-  const DiffKvGeometry& geometry = params.pages.geometry;
-  const int64_t group = params.heads / std::max(geometry.kv_heads, 1);
   for (int64_t r = 0; r < params.num_rows; ++r) {
-    const DiffKvAttentionRow& row = params.rows[r];
-    for (int32_t kv_head = 0; kv_head < geometry.kv_heads; ++kv_head) {
-      const QuantizedHead kv(params, row, kv_head);
-      float* probabilities = row.probabilities + kv_head * row.probability_stride;
-      if (params.first) {
-        std::fill(probabilities, probabilities + kv.tokens(), 0.0f);
-      }
-      for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-        AttendOneHead(kv,
-                      row.q + head * geometry.head_dim,
-                      geometry.head_dim,
-                      row.out + head * geometry.head_dim,
-                      probabilities);
-      }
-      for (int32_t token = 0; params.last && token < kv.tokens(); ++token) {
-        kv.page_score(token) += probabilities[token];
-      }
-    }
+    AttendRow(params, params.rows[r]);
   }
   return absl::OkStatus();
 }

@@ -18,10 +18,14 @@ absl::Status DiffKvClassify(const ExecContext&, const DiffKvClassifyParams& para
   }
   for (int64_t head = 0; head < params.kv_heads; ++head) {
     int32_t counts[3] = {};  // by class
-    for (int64_t token = 0; token < params.tokens; ++token) {
-      const DiffKvClass token_class = ClassifyPromptToken(
-          params.policy, params.scores[head * params.score_stride + token], token, params.tokens);
-      params.classes[head * params.tokens + token] = token_class;
+    const int64_t tokens = params.tokens - params.first_token;
+    for (int64_t i = 0; i < tokens; ++i) {
+      const DiffKvClass token_class =
+          ClassifyPromptToken(params.policy,
+                              params.scores[head * params.score_stride + i],
+                              params.first_token + i,
+                              params.tokens);
+      params.classes[head * tokens + i] = token_class;
       ++counts[static_cast<size_t>(token_class)];
     }
     params.token_counts[head * kDiffKvTiers + kDiffKvHigh] =

@@ -17,11 +17,16 @@
 namespace baton::kernels::reference {
 namespace {
 
+int32_t Held(const DiffKvEncodeParams& params, int32_t head, int32_t tier) {
+  return params.held == nullptr ? 0 : params.held[head * kDiffKvTiers + tier];
+}
+
+// Pages that no token was in.
 void ClearPages(const DiffKvEncodeParams& params, int32_t head) {
   const DiffKvGeometry& geometry = params.pages.geometry;
   for (int32_t tier = 0; tier < kDiffKvTiers; ++tier) {
     const int32_t pages = geometry.pages_for(tier, DiffKvCount(params.layer, head, tier));
-    for (int32_t page = 0; page < pages; ++page) {
+    for (int32_t page = geometry.pages_for(tier, Held(params, head, tier)); page < pages; ++page) {
       std::memset(
           DiffKvPageData(params.pages, params.layer, head, tier, page), 0, geometry.page_bytes());
     }
@@ -30,9 +35,10 @@ void ClearPages(const DiffKvEncodeParams& params, int32_t head) {
 
 void EncodeHead(const DiffKvEncodeParams& params, int32_t head) {
   const DensePageLayout& source = params.source.layout;
-  int32_t used[kDiffKvTiers] = {};
-  for (int64_t token = 0; token < params.tokens; ++token) {
-    const DiffKvClass token_class = params.classes[head * params.tokens + token];
+  int32_t used[kDiffKvTiers] = {Held(params, head, kDiffKvHigh), Held(params, head, kDiffKvLow)};
+  const int64_t count = params.tokens - params.first_token;
+  for (int64_t token = params.first_token; token < params.tokens; ++token) {
+    const DiffKvClass token_class = params.classes[head * count + token - params.first_token];
     if (token_class == DiffKvClass::kPruned) continue;
     const int32_t tier = token_class == DiffKvClass::kHigh ? kDiffKvHigh : kDiffKvLow;
     const DiffKvPageLayout layout = params.pages.geometry.layout(tier);
@@ -52,7 +58,7 @@ void EncodeHead(const DiffKvEncodeParams& params, int32_t head) {
                slot % layout.page_tokens(),
                element(source.key_offset(head, dense_slot)),
                element(source.value_offset(head, dense_slot)),
-               params.scores[head * params.score_stride + token],
+               params.scores[head * params.score_stride + token - params.first_token],
                static_cast<int32_t>(token));
   }
 }
@@ -64,7 +70,7 @@ absl::Status DiffKvEncode(const ExecContext&, const DiffKvEncodeParams& params) 
     return status;
   }
   for (int32_t head = 0; head < params.pages.geometry.kv_heads; ++head) {
-    if (params.tokens > 0) {
+    if (params.tokens > params.first_token) {
       ClearPages(params, head);
       EncodeHead(params, head);
     }

@@ -64,20 +64,28 @@ double Score(const PagedHead& head, const float* q, int32_t token, int32_t head_
 
 // Softmax attention of one query over tokens [first, last] in two passes: the maximum score, then
 // weights, their sum and the weighted values. Scores are computed twice so that nothing is
-// allocated.
-void AttendOneQuery(const PagedHead& head,
-                    const float* q,
-                    int32_t first,
-                    int32_t last,
-                    int32_t head_dim,
-                    float scale,
-                    float* out) {
-  double max_score = -INFINITY;
+// allocated. `out` holds attention over other keys, of log-sum-exp `prior` (-inf: none). Returns
+// the log-sum-exp over all keys.
+double AttendOneQuery(const PagedHead& head,
+                      const float* q,
+                      int32_t first,
+                      int32_t last,
+                      int32_t head_dim,
+                      float scale,
+                      double prior,
+                      float* out) {
+  double max_score = prior;
   for (int32_t token = first; token <= last; ++token) {
     max_score = std::max(max_score, Score(head, q, token, head_dim, scale));
   }
-  std::fill(out, out + head_dim, 0.0f);
-  double sum = 0.0;
+  if (max_score == -INFINITY) {
+    std::fill(out, out + head_dim, 0.0f);
+    return max_score;
+  }
+  double sum = std::exp(prior - max_score);
+  for (int32_t i = 0; i < head_dim; ++i) {
+    out[i] = sum > 0.0 ? static_cast<float>(sum * double{out[i]}) : 0.0f;
+  }
   for (int32_t token = first; token <= last; ++token) {
     const double weight = std::exp(Score(head, q, token, head_dim, scale) - max_score);
     sum += weight;
@@ -88,6 +96,7 @@ void AttendOneQuery(const PagedHead& head,
   for (int32_t i = 0; i < head_dim; ++i) {
     out[i] = static_cast<float>(double{out[i]} / sum);
   }
+  return max_score + std::log(sum);
 }
 
 }  // namespace
@@ -101,18 +110,23 @@ absl::Status PagedAttention(const ExecContext&, const PagedAttentionParams& para
   for (int64_t s = 0; s < params.num_sequences; ++s) {
     const SequenceRows& sequence = params.sequences[s];
     for (int64_t row = sequence.row_begin; row < sequence.row_begin + sequence.row_count; ++row) {
-      const int32_t last = params.positions[row];
-      const int32_t first =
-          params.sliding_window > 0 ? std::max(0, last - params.sliding_window + 1) : 0;
+      const int32_t position = params.positions[row];
+      const int32_t last = std::min(position, sequence.key_end - 1);
+      const int32_t first = std::max(
+          sequence.key_begin, params.sliding_window > 0 ? position - params.sliding_window + 1 : 0);
       for (int64_t head = 0; head < params.heads; ++head) {
         const PagedHead kv(params.pages, sequence.page_table, static_cast<int32_t>(head / group));
-        AttendOneQuery(kv,
-                       params.q + row * params.q_stride + head * layout.head_dim,
-                       first,
-                       last,
-                       layout.head_dim,
-                       params.scale,
-                       params.out + row * params.out_stride + head * layout.head_dim);
+        float* lse = params.lse == nullptr ? nullptr : params.lse + row * params.heads + head;
+        const double total =
+            AttendOneQuery(kv,
+                           params.q + row * params.q_stride + head * layout.head_dim,
+                           first,
+                           last,
+                           layout.head_dim,
+                           params.scale,
+                           params.merge ? double{*lse} : -INFINITY,
+                           params.out + row * params.out_stride + head * layout.head_dim);
+        if (lse != nullptr) *lse = static_cast<float>(total);
       }
     }
   }

@@ -165,8 +165,9 @@ int64_t GatherSelected(Head& at, const int32_t* ids, int64_t selected) {
   return hits;
 }
 
-// Softmax attention of one query over the gathered tokens.
-void AttendOneQuery(const Head& at, const float* q, float* out) {
+// Softmax attention of one query over the gathered tokens. `out` holds attention over other keys,
+// of log-sum-exp `prior` (-inf: none). Returns the log-sum-exp over all.
+double AttendOneQuery(const Head& at, const float* q, double prior, float* out) {
   const int64_t dim = at.view.config().head_dim;
   const auto score = [&](int64_t token) {
     double dot = 0.0;
@@ -175,12 +176,18 @@ void AttendOneQuery(const Head& at, const float* q, float* out) {
     }
     return dot * double{at.params.scale};
   };
-  double max_score = -INFINITY;
+  double max_score = prior;
   for (int64_t token = 0; token < at.tokens; ++token) {
     max_score = std::max(max_score, score(token));
   }
-  std::fill(out, out + dim, 0.0f);
-  double sum = 0.0;
+  if (max_score == -INFINITY) {
+    std::fill(out, out + dim, 0.0f);
+    return max_score;
+  }
+  double sum = std::exp(prior - max_score);
+  for (int64_t i = 0; i < dim; ++i) {
+    out[i] = sum > 0.0 ? static_cast<float>(sum * double{out[i]}) : 0.0f;
+  }
   for (int64_t token = 0; token < at.tokens; ++token) {
     const double weight = std::exp(score(token) - max_score);
     sum += weight;
@@ -191,6 +198,7 @@ void AttendOneQuery(const Head& at, const float* q, float* out) {
   for (int64_t i = 0; i < dim; ++i) {
     out[i] = static_cast<float>(double{out[i]} / sum);
   }
+  return max_score + std::log(sum);
 }
 
 void AttendHead(Head& at) {
@@ -214,9 +222,13 @@ void AttendHead(Head& at) {
   const int64_t group = params.heads / config.kv_heads;
   for (int64_t g = 0; g < group; ++g) {
     const int64_t column = (at.head * group + g) * config.head_dim;
-    AttendOneQuery(at,
-                   params.q + at.row * params.q_stride + column,
-                   params.out + at.row * params.out_stride + column);
+    float* lse =
+        params.lse == nullptr ? nullptr : params.lse + at.row * params.heads + at.head * group + g;
+    const double total = AttendOneQuery(at,
+                                        params.q + at.row * params.q_stride + column,
+                                        lse == nullptr ? -INFINITY : double{*lse},
+                                        params.out + at.row * params.out_stride + column);
+    if (lse != nullptr) *lse = static_cast<float>(total);
   }
 }
 

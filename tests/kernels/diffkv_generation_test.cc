@@ -25,6 +25,7 @@ namespace baton::kernels {
 namespace {
 
 constexpr float kInfinity = INFINITY;
+constexpr int32_t kPrompt = 200;
 
 struct ModelToken {
   bool high = true;
@@ -42,7 +43,7 @@ class ModelHead {
   std::map<int32_t, ModelToken>& tokens() { return tokens_; }
 
   float Mean(int32_t position, int32_t p) const {
-    const int32_t birth = std::max(position, std::max(policy_.prompt_tokens - 64, 0));
+    const int32_t birth = std::max(position, kPrompt - 64);
     return tokens_.at(position).score / static_cast<float>(p - birth);
   }
   // Position of the least significant token of a tier outside window and sinks, or -1.
@@ -207,7 +208,6 @@ void ExpectPagesInOnePlace(const DiffKvCache& cache) {
 
 class DiffKvGenerationTest : public testing::TestWithParam<DiffKvRule> {
  protected:
-  static constexpr int32_t kPrompt = 200;
   static constexpr int32_t kSteps = 2000;
 
   // One step: append, check against the model, attend, add the probabilities to the model.
@@ -259,12 +259,9 @@ class DiffKvGenerationTest : public testing::TestWithParam<DiffKvRule> {
 
   static constexpr int32_t kHeads = 2;
   TestContext context_{CpuOps(), 2};
-  DiffKvPolicy policy_ = {.alpha_high = 1.6f,
-                          .alpha_low = 1.1f,
-                          .rule = GetParam(),
-                          .window = 32,
-                          .sinks = 3,
-                          .prompt_tokens = kPrompt};
+  DiffKvPolicy policy_ = AfterPrompt(
+      {.alpha_high = 1.6f, .alpha_low = 1.1f, .rule = GetParam(), .window = 32, .sinks = 3},
+      kPrompt);
   DiffKvCache cache_{{.geometry = {.kv_heads = kHeads, .head_dim = 64}, .group = 2},
                      kPrompt + kSteps};
   std::vector<ModelHead> models_ = std::vector<ModelHead>(kHeads, ModelHead(policy_));

@@ -33,7 +33,7 @@ class DiffKvInvarianceTest : public BackendTest {
     return caches;
   }
   static DiffKvPolicy PolicyOf(int32_t tokens) {
-    return {.alpha_high = 1.0f, .alpha_low = 0.2f, .window = 16, .prompt_tokens = tokens};
+    return AfterPrompt({.alpha_high = 1.0f, .alpha_low = 0.2f, .window = 16}, tokens);
   }
 
   // Appends and attends all sequences in one call each, in the order given. All pages must lie in

@@ -55,7 +55,7 @@ std::string Describe(const DiffKvShape& shape) {
 
 // High, low and pruned tokens all occur.
 DiffKvPolicy MixedPolicy(int32_t prompt_tokens) {
-  return {.alpha_high = 1.0f, .alpha_low = 0.2f, .window = 16, .prompt_tokens = prompt_tokens};
+  return AfterPrompt({.alpha_high = 1.0f, .alpha_low = 0.2f, .window = 16}, prompt_tokens);
 }
 
 class DiffKvParityTest : public BackendTest {

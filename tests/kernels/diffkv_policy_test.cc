@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/kv_format/diffkv.h"
+#include "kernels/kv_format/position_range.h"
 #include "kernels/ops/diffkv_params.h"
 
 namespace baton::kernels {
@@ -58,12 +59,25 @@ TEST(DiffKvPolicyTest, AllLaterQueriesAndTheIndexAsBase) {
   EXPECT_EQ(ClassifyPromptToken(policy, 0.0f, 14, 15), kHigh) << "the last has no later token";
 }
 
-TEST(DiffKvPolicyTest, PromptTokensAreBornWithTheScoringQueries) {
-  const DiffKvPolicy policy = {.prompt_tokens = 100};
-  EXPECT_EQ(DiffKvBirth(DiffKvFirstBirth(policy), 3), 36);
-  EXPECT_EQ(DiffKvBirth(DiffKvFirstBirth(policy), 50), 50);
-  EXPECT_EQ(DiffKvBirth(DiffKvFirstBirth(policy), 120), 120);
-  EXPECT_EQ(DiffKvFirstBirth({.prompt_tokens = 10}), 0);
+TEST(DiffKvPolicyTest, AgesCountTheQueriesThatWereObserved) {
+  EXPECT_EQ(DiffKvUnobserved(0, 10), (PositionRange{0, 0}));
+  EXPECT_EQ(DiffKvUnobserved(50, 60), (PositionRange{50, 50}));
+  EXPECT_EQ(DiffKvUnobserved(50, 200), (PositionRange{50, 136}));
+  // A prompt of 100 tokens, 20 generated, extended to 300 tokens.
+  const PositionRange unobserved[] = {DiffKvUnobserved(0, 100), DiffKvUnobserved(120, 300)};
+  EXPECT_EQ(unobserved[0], (PositionRange{0, 36}));
+  EXPECT_EQ(unobserved[1], (PositionRange{120, 236}));
+  const DiffKvPolicy policy = {.unobserved = unobserved, .unobserved_count = 2};
+  for (const int32_t position : {300, 301, 1000}) {
+    for (int32_t token = 0; token <= position; ++token) {
+      int32_t queries = 0;
+      for (int32_t p = token; p < position; ++p) {
+        queries += p < 36 || (p >= 120 && p < 236) ? 0 : 1;
+      }
+      ASSERT_EQ(DiffKvAge(policy, token, position), queries) << token << " at " << position;
+    }
+  }
+  EXPECT_EQ(DiffKvAge({}, 3, 10), 7) << "without ranges every query counts";
 }
 
 void ExpectAction(const DiffKvAction& got, const DiffKvAction& want) {

@@ -3,6 +3,8 @@
 // turns, so that pages come from memory as they do in a model.
 #include <numeric>
 
+#include "kernels/kv_format/position_range.h"
+#include "kernels/ops/diffkv_policy.h"
 #include "tests/bench/kernels/bench_support.h"
 
 namespace baton::kernels {
@@ -165,6 +167,7 @@ void Append(benchmark::State& state) {
   }
   const std::vector<float> kv = RandomFloats(2 * kKvHeads * kHeadDim, 9);
   std::vector<DiffKvAction> actions(kKvHeads);
+  const PositionRange unobserved = DiffKvUnobserved(0, tokens);
   const std::vector<int32_t> counts = prompt.counts;
   const int32_t used = prompt.lease.used;
   int32_t step = 0;
@@ -176,7 +179,7 @@ void Append(benchmark::State& state) {
       step = 0;
     }
     DiffKvAppendRow row = {.layer = prompt.Layer(step % kLayers),
-                           .policy = {.prompt_tokens = tokens},
+                           .policy = {.unobserved = &unobserved, .unobserved_count = 1},
                            .k = kv.data(),
                            .v = kv.data() + kKvHeads * kHeadDim,
                            .position = tokens + step / kLayers,

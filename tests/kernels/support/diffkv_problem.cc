@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -16,8 +17,10 @@
 #include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/kv_format/diffkv.h"
+#include "kernels/kv_format/position_range.h"
 #include "kernels/ops/diffkv_pages.h"
 #include "kernels/ops/diffkv_params.h"
+#include "kernels/ops/diffkv_policy.h"
 #include "kernels/ops/op_table.h"
 #include "tests/kernels/support/backends.h"
 
@@ -33,6 +36,15 @@ std::vector<float> SeededFloats(int64_t count, uint32_t seed, float scale) {
 }
 
 }  // namespace
+
+DiffKvPolicy AfterPrompt(DiffKvPolicy policy, int32_t prompt_tokens) {
+  static auto& ranges = *new std::map<int32_t, PositionRange>();
+  PositionRange& range = ranges[prompt_tokens];
+  range = DiffKvUnobserved(0, prompt_tokens);
+  policy.unobserved = &range;
+  policy.unobserved_count = 1;
+  return policy;
+}
 
 DiffKvPrompt::DiffKvPrompt(const DiffKvGeometry& geometry, int32_t tokens_in, DType dtype)
     : tokens(tokens_in),

@@ -20,6 +20,9 @@ struct DiffKvShape {
   int32_t sliding_window = 0;
 };
 
+// `policy` for a sequence whose prompt has this many tokens and was not extended.
+DiffKvPolicy AfterPrompt(DiffKvPolicy policy, int32_t prompt_tokens);
+
 // Random keys, values and score sums of a prompt in dense fp32 or bf16 pages.
 struct DiffKvPrompt {
   DiffKvPrompt(const DiffKvGeometry& geometry, int32_t tokens, DType dtype = DType::kBF16);

@@ -7,6 +7,7 @@
 
 #include "kernels/core/buffer.h"
 #include "kernels/ops/op_table.h"
+#include "kernels/ops/params.h"
 
 namespace baton::kernels {
 
@@ -21,6 +22,17 @@ struct RowRange {
   int sequence = 0;
   int32_t first = 0;
   int32_t count = 0;
+};
+
+// Attention over a range of keys, and what it gives or is merged into.
+struct KeySpan {
+  int32_t begin = 0;
+  int32_t end = INT32_MAX;
+  bool merge = false;
+};
+struct AttentionState {
+  std::vector<float> out;  // [rows, heads, head_dim]
+  std::vector<float> lse;  // [rows, heads]
 };
 
 // Holds `lengths.size()` sequences whose pages are filled by kv_write. Unused slots and unused
@@ -38,6 +50,13 @@ class PagedProblem {
   std::vector<float> Attend(const OpTable& ops,
                             const ExecContext& context,
                             std::span<const RowRange> ranges) const;
+  // The same over `keys` alone. Everything outside is hidden: slots hold NaN, and the ids of pages
+  // before the first key lead nowhere.
+  void AttendKeys(const OpTable& ops,
+                  const ExecContext& context,
+                  std::span<const RowRange> ranges,
+                  const KeySpan& keys,
+                  AttentionState& state) const;
 
   // Elements of one row of the result.
   int64_t row_elements() const { return shape_.heads * shape_.layout.head_dim; }
@@ -45,6 +64,12 @@ class PagedProblem {
 
  private:
   const int32_t* PageTable(int sequence) const;
+  void Hide(Buffer& pages, int sequence, int32_t begin, int32_t end) const;
+  // A call for the ranges' rows; the vectors are what it points to.
+  PagedAttentionParams Params(std::span<const RowRange> ranges,
+                              std::vector<float>& q,
+                              std::vector<int32_t>& positions,
+                              std::vector<SequenceRows>& sequences) const;
 
   PagedShape shape_;
   std::vector<int32_t> lengths_;

@@ -17,7 +17,7 @@ kernels::DiffKvTier Tier(KvTier tier) {
   return {.key_bits = KeyBits(tier), .value_bits = ValueBits(tier)};
 }
 
-kernels::DiffKvPolicy KernelPolicy(const DiffKvPolicy& policy, int64_t prompt_tokens) {
+kernels::DiffKvPolicy KernelPolicy(const DiffKvPolicy& policy) {
   using Score = DiffKvPolicy::Score;
   using Base = DiffKvPolicy::Base;
   using Decision = DiffKvPolicy::Decision;
@@ -30,8 +30,7 @@ kernels::DiffKvPolicy KernelPolicy(const DiffKvPolicy& policy, int64_t prompt_to
           .rule = policy.decision == Decision::kPaper ? kernels::DiffKvRule::kPaper
                                                       : kernels::DiffKvRule::kRelease,
           .window = policy.window,
-          .sinks = policy.sinks,
-          .prompt_tokens = static_cast<int32_t>(prompt_tokens)};
+          .sinks = policy.sinks};
 }
 
 }  // namespace
@@ -105,8 +104,7 @@ std::unique_ptr<EncodedKv> DiffKvFormat::Allocate(const KvResidentPolicy& policy
   if (!ids.has_value()) {
     return nullptr;
   }
-  const DiffKvSettings settings = {.policy = KernelPolicy(diffkv, prompt_tokens),
-                                   .sweep_every = diffkv.every};
+  const DiffKvSettings settings = {.policy = KernelPolicy(diffkv), .sweep_every = diffkv.every};
   return std::make_unique<DiffKvSequence>(
       codec(diffkv), settings, prompt_tokens, max_tokens, *std::move(ids));
 }

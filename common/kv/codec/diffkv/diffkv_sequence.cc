@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
+#include "kernels/ops/diffkv_policy.h"
 
 namespace baton::kv {
 
@@ -47,6 +48,7 @@ DiffKvSequence::DiffKvSequence(DiffKvCodec& codec,
   token_counts_.resize(tables * kDiffKvTiers);
   probabilities_.resize(static_cast<size_t>(kv_heads_) * static_cast<size_t>(probability_stride()));
   PointLease();
+  unobserved_.push_back(kernels::DiffKvUnobserved(0, static_cast<int32_t>(prompt_tokens)));
 }
 
 DiffKvSequence::~DiffKvSequence() { codec_.pool().ReleaseAll(owned_); }
@@ -54,6 +56,13 @@ DiffKvSequence::~DiffKvSequence() { codec_.pool().ReleaseAll(owned_); }
 void DiffKvSequence::PointLease() {
   lease_.ids = lease_ids_.data();
   lease_.count = static_cast<int32_t>(lease_ids_.size());
+}
+
+kernels::DiffKvPolicy DiffKvSequence::policy() const {
+  kernels::DiffKvPolicy policy = settings_.policy;
+  policy.unobserved = unobserved_.data();
+  policy.unobserved_count = static_cast<int32_t>(unobserved_.size());
+  return policy;
 }
 
 kernels::DiffKvLayer DiffKvSequence::layer(int32_t kv_layer) {
@@ -102,7 +111,7 @@ absl::Status DiffKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_la
                                                       .score_stride = prompt_tokens_,
                                                       .tokens = prompt_tokens_,
                                                       .kv_heads = kv_heads_,
-                                                      .policy = settings_.policy,
+                                                      .policy = policy(),
                                                       .classes = classes_.data(),
                                                       .token_counts = target.token_counts}));
   BATON_RETURN_IF_ERROR(context.ops->diffkv_assign_pages(

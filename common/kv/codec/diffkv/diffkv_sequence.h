@@ -15,6 +15,7 @@
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/held_tokens.h"
 #include "common/kv/pool/page_pool.h"
+#include "kernels/kv_format/position_range.h"
 #include "kernels/ops/diffkv_params.h"
 
 namespace baton::kv {
@@ -40,8 +41,8 @@ DiffKvPagePlan PlanDiffKvPages(const kernels::DiffKvGeometry& geometry,
 
 // What the policy's grammar says about one request.
 struct DiffKvSettings {
-  kernels::DiffKvPolicy policy;
-  int32_t sweep_every = 1;  // decode steps from one re-classification to the next
+  kernels::DiffKvPolicy policy;  // without the ranges of a sequence
+  int32_t sweep_every = 1;       // decode steps from one re-classification to the next
 };
 
 // Owns its pages: every id that the pool gave stays in `owned_` until Trim or the end, whether it
@@ -78,7 +79,7 @@ class DiffKvSequence final : public EncodedKv {
 
   kernels::DiffKvLayer layer(int32_t kv_layer);
   kernels::DiffKvLease& lease() { return lease_; }
-  const kernels::DiffKvPolicy& policy() const { return settings_.policy; }
+  kernels::DiffKvPolicy policy() const;
   bool SweepsAt(int32_t position) const {
     return (position - prompt_tokens_) % settings_.sweep_every == 0;
   }
@@ -116,6 +117,7 @@ class DiffKvSequence final : public EncodedKv {
 
   DiffKvCodec& codec_;
   const DiffKvSettings settings_;
+  std::vector<kernels::PositionRange> unobserved_;  // of the policy
   const int64_t prompt_tokens_;
   const int64_t max_tokens_;
   const DiffKvPagePlan plan_;
