@@ -14,6 +14,7 @@ class HeldTokens {
       : layers_(layers), awaited_(prompt_tokens), missing_layers_(layers) {}
 
   int64_t tokens() const { return tokens_; }
+  int64_t awaited() const { return awaited_; }
   // More tokens are awaited in every layer, up to `prompt_tokens` in all.
   void Await(int64_t prompt_tokens) {
     awaited_ = prompt_tokens;

@@ -1,9 +1,17 @@
 #include "common/kv/codec/packed_step_kv.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "common/base/status_macros.h"
+#include "common/kv/codec/dense_step_kv.h"
+#include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/step_kv.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/ops/op_table.h"
+#include "kernels/ops/params.h"
 
 namespace baton::kv {
 namespace {

@@ -1,8 +1,15 @@
 #include "common/kv/codec/diffkv/diffkv_codec.h"
 
 #include <algorithm>
+#include <span>
 
+#include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/diffkv/diffkv_sequence.h"
+#include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/step_kv.h"
+#include "common/kv/pool/page_pool.h"
+#include "kernels/kv_format/diffkv.h"
+#include "kernels/ops/diffkv_params.h"
 
 namespace baton::kv {
 

@@ -1,14 +1,24 @@
 #include "common/kv/codec/diffkv/diffkv_format.h"
 
 #include <limits>
+#include <memory>
 #include <optional>
-#include <variant>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
+#include "common/kv/codec/codec_context.h"
+#include "common/kv/codec/diffkv/diffkv_codec.h"
 #include "common/kv/codec/diffkv/diffkv_sequence.h"
+#include "common/kv/codec/encoded_format.h"
+#include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/kv_policy.h"
+#include "common/kv/codec/policy_params.h"
+#include "common/kv/pool/page_pool.h"
+#include "kernels/kv_format/diffkv.h"
+#include "kernels/ops/diffkv_params.h"
 
 namespace baton::kv {
 namespace {
@@ -107,6 +117,10 @@ std::unique_ptr<EncodedKv> DiffKvFormat::Allocate(const KvResidentPolicy& policy
   const DiffKvSettings settings = {.policy = KernelPolicy(diffkv), .sweep_every = diffkv.every};
   return std::make_unique<DiffKvSequence>(
       codec(diffkv), settings, prompt_tokens, max_tokens, *std::move(ids));
+}
+
+bool DiffKvFormat::Extend(EncodedKv& sequence, int64_t prompt_tokens, int64_t max_tokens) {
+  return static_cast<DiffKvSequence&>(sequence).Extend(prompt_tokens, max_tokens);
 }
 
 PoolBytes DiffKvFormat::pool() const {

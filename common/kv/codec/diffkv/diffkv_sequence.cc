@@ -2,16 +2,22 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
+#include "common/kv/codec/diffkv/diffkv_codec.h"
+#include "common/kv/codec/encoded_kv.h"
+#include "common/kv/pool/page_pool.h"
+#include "kernels/kv_format/diffkv.h"
+#include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/diffkv_policy.h"
 
 namespace baton::kv {
 
 using kernels::kDiffKvHigh;
-using kernels::kDiffKvLow;
 using kernels::kDiffKvTiers;
 
 DiffKvPagePlan PlanDiffKvPages(const kernels::DiffKvGeometry& geometry,
@@ -85,7 +91,7 @@ void DiffKvSequence::CountAttention(int32_t kv_layer) {
 }
 
 float* DiffKvSequence::scores(int32_t kv_layer) {
-  const size_t per_layer = static_cast<size_t>(kv_heads_) * static_cast<size_t>(prompt_tokens_);
+  const size_t per_layer = static_cast<size_t>(kv_heads_) * static_cast<size_t>(new_tokens());
   if (scores_.empty()) {
     scores_.resize(static_cast<size_t>(layers_) * per_layer);
   }
@@ -93,37 +99,46 @@ float* DiffKvSequence::scores(int32_t kv_layer) {
 }
 
 std::span<float> DiffKvSequence::WindowScores(int32_t kv_layer) {
-  return {scores(kv_layer), static_cast<size_t>(kv_heads_) * static_cast<size_t>(prompt_tokens_)};
+  return {scores(kv_layer), static_cast<size_t>(kv_heads_) * static_cast<size_t>(new_tokens())};
 }
 
 int64_t DiffKvSequence::first_observed() const {
   return settings_.policy.scoring == kernels::DiffKvScoring::kAllLater
-             ? 0
-             : std::max<int64_t>(0, prompt_tokens_ - kernels::kDiffKvWindowQueries);
+             ? extension_begin_
+             : std::max<int64_t>(extension_begin_, prompt_tokens_ - kernels::kDiffKvWindowQueries);
 }
 
 absl::Status DiffKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_layer) {
   const kernels::DiffKvLayer target = layer(kv_layer);
   const CodecContext& context = codec_.context();
-  classes_.resize(static_cast<size_t>(kv_heads_) * static_cast<size_t>(prompt_tokens_));
+  const std::span<const int32_t> counts = token_counts(kv_layer);
+  const std::vector<int32_t> held(counts.begin(), counts.end());
+  classes_.resize(static_cast<size_t>(kv_heads_) * static_cast<size_t>(new_tokens()));
   BATON_RETURN_IF_ERROR(context.ops->diffkv_classify(context.exec,
                                                      {.scores = scores(kv_layer),
-                                                      .score_stride = prompt_tokens_,
+                                                      .score_stride = new_tokens(),
+                                                      .first_token = extension_begin_,
                                                       .tokens = prompt_tokens_,
                                                       .kv_heads = kv_heads_,
                                                       .policy = policy(),
                                                       .classes = classes_.data(),
                                                       .token_counts = target.token_counts}));
+  for (size_t i = 0; i < held.size(); ++i) {
+    target.token_counts[i] += held[i];
+  }
   BATON_RETURN_IF_ERROR(context.ops->diffkv_assign_pages(
-      context.exec, {.geometry = codec_.geometry(), .layer = target, .lease = &lease_}));
+      context.exec,
+      {.geometry = codec_.geometry(), .layer = target, .held = held.data(), .lease = &lease_}));
   BATON_RETURN_IF_ERROR(context.ops->diffkv_encode(
       context.exec,
       {.source = working.pages,
        .source_table = working.table.data + static_cast<ptrdiff_t>(kv_layer) * working.table.stride,
+       .first_token = extension_begin_,
        .tokens = prompt_tokens_,
        .classes = classes_.data(),
        .scores = scores(kv_layer),
-       .score_stride = prompt_tokens_,
+       .score_stride = new_tokens(),
+       .held = held.data(),
        .layer = target,
        .pages = codec_.pages()}));
   held_.TakeLayers(1);
@@ -151,7 +166,7 @@ std::vector<PageId> DiffKvSequence::PagesInOrder(int32_t kv_layer) const {
   for (int32_t head = 0; head < kv_heads_; ++head) {
     for (int32_t tier = 0; tier < kDiffKvTiers; ++tier) {
       const int32_t pages = codec_.geometry().pages_for(
-          tier, counts[static_cast<size_t>(head * kDiffKvTiers + tier)]);
+          tier, counts[static_cast<size_t>(int64_t{head} * kDiffKvTiers + tier)]);
       for (int32_t i = 0; i < pages; ++i) {
         ids.push_back(PageAt(kv_layer, head, tier, i));
       }
@@ -163,7 +178,7 @@ std::vector<PageId> DiffKvSequence::PagesInOrder(int32_t kv_layer) const {
 std::vector<std::span<const std::byte>> DiffKvSequence::LayerPages(int32_t kv_layer) const {
   std::vector<std::span<const std::byte>> pages;
   for (const PageId id : PagesInOrder(kv_layer)) {
-    pages.push_back(codec_.pool().page(id).first(codec_.geometry().page_bytes()));
+    pages.emplace_back(codec_.pool().page(id).first(codec_.geometry().page_bytes()));
   }
   return pages;
 }
@@ -172,22 +187,21 @@ void DiffKvSequence::Trim() {
   // Kept: what is in page tables, and room for what is still to be generated.
   const int64_t unused = lease_.count - lease_.used;
   const int64_t growth = int64_t{layers_} * plan_.growth_pages_per_layer;
-  const auto excess = static_cast<size_t>(std::max<int64_t>(0, unused - growth));
-  const auto first = lease_ids_.end() - static_cast<ptrdiff_t>(excess);
-  std::vector<PageId> given_back(first, lease_ids_.end());
-  lease_ids_.erase(first, lease_ids_.end());
-  codec_.pool().ReleaseAll(given_back);
-  std::sort(given_back.begin(), given_back.end());
-  std::erase_if(owned_, [&](PageId id) {
-    return std::binary_search(given_back.begin(), given_back.end(), id);
-  });
-  PointLease();
+  GiveBackUnused(std::max<int64_t>(0, unused - growth));
+  ForgetPrompt();
+}
+
+void DiffKvSequence::ForgetPrompt() {
   scores_ = {};
   shared_probabilities_ = {};
+  shared_stored_ = {};
   classes_ = {};
 }
 
 absl::Status DiffKvSequence::CopyTo(EncodedKv& other) const {
+  if (extension_begin_ > 0) {
+    return absl::UnimplementedError("diffkv: a sequence that was extended can't be copied");
+  }
   auto& target = static_cast<DiffKvSequence&>(other);
   target.token_counts_ = token_counts_;
   target.held_ = held_;

@@ -45,8 +45,13 @@ struct DiffKvSettings {
   int32_t sweep_every = 1;       // decode steps from one re-classification to the next
 };
 
-// Owns its pages: every id that the pool gave stays in `owned_` until Trim or the end, whether it
-// is in a page table or not. Threads: encoded_kv.h.
+// Owns its pages: every id that the pool gave stays in `owned_` until Trim, Shrink or the end,
+// whether it is in a page table or not. Threads: encoded_kv.h.
+//
+// In an extension, tokens that are stored keep their tier and add the attention mass of its
+// observed queries to their scores; its own tokens are scored by the same queries, and classified
+// like those of a prompt of the new length. Every softmax is over both. Ages count observed queries
+// (DiffKvAge); those of the first prompt before its last 64 never count, under score=all either.
 class DiffKvSequence final : public EncodedKv {
  public:
   // `ids` are pages of the codec's pool, as many as the plan says.
@@ -64,6 +69,9 @@ class DiffKvSequence final : public EncodedKv {
                        const PromptRows& rows,
                        const KvQueries& queries) override;
   absl::Status EncodeLayer(const WorkingKv& working, int32_t kv_layer) override;
+  absl::Status AttendExtension(const WorkingKv& working,
+                               const PromptRows& rows,
+                               const KvQueries& queries) override;
   std::vector<std::span<const std::byte>> LayerPages(int32_t kv_layer) const override;
   std::string State() const override;
   std::vector<std::span<std::byte>> Window() override;
@@ -72,10 +80,15 @@ class DiffKvSequence final : public EncodedKv {
                                                  int32_t layers) const override;
   std::span<float> WindowScores(int32_t kv_layer) override;
   void Trim() override;
+  void Shrink() override;
+  // kUnimplemented for a sequence that was extended.
   absl::Status CopyTo(EncodedKv& other) const override;
   int64_t ResidentBytes() const override;
   int64_t ReservedBytes() const override;
   AttentionCounters counters() const override { return counters_; }
+
+  // EncodedFormat::Extend.
+  bool Extend(int64_t prompt_tokens, int64_t max_tokens);
 
   kernels::DiffKvLayer layer(int32_t kv_layer);
   kernels::DiffKvLease& lease() { return lease_; }
@@ -94,20 +107,55 @@ class DiffKvSequence final : public EncodedKv {
   std::span<const int32_t> token_counts(int32_t kv_layer) const;
 
  private:
+  // Scores the tokens in working pages. `lse`: [rows][heads], of attention over all keys; null when
+  // all keys are in the working pages.
+  absl::Status ObserveNew(const WorkingKv& working,
+                          const PromptRows& rows,
+                          const KvQueries& queries,
+                          const float* lse);
   absl::Status ObserveAlone(const WorkingKv& working,
                             const PromptRows& rows,
-                            const KvQueries& queries);
+                            const KvQueries& queries,
+                            const float* lse);
   absl::Status ObserveShared(const WorkingKv& working,
                              const PromptRows& rows,
-                             const KvQueries& queries);
+                             const KvQueries& queries,
+                             const float* lse);
   kernels::AttentionProbabilitiesParams ProbabilitiesOf(const WorkingKv& working,
                                                         const PromptRows& rows,
-                                                        const KvQueries& queries) const;
+                                                        const KvQueries& queries,
+                                                        const float* lse) const;
   absl::Status Accumulate(const PromptRows& rows,
                           const float* probabilities,
                           int64_t stride,
                           int32_t kv_layer);
+  // Attention of row `row` of the tile over the stored tokens, merged into queries.out and lse;
+  // without scratch and probabilities.
+  kernels::DiffKvAttentionRow StoredAttention(const PromptRows& rows,
+                                              const KvQueries& queries,
+                                              int32_t row,
+                                              std::span<float> lse);
+  absl::Status AttendStored(std::span<kernels::DiffKvAttentionRow> rows, const KvQueries& queries);
+  // The first `count` rows, which score nothing.
+  absl::Status AttendSilently(const PromptRows& rows,
+                              const KvQueries& queries,
+                              int32_t count,
+                              std::span<float> lse);
+  absl::Status AttendObserved(const PromptRows& rows,
+                              const KvQueries& queries,
+                              int32_t row,
+                              std::span<float> lse);
+  // Tokens stored in the fullest head of a layer; at least 1.
+  int64_t StoredTokens(int32_t kv_layer) const;
+  // Tokens of the prompt, or of the extension, that are computed here.
+  int64_t new_tokens() const { return prompt_tokens_ - extension_begin_; }
   float* scores(int32_t kv_layer);
+  void ForgetPrompt();
+  // Takes or gives back pages until `count` are in no page table; false, and nothing changed, when
+  // too few are free.
+  bool SetUnused(int64_t count);
+  void GiveBackUnused(int64_t count);
+  void SetColumns(int32_t columns);
   int32_t PagesOf(std::span<const int32_t> counts) const;
   // Pages of a head's tier in order, from its page table.
   PageId PageAt(int32_t kv_layer, int32_t head, int32_t tier, int32_t index) const;
@@ -118,13 +166,15 @@ class DiffKvSequence final : public EncodedKv {
   DiffKvCodec& codec_;
   const DiffKvSettings settings_;
   std::vector<kernels::PositionRange> unobserved_;  // of the policy
-  const int64_t prompt_tokens_;
-  const int64_t max_tokens_;
-  const DiffKvPagePlan plan_;
+  int64_t prompt_tokens_;
+  int64_t max_tokens_;
+  int64_t extension_begin_ = 0;  // tokens held when the newest extension began
+  DiffKvPagePlan plan_;          // of the prompt or the newest extension
   const int32_t layers_;
   const int32_t kv_heads_;
-  const int32_t columns_;
-  std::vector<PageId> owned_;      // the first plan_.prompt_pages() are the window, layer by layer
+  int32_t columns_;
+  // Of a prompt that lands, the first plan_.prompt_pages() are the window, layer by layer.
+  std::vector<PageId> owned_;
   std::vector<PageId> lease_ids_;  // what lease_ points to
   kernels::DiffKvLease lease_;
   std::vector<int32_t> page_table_;    // [layers][kv_heads][columns]
@@ -132,10 +182,12 @@ class DiffKvSequence final : public EncodedKv {
   std::vector<float> probabilities_;
   HeldTokens held_;
   AttentionCounters counters_;
-  // While the prompt is observed: score sums [layers][kv_heads][prompt_tokens], and the window's
-  // probabilities [queries][kv_heads][prompt_tokens] of a cache that several layers read.
+  // While the prompt is observed: score sums [layers][kv_heads][new_tokens], and, of a cache that
+  // several layers read, the observed queries' probabilities [queries][kv_heads][new_tokens] and
+  // [queries][kv_heads][stored tokens].
   std::vector<float> scores_;
   std::vector<float> shared_probabilities_;
+  std::vector<float> shared_stored_;
   std::vector<kernels::DiffKvClass> classes_;
 };
 

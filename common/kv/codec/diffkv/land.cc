@@ -2,12 +2,17 @@
 // over.
 #include <algorithm>
 #include <cstdint>
-#include <utility>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
 #include "common/kv/codec/diffkv/diffkv_sequence.h"
+#include "kernels/kv_format/diffkv.h"
+#include "kernels/ops/diffkv_params.h"
 
 namespace baton::kv {
 namespace {

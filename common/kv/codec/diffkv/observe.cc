@@ -3,7 +3,11 @@
 #include <algorithm>
 
 #include "common/base/status_macros.h"
+#include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/diffkv/diffkv_sequence.h"
+#include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/step_kv.h"
+#include "kernels/ops/diffkv_params.h"
 
 namespace baton::kv {
 namespace {
@@ -13,21 +17,25 @@ constexpr int32_t kObservedRows = 64;
 
 }  // namespace
 
-kernels::AttentionProbabilitiesParams DiffKvSequence::ProbabilitiesOf(
-    const WorkingKv& working, const PromptRows& rows, const KvQueries& queries) const {
+kernels::AttentionProbabilitiesParams DiffKvSequence::ProbabilitiesOf(const WorkingKv& working,
+                                                                      const PromptRows& rows,
+                                                                      const KvQueries& queries,
+                                                                      const float* lse) const {
   return {.q = queries.q + rows.row_begin * queries.q_stride,
           .q_stride = queries.q_stride,
           .positions = rows.positions,
           .rows = rows.row_count,
           .page_table =
               working.table.data + static_cast<ptrdiff_t>(queries.kv_layer) * working.table.stride,
+          .key_begin = static_cast<int32_t>(extension_begin_),
+          .lse = lse,
           .pages = working.pages,
           .heads = queries.heads,
           .scale = queries.scale,
           .sliding_window = queries.sliding_window,
           .combine = !queries.first_reader,
           .probabilities = nullptr,
-          .probability_stride = prompt_tokens_};
+          .probability_stride = new_tokens()};
 }
 
 absl::Status DiffKvSequence::Accumulate(const PromptRows& rows,
@@ -41,30 +49,41 @@ absl::Status DiffKvSequence::Accumulate(const PromptRows& rows,
        .probability_stride = stride,
        .positions = rows.positions,
        .rows = rows.row_count,
+       .first_token = static_cast<int32_t>(extension_begin_),
        .kv_heads = kv_heads_,
        .own = settings_.policy.scoring == kernels::DiffKvScoring::kLastWindow,
        .scores = scores(kv_layer),
-       .score_stride = prompt_tokens_});
+       .score_stride = new_tokens()});
 }
 
 absl::Status DiffKvSequence::Observe(const WorkingKv& working,
                                      const PromptRows& rows,
                                      const KvQueries& queries) {
-  return queries.first_reader && queries.last_reader ? ObserveAlone(working, rows, queries)
-                                                     : ObserveShared(working, rows, queries);
+  return ObserveNew(working, rows, queries, /*lse=*/nullptr);
+}
+
+absl::Status DiffKvSequence::ObserveNew(const WorkingKv& working,
+                                        const PromptRows& rows,
+                                        const KvQueries& queries,
+                                        const float* lse) {
+  return queries.first_reader && queries.last_reader ? ObserveAlone(working, rows, queries, lse)
+                                                     : ObserveShared(working, rows, queries, lse);
 }
 
 absl::Status DiffKvSequence::ObserveAlone(const WorkingKv& working,
                                           const PromptRows& rows,
-                                          const KvQueries& queries) {
+                                          const KvQueries& queries,
+                                          const float* lse) {
   const CodecContext& context = codec_.context();
   for (int32_t begin = 0; begin < rows.row_count; begin += kObservedRows) {
     const PromptRows part = {.row_begin = rows.row_begin + begin,
                              .row_count = std::min(kObservedRows, rows.row_count - begin),
                              .positions = rows.positions + begin};
     // Tokens behind the last query of the part have no probability: no room for them.
-    const int64_t stride = int64_t{part.positions[part.row_count - 1]} + 1;
-    kernels::AttentionProbabilitiesParams params = ProbabilitiesOf(working, part, queries);
+    const int64_t stride = int64_t{part.positions[part.row_count - 1]} + 1 - extension_begin_;
+    const float* part_lse = lse == nullptr ? nullptr : lse + int64_t{begin} * queries.heads;
+    kernels::AttentionProbabilitiesParams params =
+        ProbabilitiesOf(working, part, queries, part_lse);
     params.probability_stride = stride;
     params.probabilities =
         codec_.Scratch(static_cast<size_t>(part.row_count) * static_cast<size_t>(kv_heads_) *
@@ -77,19 +96,20 @@ absl::Status DiffKvSequence::ObserveAlone(const WorkingKv& working,
 
 absl::Status DiffKvSequence::ObserveShared(const WorkingKv& working,
                                            const PromptRows& rows,
-                                           const KvQueries& queries) {
+                                           const KvQueries& queries,
+                                           const float* lse) {
   const CodecContext& context = codec_.context();
   const int64_t first = first_observed();
-  const auto row_floats = static_cast<size_t>(kv_heads_) * static_cast<size_t>(prompt_tokens_);
+  const auto row_floats = static_cast<size_t>(kv_heads_) * static_cast<size_t>(new_tokens());
   if (shared_probabilities_.empty()) {
     shared_probabilities_.resize(static_cast<size_t>(prompt_tokens_ - first) * row_floats);
   }
-  kernels::AttentionProbabilitiesParams params = ProbabilitiesOf(working, rows, queries);
+  kernels::AttentionProbabilitiesParams params = ProbabilitiesOf(working, rows, queries, lse);
   params.probabilities =
       shared_probabilities_.data() + static_cast<size_t>(rows.positions[0] - first) * row_floats;
   BATON_RETURN_IF_ERROR(context.ops->attention_probabilities(context.exec, params));
   return queries.last_reader
-             ? Accumulate(rows, params.probabilities, prompt_tokens_, queries.kv_layer)
+             ? Accumulate(rows, params.probabilities, new_tokens(), queries.kv_layer)
              : absl::OkStatus();
 }
 

@@ -1,8 +1,11 @@
 #include "common/kv/codec/fp8/fp8_codec.h"
 
 #include <algorithm>
+#include <span>
 
+#include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/fp8/fp8_sequence.h"
+#include "common/kv/codec/step_kv.h"
 #include "kernels/ops/op_table.h"
 
 namespace baton::kv {

@@ -1,12 +1,20 @@
 #include "common/kv/codec/fp8/fp8_format.h"
 
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
+#include "common/kv/codec/codec_context.h"
+#include "common/kv/codec/encoded_format.h"
+#include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/fp8/fp8_sequence.h"
+#include "common/kv/codec/kv_policy.h"
+#include "common/kv/pool/page_pool.h"
+#include "kernels/core/dtype.h"
 #include "kernels/kv_format/dense.h"
 
 namespace baton::kv {
@@ -52,6 +60,10 @@ std::unique_ptr<EncodedKv> Fp8Format::Allocate(const KvResidentPolicy& /*policy*
     return nullptr;
   }
   return std::make_unique<Fp8Sequence>(codec_, prompt_tokens, max_tokens, *std::move(ids));
+}
+
+bool Fp8Format::Extend(EncodedKv& sequence, int64_t prompt_tokens, int64_t max_tokens) {
+  return static_cast<Fp8Sequence&>(sequence).Extend(prompt_tokens, max_tokens);
 }
 
 PoolBytes Fp8Format::pool() const {

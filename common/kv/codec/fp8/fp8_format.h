@@ -40,10 +40,7 @@ class Fp8Format final : public EncodedFormat {
   std::unique_ptr<EncodedKv> Allocate(const KvResidentPolicy& policy,
                                       int64_t prompt_tokens,
                                       int64_t max_tokens) override;
-  // Always false: sequences of this format can't be extended.
-  bool Extend(EncodedKv& /*sequence*/, int64_t /*prompt_tokens*/, int64_t /*max_tokens*/) override {
-    return false;
-  }
+  bool Extend(EncodedKv& sequence, int64_t prompt_tokens, int64_t max_tokens) override;
   PoolBytes pool() const override;
 
  private:

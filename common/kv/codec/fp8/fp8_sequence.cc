@@ -3,32 +3,29 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <span>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
-#include "kernels/core/half.h"
+#include "common/kv/codec/codec_context.h"
+#include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/fp8/fp8_codec.h"
+#include "common/kv/codec/step_kv.h"
+#include "common/kv/codec/working_attention.h"
+#include "common/kv/pool/page_pool.h"
 #include "kernels/ops/op_table.h"
+#include "kernels/ops/params.h"
 
 namespace baton::kv {
 namespace {
 
 // Tokens that are widened at a time.
 constexpr int64_t kTokens = 256;
-
-// One head's key or value of a dense page as fp32.
-void Widen(const std::byte* source, kernels::DType dtype, int32_t n, float* target) {
-  if (dtype == kernels::DType::kF32) {
-    std::memcpy(target, source, static_cast<size_t>(n) * sizeof(float));
-    return;
-  }
-  const auto* bits = reinterpret_cast<const uint16_t*>(source);
-  for (int32_t i = 0; i < n; ++i) {
-    target[i] = kernels::BF16ToF32(bits[i]);
-  }
-}
 
 }  // namespace
 
@@ -40,7 +37,6 @@ Fp8Sequence::Fp8Sequence(Fp8Codec& codec,
       prompt_tokens_(prompt_tokens),
       layers_(codec.context().dimensions.layers),
       pages_per_layer_(codec.layout().pages_for(prompt_tokens + max_tokens)),
-      prompt_pages_(codec.layout().pages_for(prompt_tokens)),
       ids_(std::move(ids)),
       held_(layers_, prompt_tokens) {
   BATON_CHECK(static_cast<int64_t>(ids_.size()) == int64_t{layers_} * pages_per_layer_);
@@ -48,12 +44,85 @@ Fp8Sequence::Fp8Sequence(Fp8Codec& codec,
 
 Fp8Sequence::~Fp8Sequence() { codec_.pool().ReleaseAll(ids_); }
 
+bool Fp8Sequence::SetPagesPerLayer(int32_t pages) {
+  std::vector<PageId> more;
+  if (pages > pages_per_layer_) {
+    auto taken = codec_.pool().Allocate(int64_t{layers_} * (pages - pages_per_layer_));
+    if (!taken.has_value()) {
+      return false;
+    }
+    more = *std::move(taken);
+  }
+  std::vector<PageId> ids;
+  auto next = more.begin();
+  for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
+    const PageId* held = page_table(kv_layer);
+    const int32_t kept = std::min(pages, pages_per_layer_);
+    ids.insert(ids.end(), held, held + kept);
+    ids.insert(ids.end(), next, next + (pages - kept));
+    next += pages - kept;
+    codec_.pool().ReleaseAll({held + kept, static_cast<size_t>(pages_per_layer_ - kept)});
+  }
+  ids_ = std::move(ids);
+  pages_per_layer_ = pages;
+  return true;
+}
+
+bool Fp8Sequence::Extend(int64_t prompt_tokens, int64_t max_tokens) {
+  BATON_CHECK(prompt_tokens > held_.tokens());
+  if (!SetPagesPerLayer(codec_.layout().pages_for(prompt_tokens + max_tokens))) {
+    return false;
+  }
+  extension_begin_ = held_.tokens();
+  prompt_tokens_ = prompt_tokens;
+  held_.Await(prompt_tokens);
+  return true;
+}
+
+void Fp8Sequence::Shrink() {
+  const bool fewer = SetPagesPerLayer(codec_.layout().pages_for(held_.tokens()));
+  BATON_CHECK(fewer);
+}
+
+// The exact keys first: the quantized ones before them are merged in. The page in which the
+// extension begins is in both places, its tokens in one.
+absl::Status Fp8Sequence::AttendExtension(const WorkingKv& working,
+                                          const PromptRows& rows,
+                                          const KvQueries& queries) {
+  const CodecContext& context = codec_.context();
+  std::vector<float> lse(static_cast<size_t>(rows.row_count) * static_cast<size_t>(queries.heads));
+  BATON_RETURN_IF_ERROR(AttendWorkingKeys(context, working, rows, queries, extension_begin_, lse));
+  const kernels::SequenceRows sequence = {.row_begin = 0,
+                                          .row_count = rows.row_count,
+                                          .page_table = page_table(queries.kv_layer),
+                                          .key_end = static_cast<int32_t>(extension_begin_)};
+  for (int32_t row = 0; row < rows.row_count; ++row) {
+    CountAttention(rows.positions[row]);
+  }
+  return context.ops->paged_attention(context.exec,
+                                      {.q = queries.q + rows.row_begin * queries.q_stride,
+                                       .q_stride = queries.q_stride,
+                                       .positions = rows.positions,
+                                       .sequences = &sequence,
+                                       .num_sequences = 1,
+                                       .pages = codec_.pages(),
+                                       .heads = queries.heads,
+                                       .scale = queries.scale,
+                                       .sliding_window = queries.sliding_window,
+                                       .out = queries.out + rows.row_begin * queries.out_stride,
+                                       .out_stride = queries.out_stride,
+                                       .lse = lse.data(),
+                                       .merge = true});
+}
+
 absl::Status Fp8Sequence::EncodeLayer(const WorkingKv& working, int32_t kv_layer) {
   // Shipped bytes are a function of the tokens alone: unused slots of the last page are zero.
-  const PageId last = page_table(kv_layer)[prompt_pages_ - 1];
-  const std::span<std::byte> page = codec_.pool().page(last);
-  std::fill(page.begin(), page.end(), std::byte{0});
-  for (int64_t token = 0; token < prompt_tokens_; token += kTokens) {
+  const int32_t last = prompt_pages() - 1;
+  if (last >= codec_.layout().pages_for(extension_begin_)) {
+    const std::span<std::byte> page = codec_.pool().page(page_table(kv_layer)[last]);
+    std::fill(page.begin(), page.end(), std::byte{0});
+  }
+  for (int64_t token = extension_begin_; token < prompt_tokens_; token += kTokens) {
     BATON_RETURN_IF_ERROR(
         EncodeTokens(working, kv_layer, token, std::min(kTokens, prompt_tokens_ - token)));
   }
@@ -65,30 +134,10 @@ absl::Status Fp8Sequence::EncodeTokens(const WorkingKv& working,
                                        int32_t kv_layer,
                                        int64_t token_begin,
                                        int64_t token_count) {
-  const kernels::DensePageLayout& dense = working.pages.layout;
-  const int32_t* table =
-      working.table.data + static_cast<ptrdiff_t>(kv_layer) * working.table.stride;
-  const int64_t width = int64_t{dense.kv_heads} * dense.head_dim;
+  const int64_t width = int64_t{codec_.layout().kv_heads} * codec_.layout().head_dim;
   std::vector<float> keys(static_cast<size_t>(token_count * width));
   std::vector<float> values(keys.size());
-  for (int64_t i = 0; i < token_count; ++i) {
-    const int64_t token = token_begin + i;
-    const auto slot = static_cast<int32_t>(token % dense.page_tokens);
-    const std::byte* page =
-        working.pages.base +
-        static_cast<size_t>(table[token / dense.page_tokens]) * dense.stride_bytes();
-    for (int32_t head = 0; head < dense.kv_heads; ++head) {
-      const int64_t offset = i * width + int64_t{head} * dense.head_dim;
-      Widen(page + dense.key_offset(head, slot),
-            dense.dtype,
-            dense.head_dim,
-            &keys[static_cast<size_t>(offset)]);
-      Widen(page + dense.value_offset(head, slot),
-            dense.dtype,
-            dense.head_dim,
-            &values[static_cast<size_t>(offset)]);
-    }
-  }
+  ReadWorkingTokens(working, kv_layer, token_begin, token_count, keys, values);
   std::vector<int32_t> positions(static_cast<size_t>(token_count));
   std::iota(positions.begin(), positions.end(), static_cast<int32_t>(token_begin));
   const kernels::SequenceRows rows = {.row_begin = 0,
@@ -107,8 +156,9 @@ absl::Status Fp8Sequence::EncodeTokens(const WorkingKv& working,
 
 std::vector<std::span<const std::byte>> Fp8Sequence::LayerPages(int32_t kv_layer) const {
   std::vector<std::span<const std::byte>> pages;
-  for (int32_t i = 0; i < prompt_pages_; ++i) {
-    pages.push_back(
+  pages.reserve(static_cast<size_t>(prompt_pages()));
+  for (int32_t i = 0; i < prompt_pages(); ++i) {
+    pages.emplace_back(
         codec_.pool().page(page_table(kv_layer)[i]).first(codec_.layout().page_bytes()));
   }
   return pages;
@@ -117,7 +167,7 @@ std::vector<std::span<const std::byte>> Fp8Sequence::LayerPages(int32_t kv_layer
 std::vector<std::span<std::byte>> Fp8Sequence::Window() {
   std::vector<std::span<std::byte>> window;
   for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
-    for (int32_t i = 0; i < prompt_pages_; ++i) {
+    for (int32_t i = 0; i < prompt_pages(); ++i) {
       window.push_back(
           codec_.pool().page(page_table(kv_layer)[i]).first(codec_.layout().page_bytes()));
     }
@@ -137,14 +187,17 @@ absl::StatusOr<std::vector<int32_t>> Fp8Sequence::SentPages(std::string_view sta
     return absl::InvalidArgumentError(
         absl::StrCat("fp8 has no state beside its pages; ", state.size(), " bytes came"));
   }
-  return std::vector<int32_t>(static_cast<size_t>(layers), prompt_pages_);
+  return std::vector<int32_t>(static_cast<size_t>(layers), prompt_pages());
 }
 
 absl::Status Fp8Sequence::CopyTo(EncodedKv& other) const {
+  if (extension_begin_ > 0) {
+    return absl::UnimplementedError("fp8: a sequence that was extended can't be copied");
+  }
   auto& target = static_cast<Fp8Sequence&>(other);
   target.held_ = held_;
   for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
-    for (int32_t i = 0; i < prompt_pages_; ++i) {
+    for (int32_t i = 0; i < prompt_pages(); ++i) {
       std::memcpy(codec_.pool().page(target.page_table(kv_layer)[i]).data(),
                   codec_.pool().page(page_table(kv_layer)[i]).data(),
                   codec_.layout().page_bytes());
@@ -154,7 +207,7 @@ absl::Status Fp8Sequence::CopyTo(EncodedKv& other) const {
 }
 
 int64_t Fp8Sequence::ResidentBytes() const {
-  return int64_t{layers_} * prompt_pages_ *
+  return int64_t{layers_} * codec_.layout().pages_for(held_.tokens()) *
          static_cast<int64_t>(codec_.layout().page_bytes() + sizeof(PageId));
 }
 

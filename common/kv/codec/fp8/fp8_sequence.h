@@ -18,7 +18,8 @@
 
 namespace baton::kv {
 
-// Pages for prompt and generated tokens, taken at once. Threads: encoded_kv.h.
+// Pages for prompt and generated tokens, taken at once, and again for each extension. Threads:
+// encoded_kv.h.
 class Fp8Sequence final : public EncodedKv {
  public:
   // `ids`: for each layer, pages for prompt_tokens + max_tokens.
@@ -34,6 +35,9 @@ class Fp8Sequence final : public EncodedKv {
     return absl::OkStatus();
   }
   absl::Status EncodeLayer(const WorkingKv& working, int32_t kv_layer) override;
+  absl::Status AttendExtension(const WorkingKv& working,
+                               const PromptRows& rows,
+                               const KvQueries& queries) override;
   std::vector<std::span<const std::byte>> LayerPages(int32_t kv_layer) const override;
   std::string State() const override { return {}; }
   std::vector<std::span<std::byte>> Window() override;
@@ -41,11 +45,15 @@ class Fp8Sequence final : public EncodedKv {
   absl::StatusOr<std::vector<int32_t>> SentPages(std::string_view state,
                                                  int32_t layers) const override;
   void Trim() override {}
+  void Shrink() override;
+  // kUnimplemented for a sequence that was extended.
   absl::Status CopyTo(EncodedKv& other) const override;
   int64_t ResidentBytes() const override;
   int64_t ReservedBytes() const override;
   AttentionCounters counters() const override { return counters_; }
 
+  // EncodedFormat::Extend.
+  bool Extend(int64_t prompt_tokens, int64_t max_tokens);
   const PageId* page_table(int32_t kv_layer) const {
     return ids_.data() + static_cast<ptrdiff_t>(kv_layer) * pages_per_layer_;
   }
@@ -54,17 +62,21 @@ class Fp8Sequence final : public EncodedKv {
   void CountAttention(int32_t position);
 
  private:
+  // Takes or gives back pages at the end of every layer; false, and nothing changed, when too few
+  // are free.
+  bool SetPagesPerLayer(int32_t pages);
+  int32_t prompt_pages() const { return codec_.layout().pages_for(prompt_tokens_); }
   absl::Status EncodeTokens(const WorkingKv& working,
                             int32_t kv_layer,
                             int64_t token_begin,
                             int64_t token_count);
 
   Fp8Codec& codec_;
-  const int64_t prompt_tokens_;
+  int64_t prompt_tokens_;
+  int64_t extension_begin_ = 0;  // tokens held when the newest extension began
   const int32_t layers_;
-  const int32_t pages_per_layer_;
-  const int32_t prompt_pages_;  // of a layer
-  const std::vector<PageId> ids_;
+  int32_t pages_per_layer_;
+  std::vector<PageId> ids_;
   HeldTokens held_;
   AttentionCounters counters_;
 };

@@ -3,10 +3,18 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <span>
+#include <vector>
 
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
+#include "common/kv/codec/codec_context.h"
+#include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/shadowkv/shadowkv_sequence.h"
+#include "common/kv/codec/step_kv.h"
+#include "common/kv/pool/run_pool.h"
+#include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/shadowkv_params.h"
 
 namespace baton::kv {
 namespace {
@@ -101,12 +109,15 @@ absl::Status ShadowKvCodec::Append(std::span<const DecodeRow> rows, const KvEntr
                                         .key_bias = key_bias(entries.kv_layer)});
 }
 
-absl::Status ShadowKvCodec::Select(const kernels::ExecContext& exec,
-                                   const KvQueries& queries,
-                                   int64_t chunk_ids_stride) {
+absl::StatusOr<int64_t> ShadowKvCodec::Select(const kernels::ExecContext& exec,
+                                              const KvQueries& queries) {
+  int64_t chunk_ids_stride = 1;
+  for (const kernels::ShadowKvSequence& sequence : sequences_) {
+    chunk_ids_stride = std::max(chunk_ids_stride, sequence.layout->config.budget_chunks());
+  }
   chunk_ids_.resize(sequences_.size() * static_cast<size_t>(context_.dimensions.kv_heads) *
                     static_cast<size_t>(chunk_ids_stride));
-  return context_.ops->shadowkv_select(
+  BATON_RETURN_IF_ERROR(context_.ops->shadowkv_select(
       exec,
       {.q = packed_.data(),
        .q_stride = int64_t{queries.heads} * context_.dimensions.head_dim,
@@ -115,7 +126,8 @@ absl::Status ShadowKvCodec::Select(const kernels::ExecContext& exec,
        .heads = queries.heads,
        .scale = queries.scale,
        .chunk_ids = chunk_ids_.data(),
-       .chunk_ids_stride = chunk_ids_stride});
+       .chunk_ids_stride = chunk_ids_stride}));
+  return chunk_ids_stride;
 }
 
 absl::Status ShadowKvCodec::Attend(std::span<const DecodeRow> rows, const KvQueries& queries) {
@@ -124,11 +136,7 @@ absl::Status ShadowKvCodec::Attend(std::span<const DecodeRow> rows, const KvQuer
   packed_.resize(rows.size() * static_cast<size_t>(width));
   out_.resize(packed_.size());
   Pack(rows, queries.q, queries.q_stride, width, packed_.data());
-  int64_t stride = 1;
-  for (const kernels::ShadowKvSequence& sequence : sequences_) {
-    stride = std::max(stride, sequence.layout->config.budget_chunks());
-  }
-  BATON_RETURN_IF_ERROR(Select(exec, queries, stride));
+  BATON_ASSIGN_OR_RETURN(const int64_t stride, Select(exec, queries));
   counters_.assign(rows.size(), {});
   BATON_RETURN_IF_ERROR(
       context_.ops->shadowkv_attention(exec,
@@ -150,6 +158,47 @@ absl::Status ShadowKvCodec::Attend(std::span<const DecodeRow> rows, const KvQuer
                 out_.data() + static_cast<int64_t>(i) * width,
                 static_cast<size_t>(width) * sizeof(float));
     static_cast<ShadowKvSequence&>(*rows[i].kv).Count(counters_[i]);
+  }
+  return absl::OkStatus();
+}
+
+// Attention goes row by row, so that a selection finds in the cache what the row before has
+// reconstructed.
+absl::Status ShadowKvCodec::AttendBehind(ShadowKvSequence& sequence,
+                                         int32_t newest,
+                                         const PromptRows& rows,
+                                         const KvQueries& queries,
+                                         float* lse) {
+  const auto count = static_cast<size_t>(rows.row_count);
+  const int64_t width = int64_t{queries.heads} * context_.dimensions.head_dim;
+  const kernels::ExecContext& exec = ExecWith(sequence.workspace_bytes());
+  sequences_.assign(count, sequence.AtStep(queries.kv_layer, newest));
+  packed_.resize(count * static_cast<size_t>(width));
+  for (int64_t row = 0; row < rows.row_count; ++row) {
+    std::memcpy(packed_.data() + row * width,
+                queries.q + (rows.row_begin + row) * queries.q_stride,
+                static_cast<size_t>(width) * sizeof(float));
+  }
+  BATON_ASSIGN_OR_RETURN(const int64_t stride, Select(exec, queries));
+  for (int64_t row = 0; row < rows.row_count; ++row) {
+    kernels::ShadowKvCounters counters;
+    BATON_RETURN_IF_ERROR(context_.ops->shadowkv_attention(
+        exec,
+        {.q = packed_.data() + row * width,
+         .q_stride = width,
+         .sequences = sequences_.data(),
+         .num_sequences = 1,
+         .heads = queries.heads,
+         .scale = queries.scale,
+         .chunk_ids = chunk_ids_.data() + row * context_.dimensions.kv_heads * stride,
+         .chunk_ids_stride = stride,
+         .rope = rope_,
+         .key_bias = key_bias(queries.kv_layer),
+         .out = queries.out + (rows.row_begin + row) * queries.out_stride,
+         .out_stride = queries.out_stride,
+         .lse = lse + row * queries.heads,
+         .counters = &counters}));
+    sequence.Count(counters);
   }
   return absl::OkStatus();
 }

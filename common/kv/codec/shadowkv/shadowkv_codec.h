@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/encoded_kv.h"
@@ -17,6 +18,8 @@
 
 namespace baton::kv {
 
+class ShadowKvSequence;
+
 // Sequences of one call may have different parameters. Borrowed parts outlive it. Executor thread,
 // except pool(), which is the engine thread's.
 class ShadowKvCodec final : public KvCodec {
@@ -25,6 +28,14 @@ class ShadowKvCodec final : public KvCodec {
 
   absl::Status Append(std::span<const DecodeRow> rows, const KvEntries& entries) override;
   absl::Status Attend(std::span<const DecodeRow> rows, const KvQueries& queries) override;
+
+  // Attention of the rows of one sequence over the tokens up to `newest`, each row with a selection
+  // of its own, merged into what queries.out and lse[row_count][heads] hold.
+  absl::Status AttendBehind(ShadowKvSequence& sequence,
+                            int32_t newest,
+                            const PromptRows& rows,
+                            const KvQueries& queries,
+                            float* lse);
 
   const CodecContext& context() const { return context_; }
   RunPool& pool() const { return pool_; }
@@ -38,9 +49,8 @@ class ShadowKvCodec final : public KvCodec {
  private:
   // Fills sequences_ for a stored layer; the largest workspace that one of them needs.
   size_t ListSequences(std::span<const DecodeRow> rows, int32_t kv_layer);
-  absl::Status Select(const kernels::ExecContext& exec,
-                      const KvQueries& queries,
-                      int64_t chunk_ids_stride);
+  // Selects for the queries in packed_; the largest budget in chunks, which is the stride of ids.
+  absl::StatusOr<int64_t> Select(const kernels::ExecContext& exec, const KvQueries& queries);
 
   const CodecContext& context_;
   RunPool& pool_;

@@ -1,13 +1,21 @@
 #include "common/kv/codec/shadowkv/shadowkv_format.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
-#include <variant>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
+#include "common/kv/codec/codec_context.h"
+#include "common/kv/codec/encoded_format.h"
+#include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/kv_policy.h"
+#include "common/kv/codec/policy_params.h"
 #include "common/kv/codec/shadowkv/shadowkv_sequence.h"
+#include "common/kv/pool/run_pool.h"
+#include "kernels/kv_format/shadowkv.h"
 
 namespace baton::kv {
 namespace {
@@ -116,6 +124,10 @@ std::unique_ptr<EncodedKv> ShadowKvFormat::Allocate(const KvResidentPolicy& poli
     return nullptr;
   }
   return std::make_unique<ShadowKvSequence>(codec_, config, prompt_tokens, max_tokens, *run);
+}
+
+bool ShadowKvFormat::Extend(EncodedKv& sequence, int64_t prompt_tokens, int64_t max_tokens) {
+  return static_cast<ShadowKvSequence&>(sequence).Extend(prompt_tokens, max_tokens);
 }
 
 PoolBytes ShadowKvFormat::pool() const {

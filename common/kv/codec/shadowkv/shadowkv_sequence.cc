@@ -2,11 +2,20 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
+#include <string_view>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
+#include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/shadowkv/shadowkv_codec.h"
+#include "common/kv/pool/run_pool.h"
+#include "kernels/core/buffer.h"
+#include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/shadowkv_params.h"
 
 namespace baton::kv {
 namespace {
@@ -16,12 +25,12 @@ size_t Aligned(size_t bytes) {
          kernels::Buffer::kAlignment;
 }
 
-// Without room for generated tokens there is no tail: the prompt is for another worker.
-size_t TailBytes(const kernels::ShadowKvPromptLayout& layout, int64_t max_tokens) {
-  return max_tokens == 0 ? 0 : Aligned(kernels::ShadowKvTailLayout(layout, max_tokens).bytes);
-}
-
 }  // namespace
+
+// Without room for a token there is no tail: the prompt is for another worker, or only kept.
+size_t ShadowKvSequence::TailBytes(const kernels::ShadowKvPromptLayout& layout, int64_t behind) {
+  return behind == 0 ? 0 : Aligned(kernels::ShadowKvTailLayout(layout, behind).bytes);
+}
 
 int64_t ShadowKvSequence::RunBytes(const kernels::ShadowKvConfig& config,
                                    int32_t layers,
@@ -39,36 +48,45 @@ ShadowKvSequence::ShadowKvSequence(ShadowKvCodec& codec,
     : codec_(codec),
       layout_(config, prompt_tokens),
       max_tokens_(max_tokens),
-      tail_layout_(layout_, max_tokens),
       tail_bytes_(TailBytes(layout_, max_tokens)),
       cache_bytes_(Aligned(kernels::ShadowKvCacheLayout(config).bytes)),
       layers_(codec.context().dimensions.layers),
       run_(run),
       base_(codec.pool().bytes(run).data()),
+      tails_(base_ + PromptBytes()),
       workspace_bytes_(codec.WorkspaceBytes(config, prompt_tokens + max_tokens)),
       held_(layers_, prompt_tokens) {
   BATON_CHECK(run.units == RunPool::UnitsFor(RunBytes(config, layers_, prompt_tokens, max_tokens)));
 }
 
-ShadowKvSequence::~ShadowKvSequence() { codec_.pool().Release(run_); }
+ShadowKvSequence::~ShadowKvSequence() {
+  codec_.pool().Release(run_);
+  if (tail_run_.units > 0) {
+    codec_.pool().Release(tail_run_);
+  }
+}
 
 std::byte* ShadowKvSequence::prompt(int32_t kv_layer) const {
   return base_ + static_cast<size_t>(kv_layer) * layout_.bytes;
 }
 
 std::byte* ShadowKvSequence::tail(int32_t kv_layer) const {
-  return prompt(layers_) + static_cast<size_t>(kv_layer) * tail_bytes_;
+  return tails_ + static_cast<size_t>(kv_layer) * tail_bytes_;
 }
 
 absl::Status ShadowKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_layer) {
-  BATON_RETURN_IF_ERROR(codec_.context().ops->shadowkv_encode(
-      codec_.ExecWith(workspace_bytes_),
-      {.layout = layout_,
-       .pages = working.pages,
-       .page_table = working.table.data + static_cast<ptrdiff_t>(kv_layer) * working.table.stride,
-       .rope = codec_.rope(),
-       .key_bias = codec_.key_bias(kv_layer),
-       .prompt = prompt(kv_layer)}));
+  if (extension_begin_ > 0) {
+    BATON_RETURN_IF_ERROR(AppendWorking(working, kv_layer));
+  } else {
+    BATON_RETURN_IF_ERROR(codec_.context().ops->shadowkv_encode(
+        codec_.ExecWith(workspace_bytes_),
+        {.layout = layout_,
+         .pages = working.pages,
+         .page_table = working.table.data + static_cast<ptrdiff_t>(kv_layer) * working.table.stride,
+         .rope = codec_.rope(),
+         .key_bias = codec_.key_bias(kv_layer),
+         .prompt = prompt(kv_layer)}));
+  }
   held_.TakeLayers(1);
   return absl::OkStatus();
 }
@@ -79,6 +97,7 @@ std::vector<std::span<const std::byte>> ShadowKvSequence::LayerPages(int32_t kv_
 
 std::vector<std::span<std::byte>> ShadowKvSequence::Window() {
   std::vector<std::span<std::byte>> window;
+  window.reserve(static_cast<size_t>(layers_));
   for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
     window.emplace_back(prompt(kv_layer), layout_.bytes);
   }
@@ -128,6 +147,9 @@ absl::Status ShadowKvSequence::Adopt(std::string_view state, int32_t layers) {
 }
 
 absl::Status ShadowKvSequence::CopyTo(EncodedKv& other) const {
+  if (extension_begin_ > 0) {
+    return absl::UnimplementedError("shadowkv: a sequence that was extended can't be copied");
+  }
   auto& target = static_cast<ShadowKvSequence&>(other);
   std::memcpy(target.base_, base_, static_cast<size_t>(layers_) * layout_.bytes);
   target.held_ = held_;
@@ -135,12 +157,13 @@ absl::Status ShadowKvSequence::CopyTo(EncodedKv& other) const {
 }
 
 int64_t ShadowKvSequence::ResidentBytes() const {
-  const int64_t generated = std::max<int64_t>(0, held_.tokens() - layout_.prompt_tokens);
-  return layers_ * static_cast<int64_t>(layout_.bytes + tail_layout_.WrittenBytes(generated));
+  const int64_t behind = std::max<int64_t>(0, held_.tokens() - layout_.prompt_tokens);
+  const kernels::ShadowKvTailLayout tail(layout_, max_tokens_);
+  return layers_ * static_cast<int64_t>(layout_.bytes + tail.WrittenBytes(behind));
 }
 
 int64_t ShadowKvSequence::ReservedBytes() const {
-  return run_.units * static_cast<int64_t>(RunPool::kUnitBytes);
+  return (run_.units + tail_run_.units) * static_cast<int64_t>(RunPool::kUnitBytes);
 }
 
 kernels::ShadowKvSequence ShadowKvSequence::AtStep(int32_t kv_layer, int32_t position) {

@@ -21,7 +21,12 @@
 
 namespace baton::kv {
 
-// One run of the pool: the prompt sections of all layers, then their tails. Threads: encoded_kv.h.
+// One run of the pool: the prompt sections of all layers, then their tails. A sequence that was
+// extended has its tails, which grew, in a run of their own. Threads: encoded_kv.h.
+//
+// In an extension every new token selects from the prompt section and the tail as a decode step
+// would, with the budget of the first prompt, and attends to its extension's tokens exactly; then
+// they join the tail like generated ones.
 class ShadowKvSequence final : public EncodedKv {
  public:
   // Bytes of the run that such a sequence needs.
@@ -47,6 +52,9 @@ class ShadowKvSequence final : public EncodedKv {
     return absl::OkStatus();
   }
   absl::Status EncodeLayer(const WorkingKv& working, int32_t kv_layer) override;
+  absl::Status AttendExtension(const WorkingKv& working,
+                               const PromptRows& rows,
+                               const KvQueries& queries) override;
   std::vector<std::span<const std::byte>> LayerPages(int32_t kv_layer) const override;
   std::string State() const override { return {}; }
   std::vector<std::span<std::byte>> Window() override;
@@ -54,12 +62,16 @@ class ShadowKvSequence final : public EncodedKv {
   absl::StatusOr<std::vector<int32_t>> SentPages(std::string_view state,
                                                  int32_t layers) const override;
   void Trim() override {}
+  void Shrink() override;
+  // kUnimplemented for a sequence that was extended.
   absl::Status CopyTo(EncodedKv& other) const override;
   int64_t ResidentBytes() const override;
   int64_t ReservedBytes() const override;
   int64_t CacheBytes() const override { return layers_ * static_cast<int64_t>(cache_bytes_); }
   AttentionCounters counters() const override { return counters_; }
 
+  // EncodedFormat::Extend.
+  bool Extend(int64_t prompt_tokens, int64_t max_tokens);
   // The sequence as the ops see it, its newest token at `position`.
   kernels::ShadowKvSequence AtStep(int32_t kv_layer, int32_t position);
   size_t workspace_bytes() const { return workspace_bytes_; }
@@ -69,20 +81,28 @@ class ShadowKvSequence final : public EncodedKv {
   void Count(const kernels::ShadowKvCounters& counters);
 
  private:
+  // Bytes of a layer's tail with room for `behind` tokens behind the prompt.
+  static size_t TailBytes(const kernels::ShadowKvPromptLayout& layout, int64_t behind);
+  int64_t PromptBytes() const;
+  void MoveTails(std::byte* target, size_t tail_bytes);
+  void CutRun(RunPool::Run& run, int64_t bytes);
+  absl::Status AppendWorking(const WorkingKv& working, int32_t kv_layer);
   std::byte* prompt(int32_t kv_layer) const;
   std::byte* tail(int32_t kv_layer) const;
   absl::Status CheckStaticIds(int32_t kv_layer) const;
 
   ShadowKvCodec& codec_;
   const kernels::ShadowKvPromptLayout layout_;
-  const int64_t max_tokens_;
-  const kernels::ShadowKvTailLayout tail_layout_;
-  const size_t tail_bytes_;
+  int64_t max_tokens_;           // behind the prompt
+  int64_t extension_begin_ = 0;  // tokens held when the newest extension began
+  size_t tail_bytes_;            // of a layer
   const size_t cache_bytes_;
   const int32_t layers_;
-  const RunPool::Run run_;
+  RunPool::Run run_;
+  RunPool::Run tail_run_;  // no units: the tails are in run_
   std::byte* const base_;
-  const size_t workspace_bytes_;
+  std::byte* tails_;  // [layers][tail_bytes]
+  size_t workspace_bytes_;
   kernels::Buffer cache_;  // [layers], made when the first token is decoded
   HeldTokens held_;
   AttentionCounters counters_;
