@@ -270,6 +270,7 @@ absl::StatusOr<HandoffShape> EngineImpl::DescribeHandoff(std::string_view kv_pol
     shape.format_version = kv.encoded->version();
     shape.page_tokens = 0;
     shape.window = kv.encoded->window(kv.policy.resident, prompt_tokens);
+    shape.calibration_digest = kv.encoded->calibration_digest();
   }
   shape.shipped_layers = ShippedLayers(state_, kv);
   if (kv.hidden != nullptr) {
@@ -325,11 +326,11 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<model::Mo
                          kv::PagePool::Create(options.kv_pool_bytes, format->stride_bytes()));
   const int64_t max_sequence_tokens =
       options.max_sequence_tokens > 0 ? options.max_sequence_tokens : max_positions;
-  BATON_ASSIGN_OR_RETURN(
-      parts.codecs,
-      kv::CodecSet::Create(
-          MakeCodecContext(*model, exec, ops, options.page_dtype, max_sequence_tokens),
-          options.codec_pools));
+  kv::CodecContext codec_context =
+      MakeCodecContext(*model, exec, ops, options.page_dtype, max_sequence_tokens);
+  codec_context.calibration = options.calibration;
+  BATON_ASSIGN_OR_RETURN(parts.codecs,
+                         kv::CodecSet::Create(std::move(codec_context), options.codec_pools));
   parts.limits = {.role = options.role,
                   .vocab_size = model->config().vocab_size,
                   .max_sequence_tokens = max_sequence_tokens,

@@ -21,6 +21,7 @@
 #include "common/engine/request.h"
 #include "common/kv/codec/codec_set.h"
 #include "common/kv/codec/encoded_format.h"
+#include "common/kv/codec/kv_calibration.h"
 #include "common/model/model.h"
 #include "kernels/core/dtype.h"
 
@@ -34,6 +35,8 @@ struct EngineOptions {
   int64_t kv_pool_bytes = int64_t{1} << 30;
   // Bytes of the pools of encoded formats; a format without a pool is not served.
   kv::CodecPools codec_pools;
+  // Of the model; null: policies have the grammar's defaults.
+  std::shared_ptr<const kv::KvCalibration> calibration = {};
   int32_t page_tokens = 32;
   kernels::DType page_dtype = kernels::DType::kBF16;
   // Tokens in one step, and prompt tokens of one sequence in one step. The model must have been
@@ -120,6 +123,8 @@ struct HandoffShape {
   kv::WindowShape window;
   // Stored layers that are shipped; the others leave as hidden states.
   int32_t shipped_layers = 0;
+  // What of the calibration shapes the pages (EncodedFormat::calibration_digest).
+  uint64_t calibration_digest = 0;
   int32_t hidden_pages = 0;
   int64_t hidden_page_bytes = 0;
 };

@@ -2,24 +2,27 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
+#include "common/kv/codec/codec_set.h"
+#include "common/kv/codec/kv_calibration.h"
+#include "common/kv/codec/kv_policy.h"
 
 namespace baton::engine {
 namespace {
 
-// Prompts below this are kept exact by `auto`: their KV is small.
-constexpr int64_t kAutoExactTokens = 1024;
 // Below this share of free dense pages `auto` takes the economy tier.
 constexpr double kAutoPressure = 0.25;
 
-// What the tiers are without a calibration, best first (docs/kv-formats.md has their measured
-// quality).
-constexpr std::array<std::string_view, 4> kTierPolicies = {
-    "dense", "diffkv:ah=0,al=0", "diffkv:al=0", "diffkv:high=k4v4,ah=0.5,al=0"};
+// What the tiers below `exact` are without a calibration, best first (docs/kv-formats.md has their
+// measured quality).
+constexpr std::array<std::string_view, 3> kTierPolicies = {
+    "diffkv:ah=0,al=0", "diffkv:al=0", "diffkv:high=k4v4,ah=0.5,al=0"};
 enum Tier : size_t { kExact, kHigh, kBalanced, kEconomy };
 
 absl::Status NotServed(const kv::KvPolicy& policy) {
@@ -27,7 +30,13 @@ absl::Status NotServed(const kv::KvPolicy& policy) {
       "POLICY_NOT_SERVED: kv_policy: ", policy.CanonicalString(), " is not served by this worker"));
 }
 
-Tier TierOf(kv::KvChoice choice, int64_t prompt_tokens, const KvPressure& pressure) {
+Tier TierOf(kv::KvChoice choice,
+            const kv::KvAutoRule& automatic,
+            int64_t prompt_tokens,
+            const KvPressure& pressure) {
+  if (choice == kv::KvChoice::kAuto && prompt_tokens >= automatic.exact_below_tokens) {
+    choice = pressure.free_share < kAutoPressure ? automatic.under_pressure : automatic.choice;
+  }
   switch (choice) {
     case kv::KvChoice::kTierExact:
       return kExact;
@@ -40,16 +49,28 @@ Tier TierOf(kv::KvChoice choice, int64_t prompt_tokens, const KvPressure& pressu
     case kv::KvChoice::kAuto:
       break;
   }
-  if (prompt_tokens < kAutoExactTokens) {
-    return kExact;
+  return kExact;
+}
+
+kv::KvPolicyDefaults DefaultsOf(const kv::CodecSet& codecs) {
+  return codecs.calibration() == nullptr ? kv::KvPolicyDefaults() : codecs.calibration()->defaults;
+}
+
+absl::StatusOr<kv::KvFormatPolicy> TierPolicy(const kv::CodecSet& codecs, Tier tier) {
+  const size_t index = static_cast<size_t>(tier) - 1;
+  if (codecs.calibration() != nullptr && codecs.calibration()->tiers.has_value()) {
+    return (*codecs.calibration()->tiers)[index];
   }
-  return pressure.free_share < kAutoPressure ? kEconomy : kBalanced;
+  BATON_ASSIGN_OR_RETURN(const kv::KvPolicy policy, kv::ParseKvPolicy(kTierPolicies[index]));
+  return *policy.format();
 }
 
 absl::StatusOr<KvChoice> ChooseFormat(const kv::CodecSet& codecs,
                                       const kv::KvFormatPolicy& format,
                                       int64_t prompt_tokens) {
-  KvChoice choice = {.policy = format};
+  KvChoice choice = {.policy = format,
+                     .spelling = codecs.calibration() == nullptr ? kv::KvSpelling::kShort
+                                                                 : kv::KvSpelling::kExplicit};
   if (format.hidden != kv::HiddenWire::kNone) {
     if (!codecs.has_upper_layers()) {
       return absl::InvalidArgumentError(
@@ -79,7 +100,9 @@ absl::StatusOr<KvChoice> ChooseFormat(const kv::CodecSet& codecs,
 // The tier's policy, or that of the next better tier that is served.
 absl::StatusOr<KvChoice> ChooseTier(const kv::CodecSet& codecs, Tier tier, int64_t prompt_tokens) {
   for (size_t i = tier; i > kExact; --i) {
-    if (absl::StatusOr<KvChoice> choice = ChooseKv(codecs, kTierPolicies[i], prompt_tokens);
+    BATON_ASSIGN_OR_RETURN(const kv::KvFormatPolicy policy,
+                           TierPolicy(codecs, static_cast<Tier>(i)));
+    if (absl::StatusOr<KvChoice> choice = ChooseFormat(codecs, policy, prompt_tokens);
         choice.ok()) {
       return choice;
     }
@@ -93,7 +116,7 @@ absl::StatusOr<KvChoice> ChooseKv(const kv::CodecSet& codecs,
                                   std::string_view policy,
                                   int64_t prompt_tokens,
                                   const KvPressure& pressure) {
-  BATON_ASSIGN_OR_RETURN(const kv::KvPolicy parsed, kv::ParseKvPolicy(policy));
+  BATON_ASSIGN_OR_RETURN(const kv::KvPolicy parsed, kv::ParseKvPolicy(policy, DefaultsOf(codecs)));
   if (parsed.is_baseline()) {
     return absl::InvalidArgumentError(
         absl::StrCat("kv_policy: ",
@@ -101,7 +124,10 @@ absl::StatusOr<KvChoice> ChooseKv(const kv::CodecSet& codecs,
                      " is a baseline for comparisons in baton-lab; no worker serves it"));
   }
   if (parsed.choice().has_value()) {
-    return ChooseTier(codecs, TierOf(*parsed.choice(), prompt_tokens, pressure), prompt_tokens);
+    const kv::KvAutoRule automatic =
+        codecs.calibration() == nullptr ? kv::KvAutoRule() : codecs.calibration()->automatic;
+    return ChooseTier(
+        codecs, TierOf(*parsed.choice(), automatic, prompt_tokens, pressure), prompt_tokens);
   }
   return ChooseFormat(codecs, *parsed.format(), prompt_tokens);
 }

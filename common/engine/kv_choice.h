@@ -21,8 +21,10 @@ struct KvChoice {
   kv::EncodedFormat* encoded = nullptr;  // null: dense pages
   // Set: the upper layers travel as hidden states. Without a hand-off that changes nothing.
   kv::HiddenPool* hidden = nullptr;
+  // A calibration replaces defaults, so what was chosen is spelled with every key.
+  kv::KvSpelling spelling = kv::KvSpelling::kShort;
 
-  std::string canonical() const { return policy.CanonicalString(); }
+  std::string canonical() const { return policy.CanonicalString(spelling); }
 };
 
 // How full the dense pages are when somebody leaves the choice to the engine.
@@ -33,6 +35,8 @@ struct KvPressure {
 // kInvalidArgument for text that is no policy, kFailedPrecondition (POLICY_NOT_SERVED) for one that
 // this engine does not serve. A prompt so short that the format keeps all of it anyway gets
 // `dense`.
+//
+// Keys that the policy leaves out are those of the model's calibration, or the grammar's defaults.
 //
 // A tier or `auto` becomes a policy here. `auto` keeps short prompts exact, takes the balanced tier
 // for longer ones and the economy tier when dense pages run short. A tier whose format is not

@@ -1,13 +1,20 @@
 #include "common/worker/compute.h"
 
+#include <memory>
 #include <optional>
+#include <string>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
 
 #include "common/base/status_context.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/read_file.h"
+#include "common/kv/calibration/calibration_file.h"
+#include "common/kv/codec/kv_calibration.h"
 #include "common/kv/manifest/layout.h"
 #include "kernels/kv_format/dense.h"
 #include "kernels/select.h"
@@ -28,6 +35,20 @@ absl::StatusOr<std::unique_ptr<checkpoint::Checkpoint>> OpenCheckpoint(
   return checkpoint;
 }
 
+// Null when the options name no file.
+absl::StatusOr<std::shared_ptr<const kv::KvCalibration>> ReadCalibration(
+    const std::string& path, const kv::CalibratedModel& model) {
+  if (path.empty()) {
+    return std::shared_ptr<const kv::KvCalibration>();
+  }
+  const std::string context = absl::StrCat("flag --kv_calibration, file ", path);
+  const auto text = checkpoint::ReadFile(path, kv::kMaxCalibrationBytes);
+  BATON_RETURN_IF_ERROR(WithContext(text.status(), context));
+  const auto calibration = kv::ParseCalibration(*text, model);
+  BATON_RETURN_IF_ERROR(WithContext(calibration.status(), context));
+  return std::make_shared<const kv::KvCalibration>(calibration->calibration);
+}
+
 kv::v1::KvLayout LayoutOf(const model::Model& model, const engine::EngineOptions& options) {
   const model::KvShape shape = model.kv_shape();
   const kernels::DensePageLayout page = {.page_tokens = options.page_tokens,
@@ -44,6 +65,10 @@ absl::StatusOr<std::unique_ptr<Compute>> LoadCompute(const WorkerOptions& option
   auto compute = std::make_unique<Compute>(options.threads);
   BATON_ASSIGN_OR_RETURN(compute->ops, kernels::SelectOps(options.device));
   BATON_ASSIGN_OR_RETURN(const auto checkpoint, OpenCheckpoint(options));
+  compute->identity = {.fingerprint = checkpoint->fingerprint(),
+                       .layers = checkpoint->config().num_kv_cache_layers()};
+  BATON_ASSIGN_OR_RETURN(compute->calibration,
+                         ReadCalibration(options.kv_calibration, compute->identity));
   const model::ModelOptions model_options = {.max_step_rows = options.engine.step_token_budget,
                                              .max_logit_rows = options.engine.max_running_sequences,
                                              .weight_dtype = options.compute};

@@ -5,6 +5,8 @@
 
 #include "absl/status/statusor.h"
 
+#include "common/kv/calibration/calibration_file.h"
+#include "common/kv/codec/kv_calibration.h"
 #include "common/model/model.h"
 #include "common/worker/worker_options.h"
 #include "kernels/core/buffer.h"
@@ -26,9 +28,12 @@ struct Compute {
   const kernels::OpTable* ops = nullptr;
   std::unique_ptr<model::Model> model;  // taken by the engine
   kv::v1::KvLayout layout;              // of this worker's KV pages
+  kv::CalibratedModel identity;         // what a calibration of the model is bound to
+  std::shared_ptr<const kv::KvCalibration> calibration;  // null without one
 };
 
-// Chooses the back end and loads the model. Errors name flag, file, tensor or field.
+// Chooses the back end, loads the model and reads its calibration. Errors name flag, file, tensor
+// or field; kFailedPrecondition for a calibration of another model.
 absl::StatusOr<std::unique_ptr<Compute>> LoadCompute(const WorkerOptions& options);
 
 }  // namespace baton::worker

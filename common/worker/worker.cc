@@ -77,11 +77,13 @@ Worker::Worker(WorkerOptions options)
 Worker::~Worker() { Shutdown(absl::ZeroDuration()); }
 
 absl::Status Worker::StartEngine(engine::ReservationObserver* reservations) {
+  engine::EngineOptions engine_options = options_.engine;
+  engine_options.calibration = compute_->calibration;
   BATON_ASSIGN_OR_RETURN(engine_,
                          engine::Engine::Create(std::move(compute_->model),
                                                 compute_->exec,
                                                 *compute_->ops,
-                                                options_.engine,
+                                                engine_options,
                                                 reservations,
                                                 metrics_.get()));
   metrics_->WatchEngine(engine_.get(), options_.version);

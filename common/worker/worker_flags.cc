@@ -47,6 +47,10 @@ ABSL_FLAG(int64_t,
           hidden_pool_mib,
           128,
           "memory for hidden states in transfer in MiB, SwiftKV models only; 0: not served");
+ABSL_FLAG(std::string,
+          kv_calibration,
+          "",
+          "calibration file of the model (baton-lab calibrate); empty: none");
 ABSL_FLAG(int32_t, page_tokens, 32, "tokens per KV page");
 ABSL_FLAG(int32_t, step_token_budget, 4096, "most tokens in one step");
 ABSL_FLAG(int32_t, prefill_chunk_tokens, 2048, "most prompt tokens of one sequence in one step");
@@ -203,6 +207,7 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(engine::Role role,
   options.threads = absl::GetFlag(FLAGS_threads);
   options.random_weights = absl::GetFlag(FLAGS_random_weights);
   options.seed = absl::GetFlag(FLAGS_seed);
+  options.kv_calibration = absl::GetFlag(FLAGS_kv_calibration);
   options.stall_timeout = absl::GetFlag(FLAGS_stall_timeout);
   options.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
   options.vllm_metrics = absl::GetFlag(FLAGS_vllm_metrics);

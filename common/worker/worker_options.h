@@ -35,7 +35,9 @@ struct WorkerOptions {
   kernels::DType compute = kernels::DType::kBF16;
   bool random_weights = false;
   uint64_t seed = 0;
-  // page_dtype follows `compute`.
+  // File of the model's KV calibration; empty: none.
+  std::string kv_calibration = {};
+  // page_dtype follows `compute`, calibration what LoadCompute read.
   engine::EngineOptions engine = {};
 
   // Work without a finished step for so long means that the worker is stuck.

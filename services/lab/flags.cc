@@ -20,6 +20,10 @@ ABSL_FLAG(bool,
           random_weights,
           false,
           "Read only config.json; weights are a pure function of --seed and tensor name.");
+ABSL_FLAG(std::string,
+          kv_calibration,
+          "",
+          "eval: calibration file of the model (baton-lab calibrate); empty: none.");
 ABSL_FLAG(uint64_t, seed, 0, "Seed of --random-weights.");
 
 namespace baton::lab {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "common/kv/codec/kv_calibration.h"
 #include "common/kv/codec/kv_format.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
@@ -31,6 +33,7 @@ struct CodecContext {
   kernels::DType dtype = kernels::DType::kBF16;  // of working pages and of what stays exact
   CodecRope rope;
   std::vector<const float*> key_bias;  // by stored layer: [kv_heads x head_dim] or null; or empty
+  std::shared_ptr<const KvCalibration> calibration = {};  // of the model; null: none
 };
 
 }  // namespace baton::kv

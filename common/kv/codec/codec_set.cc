@@ -1,6 +1,12 @@
 #include "common/kv/codec/codec_set.h"
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
 #include "common/kv/codec/diffkv/diffkv_format.h"
@@ -11,6 +17,16 @@ namespace baton::kv {
 
 absl::StatusOr<std::unique_ptr<CodecSet>> CodecSet::Create(CodecContext context,
                                                            const CodecPools& pools) {
+  if (context.calibration != nullptr) {
+    const auto layers = static_cast<size_t>(context.dimensions.layers);
+    for (const size_t size :
+         {context.calibration->diffkv_floor.size(), context.calibration->shadowkv_budget.size()}) {
+      if (size != 0 && size != layers) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("calibration: a list for ", size, " layers; the model stores ", layers));
+      }
+    }
+  }
   auto set = std::unique_ptr<CodecSet>(new CodecSet(std::move(context)));
   const int32_t head_dim = set->context_.dimensions.head_dim;
   if (pools.fp8_bytes > 0) {

@@ -10,6 +10,7 @@
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/codec/hidden/hidden_pool.h"
+#include "common/kv/codec/kv_calibration.h"
 #include "common/kv/codec/kv_policy.h"
 
 namespace baton::kv {
@@ -36,6 +37,8 @@ class CodecSet {
   // Whether the model is a SwiftKV one.
   bool has_upper_layers() const { return context_.full_layers < context_.dimensions.layers; }
   const std::map<KvFormatId, std::unique_ptr<EncodedFormat>>& formats() const { return formats_; }
+  // Of the model; null without one.
+  const KvCalibration* calibration() const { return context_.calibration.get(); }
 
  private:
   explicit CodecSet(CodecContext context) : context_(std::move(context)) {}

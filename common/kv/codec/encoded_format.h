@@ -45,6 +45,9 @@ class EncodedFormat {
   virtual bool PrefersDense(const KvResidentPolicy& policy, int64_t prompt_tokens) const = 0;
   // The last prompt tokens that run through all layers (W; swiftkv.md 1.3).
   virtual int32_t observation_window(const KvResidentPolicy& policy) const = 0;
+  // What of the model's calibration shapes the bytes that are handed over, as a digest; both sides
+  // must agree. 0: nothing.
+  virtual uint64_t calibration_digest() const { return 0; }
   virtual WindowShape window(const KvResidentPolicy& policy, int64_t prompt_tokens) const = 0;
   // Memory for the prompt and max_tokens generated ones, or null when too little is free now.
   virtual std::unique_ptr<EncodedKv> Allocate(const KvResidentPolicy& policy,

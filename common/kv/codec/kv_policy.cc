@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -102,9 +103,23 @@ absl::Status ParseEntry(std::string_view entry, Params& params, std::vector<bool
   return Invalid(policy, " has no key ", Quote(key), "; its keys: ", KeyNames<Params>());
 }
 
+// What keys left out are; the parameters' own defaults for families that nobody calibrates.
 template <typename Params>
-absl::StatusOr<Params> ParseList(std::optional<std::string_view> list) {
-  Params params;
+Params DefaultOf(const KvPolicyDefaults::Family& /*defaults*/) {
+  return {};
+}
+template <>
+DiffKvPolicy DefaultOf(const KvPolicyDefaults::Family& defaults) {
+  return defaults.diffkv;
+}
+template <>
+ShadowKvPolicy DefaultOf(const KvPolicyDefaults::Family& defaults) {
+  return defaults.shadowkv;
+}
+
+// `params` come with the values of keys that the list leaves out.
+template <typename Params>
+absl::StatusOr<Params> ParseList(std::optional<std::string_view> list, Params params) {
   const auto& fields = PolicyFields<Params>();
   std::vector<bool> seen(fields.size(), false);
   while (list.has_value()) {
@@ -127,22 +142,24 @@ absl::StatusOr<Params> ParseList(std::optional<std::string_view> list) {
 
 // Parses the alternative of Variant whose kName is `text.name`; nothing when there is none.
 template <typename Variant, size_t kIndex = 0>
-std::optional<absl::StatusOr<Variant>> ParseAlternative(const NameAndList& text) {
+std::optional<absl::StatusOr<Variant>> ParseAlternative(const NameAndList& text,
+                                                        const KvPolicyDefaults::Family& defaults) {
   if constexpr (kIndex < std::variant_size_v<Variant>) {
     using Params = std::variant_alternative_t<kIndex, Variant>;
     if (text.name == Params::kName) {
-      return ParseList<Params>(text.list);
+      return ParseList(text.list, DefaultOf<Params>(defaults));
     }
-    return ParseAlternative<Variant, kIndex + 1>(text);
+    return ParseAlternative<Variant, kIndex + 1>(text, defaults);
   }
   return std::nullopt;
 }
 
 absl::StatusOr<KvPolicy> ParseHidden(std::string_view text,
                                      std::string_view prefix,
-                                     HiddenWire hidden) {
+                                     HiddenWire hidden,
+                                     const KvPolicyDefaults& defaults) {
   const NameAndList rest(text.substr(prefix.size()));
-  auto resident = ParseAlternative<KvResidentPolicy>(rest);
+  auto resident = ParseAlternative<KvResidentPolicy>(rest, defaults.of(hidden));
   if (!resident.has_value() || rest.name == Fp8Policy::kName) {
     return Invalid("`",
                    std::string(prefix),
@@ -154,15 +171,15 @@ absl::StatusOr<KvPolicy> ParseHidden(std::string_view text,
   return KvPolicy{KvFormatPolicy{.hidden = hidden, .resident = **std::move(resident)}};
 }
 
-// Every parameter whose text differs from that of the default, and the required ones.
+// Every parameter, or those whose text differs from that of the default and the required ones.
 template <typename Params>
-std::string Spell(const Params& params) {
+std::string Spell(const Params& params, KvSpelling spelling) {
   const Params defaults;
   std::string text(Params::kName);
   std::string_view separator = ":";
   for (const auto& field : PolicyFields<Params>()) {
     const std::string value = field.print(params);
-    if (field.required || value != field.print(defaults)) {
+    if (spelling == KvSpelling::kExplicit || field.required || value != field.print(defaults)) {
       absl::StrAppend(&text, std::string(separator), std::string(field.key), "=", value);
       separator = ",";
     }
@@ -195,14 +212,14 @@ std::string_view KvFormatName(KvFormatId id) {
   return "unknown";
 }
 
-std::string KvFormatPolicy::CanonicalString() const {
+std::string KvFormatPolicy::CanonicalString(KvSpelling spelling) const {
   std::string text;
   for (const auto& [prefix, value] : kHiddenPrefixes) {
     if (value == hidden) {
       text = prefix;
     }
   }
-  return text + std::visit([](const auto& params) { return Spell(params); }, resident);
+  return text + std::visit([&](const auto& params) { return Spell(params, spelling); }, resident);
 }
 
 std::optional<KvChoice> KvPolicy::choice() const {
@@ -210,17 +227,28 @@ std::optional<KvChoice> KvPolicy::choice() const {
   return choice == nullptr ? std::nullopt : std::optional(*choice);
 }
 
-std::string KvPolicy::CanonicalString() const {
+std::string KvPolicy::CanonicalString(KvSpelling spelling) const {
   if (format() != nullptr) {
-    return format()->CanonicalString();
+    return format()->CanonicalString(spelling);
   }
   if (baseline() != nullptr) {
-    return std::visit([](const auto& params) { return Spell(params); }, *baseline());
+    return std::visit([&](const auto& params) { return Spell(params, spelling); }, *baseline());
   }
   return Spell(*choice());
 }
 
-absl::StatusOr<KvPolicy> ParseKvPolicy(std::string_view text) {
+KvPolicyDefaults KvPolicyDefaults::Widest() {
+  KvPolicyDefaults defaults;
+  for (Family& family : defaults.families) {
+    family.diffkv.high = KvTier::kK8V8;
+    family.diffkv.low = KvTier::kK4V2;
+    family.diffkv.alpha_high = std::numeric_limits<float>::max();
+    family.diffkv.alpha_low = 0.0f;
+  }
+  return defaults;
+}
+
+absl::StatusOr<KvPolicy> ParseKvPolicy(std::string_view text, const KvPolicyDefaults& defaults) {
   if (text.size() > kMaxKvPolicyBytes) {
     return Invalid(Quote(text), " has ", text.size(), " bytes; allowed: ", kMaxKvPolicyBytes);
   }
@@ -236,15 +264,16 @@ absl::StatusOr<KvPolicy> ParseKvPolicy(std::string_view text) {
   }
   for (const auto& [prefix, hidden] : kHiddenPrefixes) {
     if (text.starts_with(prefix)) {
-      return ParseHidden(text, prefix, hidden);
+      return ParseHidden(text, prefix, hidden, defaults);
     }
   }
   const NameAndList parts(text);
-  if (auto resident = ParseAlternative<KvResidentPolicy>(parts)) {
+  const KvPolicyDefaults::Family& plain = defaults.of(HiddenWire::kNone);
+  if (auto resident = ParseAlternative<KvResidentPolicy>(parts, plain)) {
     BATON_RETURN_IF_ERROR(resident->status());
     return KvPolicy{KvFormatPolicy{.resident = **std::move(resident)}};
   }
-  if (auto baseline = ParseAlternative<KvBaselinePolicy>(parts)) {
+  if (auto baseline = ParseAlternative<KvBaselinePolicy>(parts, plain)) {
     BATON_RETURN_IF_ERROR(baseline->status());
     return KvPolicy{**std::move(baseline)};
   }

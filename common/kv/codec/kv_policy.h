@@ -12,6 +12,7 @@
 // Keys come in any order, each at most once. Ranges: policy_fields.cc; meanings: policy_params.h.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -35,13 +36,17 @@ std::string_view KvFormatName(KvFormatId id);
 // decode makes their keys and values from, in bf16 or fp8.
 enum class HiddenWire : uint8_t { kNone, kBF16, kFp8 };
 
+// How much a canonical string says: what differs from the defaults of an empty parameter list, or
+// every key. The short form means the same only where no calibration replaces those defaults.
+enum class KvSpelling : uint8_t { kShort, kExplicit };
+
 // A format with its parameters: enough to make a KvFormat from.
 struct KvFormatPolicy {
   HiddenWire hidden = HiddenWire::kNone;
   KvResidentPolicy resident = {};  // dense by default
 
   KvFormatId id() const { return static_cast<KvFormatId>(resident.index() + 1); }
-  std::string CanonicalString() const;
+  std::string CanonicalString(KvSpelling spelling = KvSpelling::kShort) const;
   bool operator==(const KvFormatPolicy&) const = default;
 };
 
@@ -60,17 +65,38 @@ struct KvPolicy {
   // True for what only the lab runs.
   bool is_baseline() const { return baseline() != nullptr; }
 
-  // The one spelling of this policy: every parameter that differs from its default, in the order of
-  // the grammar. ParseKvPolicy(CanonicalString()) gives the policy back.
-  std::string CanonicalString() const;
+  // The one spelling of this policy, in the order of the grammar: every parameter that differs from
+  // its default, or all of them. ParseKvPolicy gives the policy back, with kExplicit whatever the
+  // defaults are that it is given.
+  std::string CanonicalString(KvSpelling spelling = KvSpelling::kShort) const;
   bool operator==(const KvPolicy&) const = default;
 };
 
 // Longest text that ParseKvPolicy looks at; every canonical string is shorter.
 inline constexpr size_t kMaxKvPolicyBytes = 512;
 
+// What keys that a policy leaves out are, by family: the word in front of the format is part of it.
+struct KvPolicyDefaults {
+  struct Family {
+    DiffKvPolicy diffkv;
+    ShadowKvPolicy shadowkv;
+
+    bool operator==(const Family&) const = default;
+  };
+  std::array<Family, 3> families;  // by HiddenWire
+
+  const Family& of(HiddenWire hidden) const { return families[static_cast<size_t>(hidden)]; }
+  Family& of(HiddenWire hidden) { return families[static_cast<size_t>(hidden)]; }
+  // Defaults with which no key conflicts: a text is refused only for what it says itself. For those
+  // who check a policy that somebody else fills in.
+  static KvPolicyDefaults Widest();
+
+  bool operator==(const KvPolicyDefaults&) const = default;
+};
+
 // kInvalidArgument, "kv_policy: ...", names the key, what was given and what is allowed; the
 // message is printable and below 1 KiB whatever was sent.
-absl::StatusOr<KvPolicy> ParseKvPolicy(std::string_view text);
+absl::StatusOr<KvPolicy> ParseKvPolicy(std::string_view text,
+                                       const KvPolicyDefaults& defaults = {});
 
 }  // namespace baton::kv

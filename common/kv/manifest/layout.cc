@@ -17,13 +17,15 @@ absl::Status CheckField(const char* field, const T& ours, const T& theirs) {
   }
   return FailedPreconditionWithReason(
       kLayoutMismatch,
-      absl::StrCat("KV layout field ",
-                   field,
-                   " is ",
-                   ours,
-                   " here and ",
-                   theirs,
-                   " at the peer; both workers must run the same model with the same KV options"));
+      absl::StrCat(
+          "KV layout field ",
+          field,
+          " is ",
+          ours,
+          " here and ",
+          theirs,
+          " at the peer; both workers must run the same model with the same KV options and "
+          "the same calibration"));
 }
 
 absl::Status CheckRange(const char* field, uint64_t value, uint64_t limit) {
@@ -69,7 +71,9 @@ absl::Status CheckLayout(const v1::KvLayout& ours, const v1::KvLayout& theirs) {
   BATON_RETURN_IF_ERROR(CheckField("policy", ours.policy(), theirs.policy()));
   BATON_RETURN_IF_ERROR(
       CheckField("shipped_layers", ours.shipped_layers(), theirs.shipped_layers()));
-  return CheckField("hidden_page_bytes", ours.hidden_page_bytes(), theirs.hidden_page_bytes());
+  BATON_RETURN_IF_ERROR(
+      CheckField("hidden_page_bytes", ours.hidden_page_bytes(), theirs.hidden_page_bytes()));
+  return CheckField("calibration_digest", ours.calibration_digest(), theirs.calibration_digest());
 }
 
 absl::StatusOr<WindowGeometry> MakeWindowGeometry(const v1::KvLayout& layout,

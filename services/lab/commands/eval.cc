@@ -38,34 +38,6 @@ ABSL_FLAG(int64_t, kv_pool_mib, 1024, "eval: KV pool of each engine and format, 
 namespace baton::lab {
 namespace {
 
-absl::Status CheckFlags() {
-  BATON_RETURN_IF_ERROR(config::CheckFlagSet("out", absl::GetFlag(FLAGS_out)));
-  BATON_RETURN_IF_ERROR(
-      config::CheckFlagChoice("role", absl::GetFlag(FLAGS_role), {"both", "split"}));
-  BATON_RETURN_IF_ERROR(config::CheckFlagRange(
-      "prefill-chunk-tokens", absl::GetFlag(FLAGS_prefill_chunk_tokens), 1, 1 << 16));
-  return config::CheckFlagRange("kv-pool-mib", absl::GetFlag(FLAGS_kv_pool_mib), 1, 1 << 20);
-}
-
-absl::StatusOr<worker::WorkerOptions> OptionsFromFlags() {
-  worker::WorkerOptions options;
-  options.model_dir = absl::GetFlag(FLAGS_model);
-  options.device = absl::GetFlag(FLAGS_device);
-  options.random_weights = absl::GetFlag(FLAGS_random_weights);
-  options.seed = absl::GetFlag(FLAGS_seed);
-  options.engine.prefill_chunk_tokens = absl::GetFlag(FLAGS_prefill_chunk_tokens);
-  options.engine.step_token_budget =
-      std::max(options.engine.step_token_budget, options.engine.prefill_chunk_tokens);
-  options.engine.kv_pool_bytes = absl::GetFlag(FLAGS_kv_pool_mib) << 20;
-  options.engine.codec_pools = {.fp8_bytes = options.engine.kv_pool_bytes,
-                                .diffkv_bytes = options.engine.kv_pool_bytes,
-                                .shadowkv_bytes = options.engine.kv_pool_bytes,
-                                .hidden_bytes = options.engine.kv_pool_bytes};
-  BATON_ASSIGN_OR_RETURN(options.compute, ComputeDType());
-  BATON_ASSIGN_OR_RETURN(options.threads, ComputeThreads());
-  return options;
-}
-
 absl::StatusOr<engine::GenerateRequest> MakeRequest(const eval::EvalCase& eval_case,
                                                     const text::ModelTokenizer& tokenizer,
                                                     const std::vector<int32_t>& stop_token_ids) {
@@ -88,7 +60,7 @@ eval::ResultRow MakeRow(const eval::EvalCase& eval_case,
   eval::ResultRow row = eval::AnsweredRow(
       eval_case, tokenizer.Decode(answer.token_ids, /*skip_special_tokens=*/true));
   row.token_ids = answer.token_ids;
-  row.kv = absl::GetFlag(FLAGS_kv);
+  row.kv = answer.stats.kv_policy;
   row.prompt_tokens = answer.stats.prompt_tokens;
   row.cached_tokens = answer.stats.cached_tokens;
   row.completion_tokens = answer.stats.completion_tokens;
@@ -131,10 +103,36 @@ absl::Status RunCases(const std::vector<eval::EvalCase>& cases,
 
 }  // namespace
 
+absl::StatusOr<worker::WorkerOptions> EvalOptionsFromFlags() {
+  BATON_RETURN_IF_ERROR(config::CheckFlagRange(
+      "prefill-chunk-tokens", absl::GetFlag(FLAGS_prefill_chunk_tokens), 1, 1 << 16));
+  BATON_RETURN_IF_ERROR(
+      config::CheckFlagRange("kv-pool-mib", absl::GetFlag(FLAGS_kv_pool_mib), 1, 1 << 20));
+  worker::WorkerOptions options;
+  options.model_dir = absl::GetFlag(FLAGS_model);
+  options.device = absl::GetFlag(FLAGS_device);
+  options.random_weights = absl::GetFlag(FLAGS_random_weights);
+  options.seed = absl::GetFlag(FLAGS_seed);
+  options.kv_calibration = absl::GetFlag(FLAGS_kv_calibration);
+  options.engine.prefill_chunk_tokens = absl::GetFlag(FLAGS_prefill_chunk_tokens);
+  options.engine.step_token_budget =
+      std::max(options.engine.step_token_budget, options.engine.prefill_chunk_tokens);
+  options.engine.kv_pool_bytes = absl::GetFlag(FLAGS_kv_pool_mib) << 20;
+  options.engine.codec_pools = {.fp8_bytes = options.engine.kv_pool_bytes,
+                                .diffkv_bytes = options.engine.kv_pool_bytes,
+                                .shadowkv_bytes = options.engine.kv_pool_bytes,
+                                .hidden_bytes = options.engine.kv_pool_bytes};
+  BATON_ASSIGN_OR_RETURN(options.compute, ComputeDType());
+  BATON_ASSIGN_OR_RETURN(options.threads, ComputeThreads());
+  return options;
+}
+
 absl::Status RunEval() {
-  BATON_RETURN_IF_ERROR(CheckFlags());
+  BATON_RETURN_IF_ERROR(config::CheckFlagSet("out", absl::GetFlag(FLAGS_out)));
+  BATON_RETURN_IF_ERROR(
+      config::CheckFlagChoice("role", absl::GetFlag(FLAGS_role), {"both", "split"}));
   BATON_ASSIGN_OR_RETURN(const std::vector<eval::EvalCase> cases, eval::CasesFromFlags());
-  BATON_ASSIGN_OR_RETURN(worker::WorkerOptions options, OptionsFromFlags());
+  BATON_ASSIGN_OR_RETURN(worker::WorkerOptions options, EvalOptionsFromFlags());
   if (absl::GetFlag(FLAGS_table)) {
     return RunEvalTable(cases, std::move(options));
   }

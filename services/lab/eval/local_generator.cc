@@ -39,6 +39,7 @@ absl::StatusOr<std::unique_ptr<Generator>> MakeLocalGenerator(worker::WorkerOpti
   options.engine.role = engine::Role::kBoth;
   options.engine.page_dtype = options.compute;
   BATON_ASSIGN_OR_RETURN(auto compute, worker::LoadCompute(options));
+  options.engine.calibration = compute->calibration;
   BATON_ASSIGN_OR_RETURN(auto engine,
                          engine::Engine::Create(std::move(compute->model),
                                                 compute->exec,

@@ -175,6 +175,7 @@ absl::StatusOr<std::unique_ptr<Generator>> MakeSplitGenerator(worker::WorkerOpti
   options.engine.page_dtype = options.compute;
   BATON_ASSIGN_OR_RETURN(auto prefill, worker::LoadCompute(options));
   BATON_ASSIGN_OR_RETURN(auto decode, worker::LoadCompute(options));
+  options.engine.calibration = prefill->calibration;
   auto generator = std::make_unique<SplitGenerator>(std::move(prefill), std::move(decode));
   BATON_RETURN_IF_ERROR(generator->StartEngines(options.engine));
   return generator;

@@ -40,6 +40,7 @@ absl::StatusOr<std::unique_ptr<TableFormats>> TableFormats::Create(
                                                       model.ops(),
                                                       model.dtype(),
                                                       model.config().max_position_embeddings);
+  context.calibration = model.calibration();
   const kv::CodecPools pools = {
       .fp8_bytes = AnyNeeds(policies, kv::KvFormatId::kFp8) ? pool_bytes : 0,
       .diffkv_bytes = AnyNeeds(policies, kv::KvFormatId::kDiffKv) ? pool_bytes : 0,

@@ -8,7 +8,9 @@
 
 #include "absl/status/statusor.h"
 
+#include "common/kv/calibration/calibration_file.h"
 #include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/kv_calibration.h"
 #include "common/kv/codec/kv_format.h"
 #include "common/worker/compute.h"
 #include "common/worker/worker_options.h"
@@ -51,6 +53,12 @@ class TableModel {
   kv::KvDimensions dimensions() const;
   kernels::DType dtype() const { return options_.compute; }
   const model::Model& model() const { return *compute_->model; }
+  // What a calibration of the model is bound to.
+  const kv::CalibratedModel& identity() const { return compute_->identity; }
+  // Null without one.
+  const std::shared_ptr<const kv::KvCalibration>& calibration() const {
+    return compute_->calibration;
+  }
   const checkpoint::ModelConfig& config() const { return model().config(); }
   const kernels::OpTable& ops() const { return *compute_->ops; }
   const kernels::ExecContext& exec() const { return compute_->exec; }

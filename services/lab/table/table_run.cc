@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "common/eval/eval_case.h"
 #include "common/eval/result_row.h"
 #include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/kv_calibration.h"
 #include "common/kv/codec/kv_format.h"
 #include "common/kv/codec/kv_policy.h"
 #include "common/text/load_tokenizer.h"
@@ -118,7 +120,7 @@ class TableCase {
     row.kv_resident_bytes = resident_bytes;
     row.ttft_ms = absl::ToDoubleMilliseconds(prefill_time_);
     row.total_ms = absl::ToDoubleMilliseconds(prefill_time_ + decode_time);
-    row.kv = policy.CanonicalString();
+    row.kv = NameInRows(policy, model_.calibration().get());
     SetKvCounts(encoded.get(), answer.decode_steps, row);
     return row;
   }
@@ -137,11 +139,20 @@ class TableCase {
 
 }  // namespace
 
-absl::StatusOr<std::vector<kv::KvPolicy>> ParsePolicies(std::string_view list) {
+std::string NameInRows(const kv::KvPolicy& policy, const kv::KvCalibration* calibration) {
+  return policy.CanonicalString(calibration == nullptr ? kv::KvSpelling::kShort
+                                                       : kv::KvSpelling::kExplicit);
+}
+
+absl::StatusOr<std::vector<kv::KvPolicy>> ParsePolicies(std::string_view list,
+                                                        const kv::KvCalibration* calibration) {
+  const kv::KvPolicyDefaults defaults =
+      calibration == nullptr ? kv::KvPolicyDefaults() : calibration->defaults;
   std::vector<kv::KvPolicy> policies;
   while (!list.empty()) {
     const size_t end = std::min(list.find(';'), list.size());
-    BATON_ASSIGN_OR_RETURN(const kv::KvPolicy policy, kv::ParseKvPolicy(list.substr(0, end)));
+    BATON_ASSIGN_OR_RETURN(const kv::KvPolicy policy,
+                           kv::ParseKvPolicy(list.substr(0, end), defaults));
     if (policy.choice().has_value()) {
       return absl::InvalidArgumentError(
           absl::StrCat("--kv: ", policy.CanonicalString(), " is a server's choice, not a format"));

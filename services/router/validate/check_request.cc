@@ -220,23 +220,24 @@ absl::Status CheckModelName(const ServedModel& model, const std::string& name) {
       {{"model", name}});
 }
 
-absl::StatusOr<std::string> CanonicalKvPolicy(const std::string& kv_policy) {
+absl::StatusOr<std::string> CheckedKvPolicy(const std::string& kv_policy) {
   if (kv_policy.empty()) {
     return std::string(kDefaultKvPolicy);
   }
-  BATON_ASSIGN_OR_RETURN(const kv::KvPolicy policy, kv::ParseKvPolicy(kv_policy));
+  BATON_ASSIGN_OR_RETURN(const kv::KvPolicy policy,
+                         kv::ParseKvPolicy(kv_policy, kv::KvPolicyDefaults::Widest()));
   if (policy.is_baseline()) {
     return absl::InvalidArgumentError(
         absl::StrCat("kv_policy: ",
                      policy.CanonicalString(),
                      " is a baseline for comparisons in baton-lab; no worker serves it"));
   }
-  return policy.CanonicalString();
+  return kv_policy;
 }
 
 absl::Status CheckRequest(const ServedModel& model, const GenerateRequest& request) {
   BATON_RETURN_IF_ERROR(CheckModelName(model, request.model()));
-  BATON_RETURN_IF_ERROR(CanonicalKvPolicy(request.kv_policy()).status());
+  BATON_RETURN_IF_ERROR(CheckedKvPolicy(request.kv_policy()).status());
   const auto vocab_size = static_cast<uint32_t>(model.config.vocab_size);
   FieldViolations violations;
   CheckId("request_id", request.request_id(), &violations);

@@ -22,10 +22,11 @@ inline constexpr int kMaxMessages = 4096;          // of a chat
 // kNotFound: `name` is not the served model's (an empty one is).
 absl::Status CheckModelName(const ServedModel& model, const std::string& name);
 
-// The canonical spelling of a request's KV policy; empty means the default. kInvalidArgument for
-// text that is no policy and for baselines of the lab. Whether workers serve it they say
-// themselves.
-absl::StatusOr<std::string> CanonicalKvPolicy(const std::string& kv_policy);
+// What workers are asked for: the default for an empty policy, else the text as it is, because the
+// workers' calibration decides what keys are that it leaves out, and even one that repeats the
+// grammar's default says something. kInvalidArgument for text that is no policy and for baselines
+// of the lab. Whether workers serve it they say themselves.
+absl::StatusOr<std::string> CheckedKvPolicy(const std::string& kv_policy);
 
 // kInvalidArgument with one violation per wrong field, or one of the two above.
 absl::Status CheckRequest(const ServedModel& model, const inference::v1::GenerateRequest& request);

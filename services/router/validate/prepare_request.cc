@@ -149,7 +149,7 @@ absl::StatusOr<RequestPlan> PrepareRequest(const ServedModel& model,
   }
   RequestPlan plan;
   plan.model = model.name;
-  BATON_ASSIGN_OR_RETURN(plan.kv_policy, CanonicalKvPolicy(request.kv_policy()));
+  BATON_ASSIGN_OR_RETURN(plan.kv_policy, CheckedKvPolicy(request.kv_policy()));
   plan.session_id = request.session_id();
   plan.prompt_tokens = static_cast<uint32_t>(ids.size());
   plan.prompt_token_ids = PackTokenIds(ids);

@@ -5,14 +5,19 @@
 
 #include <memory>
 #include <string>
+#include <variant>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 
 #include "common/engine/engine.h"
 #include "common/engine/request.h"
 #include "common/engine/request_checks.h"
 #include "common/kv/codec/codec_set.h"
+#include "common/kv/codec/kv_calibration.h"
+#include "common/kv/codec/kv_policy.h"
+#include "common/kv/codec/policy_params.h"
 #include "kernels/core/buffer.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/reference/reference_ops.h"
@@ -27,8 +32,12 @@ class KvChoiceTest : public testing::Test {
   // Of a model of two stored layers; fewer full ones: a SwiftKV model.
   std::unique_ptr<kv::CodecSet> MakeCodecs(const kv::CodecPools& pools,
                                            int32_t head_dim = 64,
-                                           int32_t full_layers = 2) {
+                                           int32_t full_layers = 2,
+                                           const kv::KvCalibration* calibration = nullptr) {
     kv::CodecContext context;
+    if (calibration != nullptr) {
+      context.calibration = std::make_shared<const kv::KvCalibration>(*calibration);
+    }
     context.ops = &kernels::ReferenceOps();
     context.exec = {.pool = &threads_, .workspace = &workspace_};
     context.dimensions = {.layers = 2, .kv_heads = 2, .head_dim = head_dim};
@@ -113,6 +122,66 @@ TEST_F(KvChoiceTest, ATierMovesOnlyToHigherQuality) {
     ASSERT_TRUE(choice.ok()) << policy << choice.status();
     EXPECT_EQ(choice->canonical(), "dense") << policy;
   }
+}
+
+class CalibratedChoiceTest : public KvChoiceTest {
+ protected:
+  static kv::KvFormatPolicy Format(const char* text) { return *kv::ParseKvPolicy(text)->format(); }
+  static kv::KvCalibration Calibration() {
+    kv::KvCalibration calibration;
+    kv::KvPolicyDefaults::Family& family = calibration.defaults.of(kv::HiddenWire::kNone);
+    family.diffkv =
+        std::get<kv::DiffKvPolicy>(Format("diffkv:high=k4v4,ah=0.5,al=0,w=32").resident);
+    calibration.tiers = {Format("diffkv:ah=0,al=0"), Format("fp8"), Format("diffkv:ah=4,al=0")};
+    calibration.automatic = {.exact_below_tokens = 50,
+                             .choice = kv::KvChoice::kTierHigh,
+                             .under_pressure = kv::KvChoice::kTierEconomy};
+    return calibration;
+  }
+  std::string Canonical(const std::string& policy,
+                        int64_t prompt_tokens = 5000,
+                        double free_share = 1.0) {
+    const auto choice =
+        ChooseKv(*calibrated_, policy, prompt_tokens, KvPressure{.free_share = free_share});
+    return choice.ok() ? choice->canonical() : choice.status().ToString();
+  }
+
+  const kv::KvCalibration calibration_ = Calibration();
+  const std::unique_ptr<kv::CodecSet> calibrated_ =
+      MakeCodecs({.diffkv_bytes = 1 << 20}, 64, 2, &calibration_);
+  const std::string rest_ = ",score=lastw,base=N,policy=release,";
+};
+
+TEST_F(CalibratedChoiceTest, KeysLeftOutAreCalibratedAndEveryKeyIsSpelled) {
+  EXPECT_EQ(Canonical("diffkv"),
+            "diffkv:high=k4v4,low=k4v2,ah=0.5,al=0" + rest_ + "w=32,sinks=0,every=1");
+  EXPECT_EQ(Canonical("diffkv:ah=1,every=2"),
+            "diffkv:high=k4v4,low=k4v2,ah=1,al=0" + rest_ + "w=32,sinks=0,every=2");
+  EXPECT_EQ(Canonical("dense"), "dense");
+}
+
+// Prefill is told what decode came to.
+TEST_F(CalibratedChoiceTest, WhatIsSpelledComesToItselfWithAnyCalibration) {
+  const std::string spelled = Canonical("diffkv:w=16");
+  EXPECT_EQ(Canonical(spelled), spelled);
+  const auto uncalibrated = ChooseKv(*all_, spelled, 5000);
+  ASSERT_TRUE(uncalibrated.ok());
+  EXPECT_EQ(uncalibrated->policy, ChooseKv(*calibrated_, spelled, 5000)->policy);
+}
+
+TEST_F(CalibratedChoiceTest, TiersAndAutoAreThoseOfTheCalibration) {
+  const auto with = [&](const char* ah) {
+    return absl::StrCat(
+        "diffkv:high=k8v4,low=k4v2,ah=", ah, ",al=0", rest_, "w=64,sinks=0,every=1");
+  };
+  EXPECT_EQ(Canonical("tier=exact"), "dense");
+  EXPECT_EQ(Canonical("tier=high"), with("0"));
+  // fp8 is not served here.
+  EXPECT_EQ(Canonical("tier=balanced"), with("0"));
+  EXPECT_EQ(Canonical("tier=economy"), with("4"));
+  EXPECT_EQ(Canonical("auto", 49), "dense");
+  EXPECT_EQ(Canonical("auto", 50), with("0"));
+  EXPECT_EQ(Canonical("auto", 50, 0.1), with("4"));
 }
 
 TEST_F(KvChoiceTest, BaselinesAndNonsenseAreBadArguments) {

@@ -20,6 +20,7 @@
 #include "common/kv/codec/codec_set.h"
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/kv_calibration.h"
 #include "common/kv/codec/kv_policy.h"
 #include "common/kv/codec/policy_params.h"
 #include "kernels/core/buffer.h"
@@ -59,8 +60,10 @@ struct CodecWorker {
   explicit CodecWorker(const CodecPools& pools = {.fp8_bytes = 4 << 20,
                                                   .diffkv_bytes = 4 << 20,
                                                   .shadowkv_bytes = 8 << 20},
+                       std::shared_ptr<const KvCalibration> calibration = nullptr,
                        const kernels::OpTable& ops = kernels::CpuOps()) {
     CodecContext context;
+    context.calibration = std::move(calibration);
     context.full_layers = kTestLayers;
     context.ops = &ops;
     context.exec = exec;

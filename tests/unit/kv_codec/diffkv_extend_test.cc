@@ -269,7 +269,7 @@ TEST_F(DiffKvExtendTest, AgesLeaveOutWhatWasNotObserved) {
       if (tokens > 64 && !all) {
         want.push_back({held, extension.end() - 64});
       }
-      const kernels::DiffKvPolicy now = static_cast<DiffKvSequence&>(*kv).policy();
+      const kernels::DiffKvPolicy now = static_cast<DiffKvSequence&>(*kv).policy(0);
       EXPECT_EQ(std::vector(now.unobserved, now.unobserved + now.unobserved_count), want);
       ASSERT_TRUE(Decode(*kv, extension.end(), 2, kSalt).ok());
       held = extension.end() + 2;

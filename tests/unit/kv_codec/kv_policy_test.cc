@@ -40,6 +40,47 @@ TEST(KvPolicyTest, AWordAloneMeansAllDefaults) {
   EXPECT_EQ(Parse("kivi"), KvPolicy{KiviPolicy{}});
 }
 
+TEST(KvPolicyTest, KeysLeftOutAreTheDefaultsOfTheFamily) {
+  KvPolicyDefaults defaults;
+  defaults.of(HiddenWire::kNone).diffkv.window = 16;
+  defaults.of(HiddenWire::kFp8).diffkv.window = 8;
+  defaults.of(HiddenWire::kNone).shadowkv.rank = 7;
+  const auto params = [&](std::string_view text) {
+    return *ParseKvPolicy(text, defaults)->format();
+  };
+  EXPECT_EQ(std::get<DiffKvPolicy>(params("diffkv:every=2").resident).window, 16);
+  EXPECT_EQ(std::get<DiffKvPolicy>(params("diffkv:w=64").resident).window, 64);
+  EXPECT_EQ(std::get<DiffKvPolicy>(params("hidden+diffkv").resident).window, 64);
+  EXPECT_EQ(std::get<DiffKvPolicy>(params("hidden8+diffkv").resident).window, 8);
+  EXPECT_EQ(std::get<ShadowKvPolicy>(params("shadowkv:chunk=1").resident).rank, 7);
+}
+
+TEST(KvPolicyTest, TheExplicitSpellingMeansTheSameWhateverTheDefaults) {
+  KvPolicyDefaults other = KvPolicyDefaults::Widest();
+  other.of(HiddenWire::kBF16).shadowkv.rank = 7;
+  for (const char* text : {"dense",
+                           "diffkv",
+                           "shadowkv:budget=64",
+                           "hidden+shadowkv",
+                           "hidden8+diffkv:low=k4v4",
+                           "quest:budget=3",
+                           "tier=high"}) {
+    const KvPolicy policy = Parse(text);
+    const std::string spelled = policy.CanonicalString(KvSpelling::kExplicit);
+    EXPECT_EQ(*ParseKvPolicy(spelled, other), policy) << spelled;
+    EXPECT_LE(spelled.size(), kMaxKvPolicyBytes);
+  }
+}
+
+TEST(KvPolicyTest, WithTheWidestDefaultsAPolicyConflictsOnlyWithItself) {
+  for (const char* text : {"diffkv:ah=0", "diffkv:al=9", "diffkv:high=k4v2", "diffkv:low=k8v8"}) {
+    EXPECT_TRUE(ParseKvPolicy(text, KvPolicyDefaults::Widest()).ok()) << text;
+  }
+  for (const char* text : {"diffkv:ah=1,al=2", "hidden+diffkv:high=k4v4,low=k8v8"}) {
+    EXPECT_FALSE(ParseKvPolicy(text, KvPolicyDefaults::Widest()).ok()) << text;
+  }
+}
+
 TEST(KvPolicyTest, EveryKeyOfDiffKvSetsItsMember) {
   using P = DiffKvPolicy;
   EXPECT_EQ(Parse("diffkv:high=k8v8,low=k4v4,ah=2.5,al=0,score=all,base=i,policy=paper,w=0,"

@@ -38,6 +38,7 @@ TEST(LayoutTest, MismatchNamesTheFieldAndCarriesItsReason) {
       {"format", [](v1::KvLayout& l) { l.set_format("diffkv"); }},
       {"format_version", [](v1::KvLayout& l) { l.set_format_version(2); }},
       {"policy", [](v1::KvLayout& l) { l.set_policy("diffkv"); }},
+      {"calibration_digest", [](v1::KvLayout& l) { l.set_calibration_digest(1); }},
   };
   for (const auto& [field, change] : changes) {
     v1::KvLayout theirs = MakeLayout();

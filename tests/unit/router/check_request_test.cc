@@ -183,10 +183,18 @@ TEST(CheckRequestTest, BaselinesAndNonsenseAreBadArgumentsNamingTheField) {
   }
 }
 
-TEST(CheckRequestTest, KvPoliciesAreSpeltCanonically) {
-  EXPECT_EQ(*CanonicalKvPolicy(""), "dense");
-  EXPECT_EQ(*CanonicalKvPolicy("diffkv:sinks=4,w=32"), "diffkv:w=32,sinks=4");
-  EXPECT_EQ(*CanonicalKvPolicy("diffkv:w=64"), "diffkv");
+// Keys that equal the grammar's defaults stay: a worker's calibration may have others.
+TEST(CheckRequestTest, KvPoliciesReachTheWorkersAsTheyWereWritten) {
+  EXPECT_EQ(*CheckedKvPolicy(""), "dense");
+  EXPECT_EQ(*CheckedKvPolicy("diffkv:sinks=4,w=32"), "diffkv:sinks=4,w=32");
+  EXPECT_EQ(*CheckedKvPolicy("diffkv:w=64"), "diffkv:w=64");
+}
+
+TEST(CheckRequestTest, KvPoliciesAreRefusedForConflictsBetweenWhatTheySayOnly) {
+  EXPECT_TRUE(CheckedKvPolicy("diffkv:ah=0").ok());
+  EXPECT_TRUE(CheckedKvPolicy("diffkv:low=k8v8").ok());
+  EXPECT_EQ(CheckedKvPolicy("diffkv:ah=1,al=2").status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

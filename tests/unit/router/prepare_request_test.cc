@@ -35,7 +35,7 @@ TEST(PrepareRequestTest, PassesTheCanonicalPolicyOn) {
   request.set_kv_policy("shadowkv:chunk=8,rank=64");
   const auto plan = Prepare(request);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->kv_policy, "shadowkv:rank=64");
+  EXPECT_EQ(plan->kv_policy, "shadowkv:chunk=8,rank=64");
 }
 
 TEST(PrepareRequestTest, FillsEveryDefault) {

@@ -37,7 +37,7 @@ absl::Status DiffKvCodec::Append(std::span<const DecodeRow> rows, const KvEntrie
   for (size_t i = 0; i < rows.size(); ++i) {
     auto& sequence = static_cast<DiffKvSequence&>(*rows[i].kv);
     append_rows_.push_back({.layer = sequence.layer(entries.kv_layer),
-                            .policy = sequence.policy(),
+                            .policy = sequence.policy(entries.kv_layer),
                             .k = entries.k + rows[i].row * entries.stride,
                             .v = entries.v + rows[i].row * entries.stride,
                             .position = rows[i].position,

@@ -14,6 +14,7 @@
 #include "common/kv/codec/diffkv/diffkv_sequence.h"
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/kv_calibration.h"
 #include "common/kv/codec/kv_policy.h"
 #include "common/kv/codec/policy_params.h"
 #include "common/kv/pool/page_pool.h"
@@ -93,6 +94,10 @@ int32_t DiffKvFormat::observation_window(const KvResidentPolicy& policy) const {
   return std::get<DiffKvPolicy>(policy).score == DiffKvPolicy::Score::kAll
              ? std::numeric_limits<int32_t>::max()
              : kernels::kDiffKvWindowQueries;
+}
+
+uint64_t DiffKvFormat::calibration_digest() const {
+  return context_.calibration == nullptr ? 0 : FloorDigest(context_.calibration->diffkv_floor);
 }
 
 WindowShape DiffKvFormat::window(const KvResidentPolicy& policy, int64_t prompt_tokens) const {

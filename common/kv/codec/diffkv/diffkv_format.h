@@ -36,6 +36,7 @@ class DiffKvFormat final : public EncodedFormat {
     return false;
   }
   int32_t observation_window(const KvResidentPolicy& policy) const override;
+  uint64_t calibration_digest() const override;
   WindowShape window(const KvResidentPolicy& policy, int64_t prompt_tokens) const override;
   std::unique_ptr<EncodedKv> Allocate(const KvResidentPolicy& policy,
                                       int64_t prompt_tokens,

@@ -64,18 +64,35 @@ void DiffKvSequence::PointLease() {
   lease_.count = static_cast<int32_t>(lease_ids_.size());
 }
 
-kernels::DiffKvPolicy DiffKvSequence::policy() const {
-  kernels::DiffKvPolicy policy = settings_.policy;
-  policy.unobserved = unobserved_.data();
-  policy.unobserved_count = static_cast<int32_t>(unobserved_.size());
-  return policy;
-}
-
 kernels::DiffKvLayer DiffKvSequence::layer(int32_t kv_layer) {
   const auto first_head = static_cast<size_t>(kv_layer) * static_cast<size_t>(kv_heads_);
   return {.page_table = page_table_.data() + first_head * static_cast<size_t>(columns_),
           .token_counts = token_counts_.data() + first_head * kDiffKvTiers,
           .columns = columns_};
+}
+
+KvFloor DiffKvSequence::floor(int32_t kv_layer) const {
+  const KvCalibration* calibration = codec_.context().calibration.get();
+  return calibration == nullptr ? KvFloor::kNone : calibration->floor(kv_layer);
+}
+
+// Mean scores are sums of probabilities, so none is below a threshold of 0: without the lower one
+// nothing is pruned, without both nothing leaves the high tier.
+kernels::DiffKvPolicy DiffKvSequence::policy(int32_t kv_layer) const {
+  kernels::DiffKvPolicy policy = settings_.policy;
+  policy.unobserved = unobserved_.data();
+  policy.unobserved_count = static_cast<int32_t>(unobserved_.size());
+  switch (floor(kv_layer)) {
+    case KvFloor::kHigh:
+      policy.alpha_high = 0.0f;
+      [[fallthrough]];
+    case KvFloor::kLow:
+      policy.alpha_low = 0.0f;
+      break;
+    case KvFloor::kNone:
+      break;
+  }
+  return policy;
 }
 
 std::span<const int32_t> DiffKvSequence::token_counts(int32_t kv_layer) const {
@@ -120,7 +137,7 @@ absl::Status DiffKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_la
                                                       .first_token = extension_begin_,
                                                       .tokens = prompt_tokens_,
                                                       .kv_heads = kv_heads_,
-                                                      .policy = policy(),
+                                                      .policy = policy(kv_layer),
                                                       .classes = classes_.data(),
                                                       .token_counts = target.token_counts}));
   for (size_t i = 0; i < held.size(); ++i) {

@@ -14,6 +14,7 @@
 #include "common/kv/codec/diffkv/diffkv_codec.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/held_tokens.h"
+#include "common/kv/codec/kv_calibration.h"
 #include "common/kv/pool/page_pool.h"
 #include "kernels/kv_format/position_range.h"
 #include "kernels/ops/diffkv_params.h"
@@ -92,7 +93,8 @@ class DiffKvSequence final : public EncodedKv {
 
   kernels::DiffKvLayer layer(int32_t kv_layer);
   kernels::DiffKvLease& lease() { return lease_; }
-  kernels::DiffKvPolicy policy() const;
+  // The policy of a layer: with the thresholds that its floor leaves.
+  kernels::DiffKvPolicy policy(int32_t kv_layer) const;
   bool SweepsAt(int32_t position) const {
     return (position - prompt_tokens_) % settings_.sweep_every == 0;
   }
@@ -161,6 +163,8 @@ class DiffKvSequence final : public EncodedKv {
   PageId PageAt(int32_t kv_layer, int32_t head, int32_t tier, int32_t index) const;
   std::vector<PageId> PagesInOrder(int32_t kv_layer) const;
   absl::StatusOr<std::vector<int32_t>> ReadState(std::string_view state, int32_t layers) const;
+  absl::Status CheckFloors(std::span<const int32_t> counts, int32_t layers) const;
+  KvFloor floor(int32_t kv_layer) const;
   void PointLease();
 
   DiffKvCodec& codec_;

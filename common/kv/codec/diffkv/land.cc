@@ -45,6 +45,27 @@ std::string DiffKvSequence::State() const {
   return state;
 }
 
+// A sender with the same floors left no token of a layer below its own.
+absl::Status DiffKvSequence::CheckFloors(std::span<const int32_t> counts, int32_t layers) const {
+  const auto heads = static_cast<size_t>(kv_heads_);
+  for (size_t head = 0; head < static_cast<size_t>(layers) * heads; ++head) {
+    const auto kv_layer = static_cast<int32_t>(head / heads);
+    const int32_t high = counts[2 * head];
+    const int64_t kept =
+        int64_t{high} + (floor(kv_layer) == KvFloor::kHigh ? 0 : counts[2 * head + 1]);
+    if (floor(kv_layer) != KvFloor::kNone && kept != prompt_tokens_) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("diffkv state: layer ",
+                       kv_layer,
+                       " has ",
+                       kept,
+                       " tokens at or above its floor; the prompt has ",
+                       prompt_tokens_));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<int32_t>> DiffKvSequence::ReadState(std::string_view state,
                                                                int32_t layers) const {
   if (state.size() != token_counts_.size() * kCountBytes) {
@@ -70,6 +91,7 @@ absl::StatusOr<std::vector<int32_t>> DiffKvSequence::ReadState(std::string_view 
           "diffkv state: ", tokens, " tokens in a head; the prompt has ", prompt_tokens_));
     }
   }
+  BATON_RETURN_IF_ERROR(CheckFloors(counts, layers));
   const size_t sent =
       static_cast<size_t>(layers) * static_cast<size_t>(kv_heads_) * kernels::kDiffKvTiers;
   if (std::any_of(counts.begin() + static_cast<ptrdiff_t>(sent), counts.end(), [](int32_t count) {

@@ -63,7 +63,7 @@ bool ShadowKvSequence::Extend(int64_t prompt_tokens, int64_t max_tokens) {
   max_tokens_ = behind;
   extension_begin_ = held_.tokens();
   held_.Await(prompt_tokens);
-  workspace_bytes_ = codec_.WorkspaceBytes(layout_.config, prompt_tokens + max_tokens);
+  workspace_bytes_ = LargestWorkspace(prompt_tokens + max_tokens);
   return true;
 }
 

@@ -1,6 +1,8 @@
 #include "common/kv/codec/shadowkv/shadowkv_sequence.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <span>
 #include <string_view>
@@ -11,6 +13,7 @@
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/kv_calibration.h"
 #include "common/kv/codec/shadowkv/shadowkv_codec.h"
 #include "common/kv/pool/run_pool.h"
 #include "kernels/core/buffer.h"
@@ -25,7 +28,36 @@ size_t Aligned(size_t bytes) {
          kernels::Buffer::kAlignment;
 }
 
+std::vector<kernels::ShadowKvPromptLayout> LayoutsByLayer(
+    const CodecContext& context, const kernels::ShadowKvPromptLayout& layout) {
+  std::vector<kernels::ShadowKvPromptLayout> layouts(static_cast<size_t>(context.dimensions.layers),
+                                                     layout);
+  if (context.calibration != nullptr) {
+    for (size_t i = 0; i < layouts.size(); ++i) {
+      const float weight = context.calibration->budget_weight(static_cast<int32_t>(i));
+      layouts[i].config.budget_tokens = ScaledBudget(layout.config.budget_tokens, weight);
+    }
+  }
+  return layouts;
+}
+
+std::vector<size_t> CacheBegins(std::span<const kernels::ShadowKvPromptLayout> layouts) {
+  std::vector<size_t> begins = {0};
+  for (const kernels::ShadowKvPromptLayout& layout : layouts) {
+    begins.push_back(begins.back() + Aligned(kernels::ShadowKvCacheLayout(layout.config).bytes));
+  }
+  return begins;
+}
+
 }  // namespace
+
+size_t ShadowKvSequence::LargestWorkspace(int64_t tokens) const {
+  size_t bytes = 0;
+  for (const kernels::ShadowKvPromptLayout& layout : layouts_) {
+    bytes = std::max(bytes, codec_.WorkspaceBytes(layout.config, tokens));
+  }
+  return bytes;
+}
 
 // Without room for a token there is no tail: the prompt is for another worker, or only kept.
 size_t ShadowKvSequence::TailBytes(const kernels::ShadowKvPromptLayout& layout, int64_t behind) {
@@ -47,14 +79,15 @@ ShadowKvSequence::ShadowKvSequence(ShadowKvCodec& codec,
                                    RunPool::Run run)
     : codec_(codec),
       layout_(config, prompt_tokens),
+      layers_(codec.context().dimensions.layers),
+      layouts_(LayoutsByLayer(codec.context(), layout_)),
       max_tokens_(max_tokens),
       tail_bytes_(TailBytes(layout_, max_tokens)),
-      cache_bytes_(Aligned(kernels::ShadowKvCacheLayout(config).bytes)),
-      layers_(codec.context().dimensions.layers),
+      cache_begin_(CacheBegins(layouts_)),
       run_(run),
       base_(codec.pool().bytes(run).data()),
       tails_(base_ + PromptBytes()),
-      workspace_bytes_(codec.WorkspaceBytes(config, prompt_tokens + max_tokens)),
+      workspace_bytes_(LargestWorkspace(prompt_tokens + max_tokens)),
       held_(layers_, prompt_tokens) {
   BATON_CHECK(run.units == RunPool::UnitsFor(RunBytes(config, layers_, prompt_tokens, max_tokens)));
 }
@@ -168,14 +201,15 @@ int64_t ShadowKvSequence::ReservedBytes() const {
 
 kernels::ShadowKvSequence ShadowKvSequence::AtStep(int32_t kv_layer, int32_t position) {
   if (cache_.size() == 0) {
-    cache_ = kernels::Buffer(static_cast<size_t>(layers_) * cache_bytes_);
+    cache_ = kernels::Buffer(cache_begin_.back());
   }
-  return {.layout = &layout_,
+  const auto layer = static_cast<size_t>(kv_layer);
+  return {.layout = &layouts_[layer],
           .prompt = prompt(kv_layer),
           .tail = tail(kv_layer),
           .max_generated = max_tokens_,
           .position = position,
-          .cache = cache_.data() + static_cast<size_t>(kv_layer) * cache_bytes_};
+          .cache = cache_.data() + cache_begin_[layer]};
 }
 
 void ShadowKvSequence::Count(const kernels::ShadowKvCounters& counters) {

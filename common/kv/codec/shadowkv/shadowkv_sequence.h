@@ -29,13 +29,13 @@ namespace baton::kv {
 // they join the tail like generated ones.
 class ShadowKvSequence final : public EncodedKv {
  public:
-  // Bytes of the run that such a sequence needs.
+  // Bytes of the run that such a sequence needs; the same whatever the budget.
   static int64_t RunBytes(const kernels::ShadowKvConfig& config,
                           int32_t layers,
                           int64_t prompt_tokens,
                           int64_t max_tokens);
 
-  // Takes over `run`, of RunBytes.
+  // Takes over `run`, of RunBytes. The budget of `config` is that of a layer of weight 1.
   ShadowKvSequence(ShadowKvCodec& codec,
                    const kernels::ShadowKvConfig& config,
                    int64_t prompt_tokens,
@@ -67,7 +67,7 @@ class ShadowKvSequence final : public EncodedKv {
   absl::Status CopyTo(EncodedKv& other) const override;
   int64_t ResidentBytes() const override;
   int64_t ReservedBytes() const override;
-  int64_t CacheBytes() const override { return layers_ * static_cast<int64_t>(cache_bytes_); }
+  int64_t CacheBytes() const override { return static_cast<int64_t>(cache_begin_.back()); }
   AttentionCounters counters() const override { return counters_; }
 
   // EncodedFormat::Extend.
@@ -84,6 +84,8 @@ class ShadowKvSequence final : public EncodedKv {
   // Bytes of a layer's tail with room for `behind` tokens behind the prompt.
   static size_t TailBytes(const kernels::ShadowKvPromptLayout& layout, int64_t behind);
   int64_t PromptBytes() const;
+  // Of the layer with the largest budget.
+  size_t LargestWorkspace(int64_t tokens) const;
   void MoveTails(std::byte* target, size_t tail_bytes);
   void CutRun(RunPool::Run& run, int64_t bytes);
   absl::Status AppendWorking(const WorkingKv& working, int32_t kv_layer);
@@ -93,11 +95,14 @@ class ShadowKvSequence final : public EncodedKv {
 
   ShadowKvCodec& codec_;
   const kernels::ShadowKvPromptLayout layout_;
+  const int32_t layers_;
+  // By layer: the layout with the layer's budget, which is all that differs.
+  const std::vector<kernels::ShadowKvPromptLayout> layouts_;
   int64_t max_tokens_;           // behind the prompt
   int64_t extension_begin_ = 0;  // tokens held when the newest extension began
   size_t tail_bytes_;            // of a layer
-  const size_t cache_bytes_;
-  const int32_t layers_;
+  // Where each layer's cache begins, and the end of the last.
+  const std::vector<size_t> cache_begin_;
   RunPool::Run run_;
   RunPool::Run tail_run_;  // no units: the tails are in run_
   std::byte* const base_;
