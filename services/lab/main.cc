@@ -8,6 +8,7 @@
 #include "spdlog/spdlog.h"
 
 #include "common/config/run_main.h"
+#include "services/lab/commands/calibrate.h"
 #include "services/lab/commands/eval.h"
 #include "services/lab/commands/inspect.h"
 #include "services/lab/commands/logits.h"
@@ -22,13 +23,14 @@ struct Command {
   absl::Status (*run)();
 };
 
-constexpr std::array<Command, 5> kCommands = {{
+constexpr std::array<Command, 6> kCommands = {{
     {"logits", "logits of every position and a greedy continuation", baton::lab::RunLogits},
     {"tokenize",
      "token ids, text and chat templates, JSON lines on stdin",
      baton::lab::RunTokenize},
     {"eval", "evaluation cases with accuracy and KV bytes", baton::lab::RunEval},
     {"table", "KV policies side by side, from files of eval --table", baton::lab::RunTable},
+    {"calibrate", "KV parameters for one model, from cases", baton::lab::RunCalibrate},
     {"inspect", "what a model directory holds", baton::lab::RunInspect},
 }};
 

@@ -50,9 +50,9 @@ class CalibrationTest : public testing::Test {
     return options;
   }
   // A request with `policy` from a prefill worker to a decode worker.
-  static Outcome Run(const worker::WorkerOptions& prefill_options,
-                     const worker::WorkerOptions& decode_options,
-                     const std::string& policy) {
+  static Outcome Serve(const worker::WorkerOptions& prefill_options,
+                       const worker::WorkerOptions& decode_options,
+                       const std::string& policy) {
     const auto prefill = StartPrefill(prefill_options);
     const auto decode = StartDecode(decode_options);
     Request request = GreedyRequest("a", 200, 12);
@@ -72,11 +72,11 @@ class CalibrationTest : public testing::Test {
 TEST_F(CalibrationTest, BothSidesServeTheCalibratedDefaults) {
   SetFloor();
   const Outcome implied =
-      Run(Options(engine::Role::kPrefill, "p"), Options(engine::Role::kDecode, "d"), "diffkv");
+      Serve(Options(engine::Role::kPrefill, "p"), Options(engine::Role::kDecode, "d"), "diffkv");
   ASSERT_TRUE(implied.status.ok()) << implied.status;
-  const Outcome written = Run(Options(engine::Role::kPrefill, "p"),
-                              Options(engine::Role::kDecode, "d"),
-                              "diffkv:ah=2,al=0");
+  const Outcome written = Serve(Options(engine::Role::kPrefill, "p"),
+                                Options(engine::Role::kDecode, "d"),
+                                "diffkv:ah=2,al=0");
   ASSERT_TRUE(written.status.ok()) << written.status;
   EXPECT_EQ(implied.tokens, written.tokens);
   EXPECT_EQ(implied.usage.kv_resident_bytes(), written.usage.kv_resident_bytes());
@@ -85,7 +85,7 @@ TEST_F(CalibrationTest, BothSidesServeTheCalibratedDefaults) {
 TEST_F(CalibrationTest, FloorsOnOneSideAloneAreRefusedAtTheHandOff) {
   const worker::WorkerOptions decode = Options(engine::Role::kDecode, "d");
   SetFloor();
-  const Outcome outcome = Run(Options(engine::Role::kPrefill, "p"), decode, "diffkv");
+  const Outcome outcome = Serve(Options(engine::Role::kPrefill, "p"), decode, "diffkv");
   EXPECT_EQ(outcome.status.code(), absl::StatusCode::kFailedPrecondition) << outcome.status;
   EXPECT_EQ(rpc::ReasonOf(outcome.status), rpc::reason::kLayoutMismatch);
   EXPECT_THAT(std::string(outcome.status.message()), HasSubstr("calibration_digest"));
@@ -94,10 +94,10 @@ TEST_F(CalibrationTest, FloorsOnOneSideAloneAreRefusedAtTheHandOff) {
 TEST_F(CalibrationTest, ACalibrationOnOneSideAloneIsRefusedForWhatItChangesAndNoMore) {
   const worker::WorkerOptions plain = TinyOptions(engine::Role::kPrefill);
   const worker::WorkerOptions decode = Options(engine::Role::kDecode, "d");
-  const Outcome diffkv = Run(plain, decode, "diffkv");
+  const Outcome diffkv = Serve(plain, decode, "diffkv");
   EXPECT_EQ(diffkv.status.code(), absl::StatusCode::kFailedPrecondition) << diffkv.status;
   EXPECT_EQ(rpc::ReasonOf(diffkv.status), rpc::reason::kLayoutMismatch);
-  EXPECT_TRUE(Run(plain, decode, "dense").status.ok());
+  EXPECT_TRUE(Serve(plain, decode, "dense").status.ok());
 }
 
 // Decode alone selects, so its weights are its own.
@@ -107,7 +107,7 @@ TEST_F(CalibrationTest, BudgetsOfOneSideAloneAreHarmless) {
   budget.assign(static_cast<size_t>(file_.model.layers), 1.0f);
   budget.front() = 1.5f;
   budget.back() = 0.5f;
-  const Outcome outcome = Run(prefill, Options(engine::Role::kDecode, "d"), "shadowkv:rank=32");
+  const Outcome outcome = Serve(prefill, Options(engine::Role::kDecode, "d"), "shadowkv:rank=32");
   EXPECT_TRUE(outcome.status.ok()) << outcome.status;
 }
 

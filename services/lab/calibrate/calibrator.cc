@@ -1,0 +1,186 @@
+#include "services/lab/calibrate/calibrator.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+
+#include "common/base/status_macros.h"
+#include "common/eval/eval_case.h"
+#include "common/eval/result_row.h"
+#include "common/eval/result_writer.h"
+#include "common/kv/calibration/calibration_file.h"
+#include "common/kv/codec/kv_calibration.h"
+#include "common/kv/codec/kv_format.h"
+#include "common/kv/codec/kv_policy.h"
+#include "common/kv/codec/policy_params.h"
+#include "common/text/load_tokenizer.h"
+#include "services/lab/calibrate/choose.h"
+#include "services/lab/calibrate/sweep.h"
+#include "services/lab/table/table_cases.h"
+#include "services/lab/table/table_model.h"
+
+namespace baton::lab {
+namespace {
+
+// How much more than the defaults the economy tier may lose.
+constexpr double kEconomyFactor = 3.0;
+
+int64_t KeyWidth(const kv::KvDimensions& dimensions) {
+  return int64_t{dimensions.kv_heads} * dimensions.head_dim;
+}
+
+void PrintChoice(std::string_view stage, const Candidate& candidate) {
+  std::cerr << absl::StrFormat(
+      "calibrate: %s -> %s: %d/%d correct, net loss %d, %.1f%% of the bytes, %.1f%% attended\n",
+      stage,
+      candidate.point.kv,
+      candidate.point.correct,
+      candidate.point.cases,
+      candidate.net_loss(),
+      100.0 * candidate.point.bytes_share,
+      100.0 * candidate.point.attended_share.value_or(1.0));
+}
+
+}  // namespace
+
+Calibrator::Calibrator(CalibratorOptions options,
+                       const text::ModelTokenizer& tokenizer,
+                       TableModel& model,
+                       eval::ResultWriter& writer)
+    : options_(std::move(options)),
+      tokenizer_(tokenizer),
+      model_(model),
+      writer_(writer),
+      key_width_(KeyWidth(model.dimensions())) {}
+
+const Candidate* Calibrator::Find(const kv::KvFormatPolicy& policy) const {
+  const auto found = std::ranges::find(measured_, policy, &Measured::policy);
+  return found == measured_.end() ? nullptr : &found->candidate;
+}
+
+absl::Status Calibrator::Run(const std::vector<kv::KvFormatPolicy>& policies) {
+  std::vector<kv::KvFormatPolicy> fresh;
+  const auto add = [&](const kv::KvFormatPolicy& policy) {
+    if (Find(policy) == nullptr && std::ranges::find(fresh, policy) == fresh.end()) {
+      fresh.push_back(policy);
+    }
+  };
+  add({});  // dense: what losses are counted against
+  std::ranges::for_each(policies, add);
+  std::vector<kv::KvPolicy> run;
+  for (const kv::KvFormatPolicy& policy : fresh) {
+    run.push_back({policy});
+  }
+  BATON_RETURN_IF_ERROR(
+      RunTableCases(options_.cases, run, tokenizer_, options_.pool_bytes, model_, writer_));
+  // A file that is gone on with may hold rows of other cases.
+  std::vector<eval::ResultRow> rows = writer_.rows();
+  std::erase_if(rows, [&](const eval::ResultRow& row) {
+    return std::ranges::find(options_.cases, row.id, &eval::EvalCase::id) == options_.cases.end();
+  });
+  for (const kv::KvFormatPolicy& policy : fresh) {
+    std::optional<Candidate> candidate = Measure(rows, policy.CanonicalString());
+    if (!candidate.has_value()) {
+      return absl::InvalidArgumentError("calibrate: there are no cases to calibrate on");
+    }
+    candidate->point.kv = policy.CanonicalString(kv::KvSpelling::kExplicit);
+    measured_.push_back({policy, *std::move(candidate)});
+  }
+  return absl::OkStatus();
+}
+
+template <typename Params>
+absl::StatusOr<Params> Calibrator::Stage(std::string_view name,
+                                         const std::vector<Params>& policies,
+                                         Cost cost,
+                                         const Params* current) {
+  std::vector<kv::KvFormatPolicy> formats;
+  if (current != nullptr) {
+    formats.push_back({.resident = *current});
+  }
+  for (const Params& policy : policies) {
+    formats.push_back({.resident = policy});
+  }
+  std::cerr << absl::StrFormat(
+      "calibrate: %s: %d policies, %d cases\n", name, formats.size(), options_.cases.size());
+  BATON_RETURN_IF_ERROR(Run(formats));
+  std::vector<Candidate> candidates;
+  for (const kv::KvFormatPolicy& format : formats) {
+    candidates.push_back(*Find(format));
+  }
+  const std::optional<size_t> best = Choose(candidates, options_.limits, cost);
+  PrintChoice(name, candidates[*best]);
+  return std::get<Params>(formats[*best].resident);
+}
+
+absl::Status Calibrator::CalibrateDiffKv() {
+  kv::DiffKvPolicy& best = chosen_.diffkv;
+  BATON_ASSIGN_OR_RETURN(
+      best,
+      Stage<kv::DiffKvPolicy>(
+          "diffkv 1/3, tiers and alpha_high", DiffKvTiersAndAlphaHigh(), Cost::kBytes, nullptr));
+  BATON_ASSIGN_OR_RETURN(best,
+                         Stage("diffkv 2/3, alpha_low", DiffKvAlphaLow(best), Cost::kBytes, &best));
+  BATON_ASSIGN_OR_RETURN(best,
+                         Stage("diffkv 3/3, window", DiffKvWindow(best), Cost::kBytes, &best));
+  return absl::OkStatus();
+}
+
+absl::Status Calibrator::CalibrateShadowKv() {
+  kv::ShadowKvPolicy& best = chosen_.shadowkv;
+  BATON_ASSIGN_OR_RETURN(best,
+                         Stage<kv::ShadowKvPolicy>("shadowkv 1/4, selector and chunk",
+                                                   ShadowKvSelectors(key_width_),
+                                                   Cost::kAttended,
+                                                   nullptr));
+  BATON_ASSIGN_OR_RETURN(
+      best, Stage("shadowkv 2/4, budget", ShadowKvBudgets(best), Cost::kAttended, &best));
+  BATON_ASSIGN_OR_RETURN(
+      best, Stage("shadowkv 3/4, rank", ShadowKvRanks(best, key_width_), Cost::kBytes, &best));
+  BATON_ASSIGN_OR_RETURN(best,
+                         Stage("shadowkv 4/4, values", ShadowKvValues(best), Cost::kBytes, &best));
+  return absl::OkStatus();
+}
+
+kv::KvFormatPolicy Calibrator::CheapestWithin(const LossLimits& limits,
+                                              const kv::KvFormatPolicy& otherwise) const {
+  std::vector<Candidate> candidates;
+  for (const Measured& measured : measured_) {
+    candidates.push_back(measured.candidate);
+  }
+  const std::optional<size_t> best = Choose(candidates, limits, Cost::kBytes);
+  return best.has_value() && candidates[*best].Within(limits) ? measured_[*best].policy : otherwise;
+}
+
+kv::KvCalibration Calibrator::calibration() const {
+  kv::KvCalibration calibration;
+  calibration.defaults.families.fill(chosen_);
+  const LossLimits& limits = options_.limits;
+  const kv::KvFormatPolicy high = CheapestWithin({.total = 0.0, .task = 0.0}, {});
+  const kv::KvFormatPolicy balanced = CheapestWithin(limits, high);
+  const kv::KvFormatPolicy economy = CheapestWithin(
+      {.total = kEconomyFactor * limits.total, .task = kEconomyFactor * limits.task}, balanced);
+  calibration.tiers = {high, balanced, economy};
+  return calibration;
+}
+
+std::vector<kv::CalibrationPoint> Calibrator::curve() const {
+  std::vector<kv::CalibrationPoint> curve;
+  for (const Measured& measured : measured_) {
+    curve.push_back(measured.candidate.point);
+  }
+  return curve;
+}
+
+}  // namespace baton::lab

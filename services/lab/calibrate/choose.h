@@ -1,0 +1,54 @@
+// The rule by which a calibration chooses among measured policies.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/eval/result_row.h"
+#include "common/kv/calibration/calibration_file.h"
+
+namespace baton::lab {
+
+// What a policy may cost. The net loss is the number of cases that dense KV answers and the policy
+// does not, minus the reverse, in the same run.
+struct LossLimits {
+  double total = 0.0;  // net loss in all, as a share of the cases
+  double task = 0.0;  // net loss of one task, as a share of its cases; at least one case is allowed
+};
+
+// What is made as small as it goes.
+enum class Cost : uint8_t { kBytes, kAttended };
+
+// A policy on the calibration's cases.
+struct Candidate {
+  kv::CalibrationPoint point;
+  // Net loss of the worst task beyond what is allowed decides with the total.
+  struct TaskLoss {
+    int64_t cases = 0;
+    int64_t net = 0;
+  };
+  std::vector<TaskLoss> tasks = {};
+
+  int64_t net_loss() const { return point.lost - point.gained; }
+  bool Within(const LossLimits& limits) const;
+};
+
+// Sums up the rows of one policy against those of `dense`, case by case. `kv` is the policy's name
+// in rows; unset when no case has both.
+std::optional<Candidate> Measure(const std::vector<eval::ResultRow>& rows, std::string_view kv);
+
+// The index of the candidate to take: of those within the limits the cheapest, then the one with
+// more correct answers, then the first. When none is within them, the one with the smallest net
+// loss, then the cheapest, then the first. Nothing for no candidates.
+std::optional<size_t> Choose(const std::vector<Candidate>& candidates,
+                             const LossLimits& limits,
+                             Cost cost);
+
+// The rule in words, for the file.
+std::string DescribeRule(const LossLimits& limits);
+
+}  // namespace baton::lab

@@ -1,0 +1,168 @@
+#include "services/lab/commands/calibrate.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <ios>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/base/status_macros.h"
+#include "common/config/check_flag.h"
+#include "common/eval/eval_case.h"
+#include "common/eval/eval_flags.h"
+#include "common/eval/policy_table.h"
+#include "common/eval/result_writer.h"
+#include "common/kv/calibration/calibration_file.h"
+#include "common/text/load_tokenizer.h"
+#include "common/worker/worker_options.h"
+#include "services/lab/calibrate/calibrator.h"
+#include "services/lab/calibrate/choose.h"
+#include "services/lab/calibrate/curve_svg.h"
+#include "services/lab/commands/eval.h"
+#include "services/lab/flags.h"
+#include "services/lab/table/table_model.h"
+
+ABSL_FLAG(std::string, families, "both", "calibrate: diffkv, shadowkv or both.");
+ABSL_FLAG(double, max_loss, 0.01, "calibrate: net loss that a default may have, of all cases.");
+ABSL_FLAG(double,
+          max_task_loss,
+          0.04,
+          "calibrate: the same of every single task's cases; one case is always allowed.");
+
+ABSL_DECLARE_FLAG(std::string, cases);
+ABSL_DECLARE_FLAG(std::string, subset);
+ABSL_DECLARE_FLAG(int64_t, limit);
+
+namespace baton::lab {
+namespace {
+
+absl::Status CheckShare(const char* name, double value) {
+  if (!(value >= 0.0 && value < 1.0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("flag --", name, " is ", value, "; it must be in [0, 1)"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFlags() {
+  BATON_RETURN_IF_ERROR(config::CheckFlagSet("model", absl::GetFlag(FLAGS_model)));
+  BATON_RETURN_IF_ERROR(config::CheckFlagSet("out", absl::GetFlag(FLAGS_out)));
+  BATON_RETURN_IF_ERROR(config::CheckFlagChoice(
+      "families", absl::GetFlag(FLAGS_families), {"diffkv", "shadowkv", "both"}));
+  BATON_RETURN_IF_ERROR(CheckShare("max_loss", absl::GetFlag(FLAGS_max_loss)));
+  BATON_RETURN_IF_ERROR(CheckShare("max_task_loss", absl::GetFlag(FLAGS_max_task_loss)));
+  if (!absl::GetFlag(FLAGS_kv_calibration).empty()) {
+    return absl::InvalidArgumentError(
+        "flag --kv_calibration does not apply: a calibration starts from the grammar's defaults");
+  }
+  return absl::OkStatus();
+}
+
+// The command without the folders of the machine it ran on.
+std::string CommandLine() {
+  const auto name = [](const std::string& path) {
+    const std::filesystem::path normal = std::filesystem::path(path).lexically_normal();
+    return (normal.has_filename() ? normal : normal.parent_path()).filename().string();
+  };
+  std::string command = absl::StrCat("baton-lab calibrate --model ",
+                                     name(absl::GetFlag(FLAGS_model)),
+                                     " --cases ",
+                                     name(absl::GetFlag(FLAGS_cases)));
+  if (!absl::GetFlag(FLAGS_subset).empty()) {
+    absl::StrAppend(&command, " --subset ", name(absl::GetFlag(FLAGS_subset)));
+  }
+  if (absl::GetFlag(FLAGS_limit) > 0) {
+    absl::StrAppend(&command, " --limit ", absl::GetFlag(FLAGS_limit));
+  }
+  absl::StrAppend(&command,
+                  " --families ",
+                  absl::GetFlag(FLAGS_families),
+                  " --max_loss ",
+                  absl::GetFlag(FLAGS_max_loss),
+                  " --max_task_loss ",
+                  absl::GetFlag(FLAGS_max_task_loss));
+  return command;
+}
+
+absl::Status WriteText(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  return file ? absl::OkStatus()
+              : absl::UnavailableError(absl::StrCat("cannot write ", path, "; is the disk full?"));
+}
+
+// Named after what the rows are of, so that --resume takes up no other model's.
+std::string RowsPath(const kv::CalibratedModel& model) {
+  return absl::StrCat(absl::GetFlag(FLAGS_out),
+                      ".",
+                      absl::Hex(model.fingerprint, absl::kZeroPad16),
+                      ".",
+                      absl::GetFlag(FLAGS_compute),
+                      ".rows.jsonl");
+}
+
+// The limits are shares: of few cases they allow nothing, and chance decides.
+void WarnOfFewCases(double max_loss, int64_t cases) {
+  if (max_loss * static_cast<double>(cases) < 1.0) {
+    std::cerr << "calibrate: --max_loss of " << max_loss << " is less than one of " << cases
+              << " cases: what is chosen rests on too few of them\n";
+  }
+}
+
+absl::Status Sweep(Calibrator& calibrator) {
+  const std::string families = absl::GetFlag(FLAGS_families);
+  if (families != "shadowkv") {
+    BATON_RETURN_IF_ERROR(calibrator.CalibrateDiffKv());
+  }
+  return families == "diffkv" ? absl::OkStatus() : calibrator.CalibrateShadowKv();
+}
+
+absl::Status WriteFiles(const kv::CalibrationFile& file) {
+  const std::string out = absl::GetFlag(FLAGS_out);
+  const std::string picture = std::filesystem::path(out).replace_extension(".svg").string();
+  BATON_RETURN_IF_ERROR(WriteText(out, kv::CalibrationToJson(file)));
+  BATON_RETURN_IF_ERROR(WriteText(picture, CurveToSvg(file)));
+  std::cerr << "calibrate: wrote " << out << " and " << picture << "\n";
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RunCalibrate() {
+  BATON_RETURN_IF_ERROR(CheckFlags());
+  BATON_ASSIGN_OR_RETURN(std::vector<eval::EvalCase> cases, eval::CasesFromFlags());
+  BATON_ASSIGN_OR_RETURN(worker::WorkerOptions options, EvalOptionsFromFlags());
+  const LossLimits limits = {.total = absl::GetFlag(FLAGS_max_loss),
+                             .task = absl::GetFlag(FLAGS_max_task_loss)};
+  const int64_t pool_bytes = options.engine.kv_pool_bytes;
+  BATON_ASSIGN_OR_RETURN(const auto tokenizer, text::LoadTokenizer(options.model_dir));
+  BATON_ASSIGN_OR_RETURN(const auto model, TableModel::Create(std::move(options)));
+  BATON_ASSIGN_OR_RETURN(
+      const auto writer,
+      eval::ResultWriter::Open(RowsPath(model->identity()), absl::GetFlag(FLAGS_resume)));
+  const auto count = static_cast<int64_t>(cases.size());
+  WarnOfFewCases(limits.total, count);
+  Calibrator calibrator({.cases = std::move(cases), .limits = limits, .pool_bytes = pool_bytes},
+                        tokenizer,
+                        *model,
+                        *writer);
+  BATON_RETURN_IF_ERROR(Sweep(calibrator));
+  std::cout << eval::FormatPolicyTable(writer->rows());
+  return WriteFiles({.model = model->identity(),
+                     .calibration = calibrator.calibration(),
+                     .curve = calibrator.curve(),
+                     .made = {.command = CommandLine(),
+                              .rule = DescribeRule(limits),
+                              .compute = absl::GetFlag(FLAGS_compute),
+                              .cases = count}});
+}
+
+}  // namespace baton::lab

@@ -1,0 +1,185 @@
+// How a calibration measures, chooses and draws.
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/eval/result_row.h"
+#include "common/kv/calibration/calibration_file.h"
+#include "common/kv/codec/kv_policy.h"
+#include "common/kv/codec/policy_params.h"
+#include "services/lab/calibrate/choose.h"
+#include "services/lab/calibrate/curve_svg.h"
+#include "services/lab/calibrate/sweep.h"
+
+namespace baton::lab {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+eval::ResultRow Row(const std::string& id, const std::string& kv, bool correct, int64_t bytes) {
+  eval::ResultRow row;
+  row.id = id;
+  row.task = id.substr(0, 1);
+  row.kv = kv;
+  row.correct = correct;
+  row.prompt_tokens = 100;
+  row.kv_logical_bytes = 1000;
+  row.kv_resident_bytes = bytes;
+  return row;
+}
+
+Candidate Make(int64_t cases, int64_t lost, int64_t gained, double bytes) {
+  Candidate candidate;
+  candidate.point = {.kv = "x",
+                     .cases = cases,
+                     .correct = cases - lost + gained,
+                     .lost = lost,
+                     .gained = gained,
+                     .bytes_per_token = bytes};
+  return candidate;
+}
+
+TEST(MeasureTest, ComparesCaseByCaseWithDense) {
+  std::vector<eval::ResultRow> rows = {Row("a1", "dense", true, 1000),
+                                       Row("a1", "diffkv", false, 300),
+                                       Row("a2", "diffkv", true, 500),
+                                       Row("a2", "dense", false, 1000),
+                                       Row("b1", "dense", true, 1000),
+                                       Row("b1", "diffkv", true, 400),
+                                       Row("b2", "diffkv", true, 9000)};
+  rows[1].attended_share = 0.25;
+  rows[2].attended_share = 0.75;
+  const std::optional<Candidate> candidate = Measure(rows, "diffkv");
+  ASSERT_TRUE(candidate.has_value());
+  // b2 has no dense row to compare with.
+  EXPECT_EQ(candidate->point.cases, 3);
+  EXPECT_EQ(candidate->point.correct, 2);
+  EXPECT_EQ(candidate->point.lost, 1);
+  EXPECT_EQ(candidate->point.gained, 1);
+  EXPECT_EQ(candidate->net_loss(), 0);
+  EXPECT_DOUBLE_EQ(candidate->point.bytes_per_token, 4.0);
+  EXPECT_DOUBLE_EQ(candidate->point.bytes_share, 0.4);
+  EXPECT_EQ(candidate->point.attended_share, 0.5);
+  EXPECT_FALSE(Measure(rows, "int4").has_value());
+}
+
+TEST(ChooseTest, TheCheapestWithinTheLimitsWins) {
+  constexpr LossLimits kLimits = {.total = 0.02, .task = 0.1};
+  EXPECT_EQ(
+      Choose(
+          {Make(100, 0, 0, 50), Make(100, 3, 1, 30), Make(100, 3, 0, 10)}, kLimits, Cost::kBytes),
+      1u);
+  // A net gain is no loss, whatever was lost on the way.
+  EXPECT_EQ(Choose({Make(100, 0, 0, 50), Make(100, 9, 9, 40)}, kLimits, Cost::kBytes), 1u);
+}
+
+TEST(ChooseTest, AmongEquallyCheapMoreCorrectAnswersAndThenTheFirstWin) {
+  constexpr LossLimits kLimits = {.total = 0.05, .task = 0.1};
+  EXPECT_EQ(
+      Choose(
+          {Make(100, 2, 0, 50), Make(100, 1, 0, 50), Make(100, 1, 0, 50)}, kLimits, Cost::kBytes),
+      1u);
+}
+
+TEST(ChooseTest, WithoutAGoodOneTheSmallestLossAndThenTheCheapestWin) {
+  constexpr LossLimits kLimits = {.total = 0.01, .task = 0.1};
+  EXPECT_EQ(
+      Choose(
+          {Make(100, 9, 0, 10), Make(100, 5, 0, 60), Make(100, 6, 1, 50)}, kLimits, Cost::kBytes),
+      2u);
+  EXPECT_FALSE(Choose({}, kLimits, Cost::kBytes).has_value());
+}
+
+TEST(ChooseTest, AttendedTokensAreACostOfTheirOwn) {
+  Candidate few = Make(100, 0, 0, 90);
+  few.point.attended_share = 0.1;
+  EXPECT_EQ(Choose({Make(100, 0, 0, 10), few}, {.total = 0.01}, Cost::kAttended), 1u);
+}
+
+TEST(ChooseTest, EveryTaskHasItsOwnLimitOfAtLeastOneCase) {
+  Candidate candidate = Make(100, 2, 2, 10);
+  candidate.tasks = {{.cases = 10, .net = 1}, {.cases = 90, .net = -1}};
+  EXPECT_TRUE(candidate.Within({.total = 0.0, .task = 0.0}));
+  candidate.tasks[0].net = 2;
+  EXPECT_FALSE(candidate.Within({.total = 0.0, .task = 0.1}));
+  EXPECT_TRUE(candidate.Within({.total = 0.0, .task = 0.2}));
+}
+
+TEST(ChooseTest, AShareWrittenInDecimalsCountsWholeCases) {
+  EXPECT_TRUE(Make(100, 7, 0, 1).Within({.total = 0.07, .task = 0.0}));
+  EXPECT_FALSE(Make(100, 8, 0, 1).Within({.total = 0.07, .task = 0.0}));
+}
+
+// Every policy of every stage is one that the grammar has.
+TEST(SweepTest, EveryStageStartsFromWhatWasChosenAndCanBeWritten) {
+  std::vector<kv::KvFormatPolicy> policies;
+  for (const kv::DiffKvPolicy& chosen : DiffKvTiersAndAlphaHigh()) {
+    policies.push_back({.resident = chosen});
+    for (const auto& stage : {DiffKvAlphaLow(chosen), DiffKvWindow(chosen)}) {
+      for (const kv::DiffKvPolicy& policy : stage) {
+        EXPECT_EQ(policy.high, chosen.high);
+        EXPECT_EQ(policy.alpha_high, chosen.alpha_high);
+        policies.push_back({.resident = policy});
+      }
+    }
+  }
+  for (const int64_t width : {8, 128, 1024, 8192}) {
+    for (const kv::ShadowKvPolicy& chosen : ShadowKvSelectors(width)) {
+      EXPECT_EQ(chosen.rank, std::min<int64_t>(width, 1024));
+      for (const auto& stage :
+           {ShadowKvBudgets(chosen), ShadowKvRanks(chosen, width), ShadowKvValues(chosen)}) {
+        for (const kv::ShadowKvPolicy& policy : stage) {
+          EXPECT_EQ(policy.selection, chosen.selection);
+          policies.push_back({.resident = policy});
+        }
+      }
+    }
+  }
+  for (const kv::KvFormatPolicy& policy : policies) {
+    const auto parsed = kv::ParseKvPolicy(policy.CanonicalString());
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(*parsed->format(), policy);
+  }
+}
+
+TEST(CurveSvgTest, DrawsAxesLegendAndEveryPoint) {
+  kv::CalibrationFile file;
+  const auto spelled = [](const char* text) {
+    return kv::ParseKvPolicy(text)->CanonicalString(kv::KvSpelling::kExplicit);
+  };
+  file.curve = {{.kv = "dense", .cases = 10, .correct = 9, .bytes_share = 1.01},
+                {.kv = spelled("diffkv"), .cases = 10, .correct = 8, .bytes_share = 0.3},
+                {.kv = spelled("shadowkv:v=v2"), .cases = 10, .correct = 7, .bytes_share = 0.4}};
+  file.made.cases = 10;
+  const std::string svg = CurveToSvg(file);
+  for (const char* part : {"<svg ",
+                           "resident KV bytes, % of bf16",
+                           "correct answers, %",
+                           ">dense</text>",
+                           ">shadowkv</text>",
+                           "8/10 correct",
+                           "7/10 correct",
+                           "diffkv chosen",
+                           "</svg>"}) {
+    EXPECT_THAT(svg, HasSubstr(part));
+  }
+  EXPECT_THAT(svg, Not(HasSubstr("shadowkv chosen")));
+  EXPECT_THAT(svg, Not(HasSubstr("nan")));
+}
+
+TEST(CurveSvgTest, AnEmptyCurveHasAxesAndNamesFromOutsideStayText) {
+  EXPECT_THAT(CurveToSvg({}), HasSubstr("correct answers, %"));
+  kv::CalibrationFile file;
+  file.curve = {{.kv = "diffkv:<script>&\"", .cases = 1}};
+  EXPECT_THAT(CurveToSvg(file), HasSubstr("diffkv:&lt;script&gt;&amp;&quot;"));
+}
+
+}  // namespace
+}  // namespace baton::lab
