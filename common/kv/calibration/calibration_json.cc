@@ -2,7 +2,6 @@
 #include <array>
 #include <cstddef>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +10,7 @@
 #include "common/kv/calibration/calibration_file.h"
 #include "common/kv/codec/kv_calibration.h"
 #include "common/kv/codec/kv_policy.h"
+#include "common/kv/codec/policy_params.h"
 
 namespace baton::kv {
 namespace {
