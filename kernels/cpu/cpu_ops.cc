@@ -69,7 +69,7 @@ const OpTable* CpuOpsFor(CpuIsa isa) {
   switch (isa) {
     case CpuIsa::kPortable:
       return &Table<cpu::kPortableKernels>();
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(BATON_PORTABLE_KERNELS_ONLY)
     case CpuIsa::kAvx2:
       if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         return &Table<cpu::kAvx2Kernels>();
