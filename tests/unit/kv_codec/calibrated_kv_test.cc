@@ -106,8 +106,8 @@ TEST_P(DiffKvFloorTest, APromptWithFloorsLandsAtAReceiverWithThem) {
 
 INSTANTIATE_TEST_SUITE_P(Policies,
                          DiffKvFloorTest,
-                         testing::Values("diffkv:ah=1.4,al=1,w=16",
-                                         "diffkv:ah=1.4,al=1,w=16,policy=paper",
+                         testing::Values("diffkv:ah=1.45,al=1.25,w=16",
+                                         "diffkv:ah=1.45,al=1.25,w=16,policy=paper",
                                          "diffkv:ah=1.5,al=1,w=0,score=all,base=i,sinks=3"),
                          [](const auto& instance) { return std::to_string(instance.index); });
 

@@ -124,7 +124,8 @@ class PlainExtension {
     return outs;
   }
 
-  void ExpectTakenIn(const std::vector<Slot>& now) {
+  // Counts the new tokens by class into `classes`.
+  void ExpectTakenIn(const std::vector<Slot>& now, std::map<int32_t, int>& classes) {
     std::map<int64_t, double> scores;
     for (size_t i = 0; i < tokens_.size(); ++i) {
       scores[tokens_[i].position] = scores_[i];
@@ -151,8 +152,9 @@ class PlainExtension {
       ASSERT_NEAR(slot.score, scores.at(slot.token.position), 2e-4) << slot.token.position;
     }
     for (int64_t position = kHeld; position < end_; ++position) {
-      ExpectTier(
-          position, scores.at(position), tiers.contains(position) ? tiers.at(position) : kPruned);
+      const int32_t tier = tiers.contains(position) ? tiers.at(position) : kPruned;
+      ExpectTier(position, scores.at(position), tier);
+      ++classes[tier];
     }
   }
 
@@ -189,7 +191,7 @@ class PlainExtension {
 
 class DiffKvExtendTest : public testing::Test {
  protected:
-  void Check(const std::string& policy, int32_t tokens, const TestReaders& readers) const {
+  void Check(const std::string& policy, int32_t tokens, const TestReaders& readers) {
     SCOPED_TRACE(testing::Message() << policy << ", " << tokens << " tokens, " << readers.count
                                     << " readers, window " << readers.sliding_window);
     const auto kv = KeptSequence(worker_, policy, kPrompt, kGenerated, kSalt);
@@ -220,37 +222,41 @@ class DiffKvExtendTest : public testing::Test {
           }
         }
         SCOPED_TRACE(testing::Message() << "layer " << layer << " head " << head);
-        ASSERT_NO_FATAL_FAILURE(want.ExpectTakenIn(Slots(*kv, layer, head)));
+        ASSERT_NO_FATAL_FAILURE(want.ExpectTakenIn(Slots(*kv, layer, head), classes_));
       }
     }
   }
 
   CodecWorker worker_;
+  std::map<int32_t, int> classes_;
 };
 
 TEST_F(DiffKvExtendTest, FollowsTheDefinition) {
   for (const int32_t tokens : {1, 40, 64, 65, 150}) {
-    Check("diffkv:ah=1.1,al=0.7,w=16,sinks=2", tokens, {});
+    Check("diffkv:ah=1.45,al=1.25,w=16,sinks=2", tokens, {});
+  }
+  for (const int32_t tier : {0, 1, 2}) {
+    EXPECT_GT(classes_[tier], 20) << "class " << tier << " is hardly there";
   }
 }
 
 TEST_F(DiffKvExtendTest, EveryQueryScoresUnderScoreAll) {
   for (const int32_t tokens : {1, 150}) {
-    Check("diffkv:ah=1.1,al=0.7,w=8,score=all", tokens, {});
+    Check("diffkv:ah=1.45,al=1.25,w=8,score=all", tokens, {});
     Check("diffkv:high=k8v8,low=k4v4,ah=2,al=1,w=8,score=all,base=i,policy=paper", tokens, {});
   }
 }
 
 TEST_F(DiffKvExtendTest, LayersThatShareACacheScoreTogether) {
   for (const int32_t tokens : {1, 50, 150}) {
-    Check("diffkv:ah=1.1,al=0.7,w=16", tokens, {.count = 3});
+    Check("diffkv:ah=1.45,al=1.25,w=16", tokens, {.count = 3});
   }
-  Check("diffkv:ah=1.1,al=0.7,w=16,score=all", 100, {.count = 2});
+  Check("diffkv:ah=1.45,al=1.25,w=16,score=all", 100, {.count = 2});
 }
 
 TEST_F(DiffKvExtendTest, SlidingWindowsHideOldTokens) {
   for (const int32_t window : {5, 100, 350}) {
-    Check("diffkv:ah=1.1,al=0.7,w=16", 90, {.sliding_window = window});
+    Check("diffkv:ah=1.45,al=1.25,w=16", 90, {.sliding_window = window});
   }
 }
 
@@ -279,7 +285,7 @@ TEST_F(DiffKvExtendTest, AgesLeaveOutWhatWasNotObserved) {
 
 // Every page is free or owned by one sequence, once: in a page table or leased.
 TEST_F(DiffKvExtendTest, PagesAreExactAtEveryStepOfAConversation) {
-  const std::string policy = "diffkv:ah=1.1,al=0.7,w=16";
+  const std::string policy = "diffkv:ah=1.45,al=1.25,w=16";
   std::vector<std::unique_ptr<EncodedKv>> all;
   all.push_back(KeptSequence(worker_, policy, kPrompt, kGenerated, kSalt));
   all.push_back(KeptSequence(worker_, policy, 50, 3, kSalt));

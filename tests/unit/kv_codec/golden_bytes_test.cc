@@ -145,7 +145,7 @@ TEST_P(GoldenBytesTest, EncodingGivesExactlyTheseBytesOnEveryProcessor) {
     }
     SCOPED_TRACE(ops->name);
     const CodecWorker worker(
-        {.fp8_bytes = 4 << 20, .diffkv_bytes = 4 << 20, .shadowkv_bytes = 8 << 20}, *ops);
+        {.fp8_bytes = 4 << 20, .diffkv_bytes = 4 << 20, .shadowkv_bytes = 8 << 20}, nullptr, *ops);
     const auto kv = Encoded(worker, 0);
     EXPECT_EQ(kv->State(), state());
     const Bytes bytes = PagesOf(*kv);
