@@ -11,9 +11,11 @@
 #include "kernels/kv_format/dense.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/kv_format/hidden.h"
+#include "kernels/kv_format/position_range.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/diffkv_pages.h"
 #include "kernels/ops/diffkv_params.h"
+#include "kernels/ops/diffkv_policy.h"
 #include "kernels/ops/hidden_params.h"
 #include "kernels/ops/params.h"
 #include "kernels/ops/shadowkv_params.h"
@@ -173,8 +175,9 @@ class DiffKvLayers final : public KvLayers {
     lease.used = used_[static_cast<size_t>(layer)];
     std::copy(prompt_counts_.begin(), prompt_counts_.end(), Layer(layer).token_counts);
     std::vector<DiffKvAction> actions(kKvHeads);
+    const PositionRange unobserved = DiffKvUnobserved(0, tokens_);
     DiffKvAppendRow row = {.layer = Layer(layer),
-                           .policy = {.prompt_tokens = tokens_},
+                           .policy = {.unobserved = &unobserved, .unobserved_count = 1},
                            .k = kv_.data(),
                            .v = kv_.data() + kWidth,
                            .position = tokens_,
