@@ -1,6 +1,7 @@
 // Dots of fp32 lines with rows that are not packed: landmarks, basis rows, unpacked keys.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -76,15 +77,34 @@ void DotRows(const DotRowsTask& task) {
   }
 }
 
-// log(sum e^x), -inf elements count nothing; at least one element is finite.
 template <typename V>
-float LogSumExp(const float* x, int64_t n) {
+float MaxElement(const float* x, int64_t n) {
   const typename V::F lowest = V::Set(-std::numeric_limits<float>::infinity());
   typename V::F largest = lowest;
   ForEachVector<V>(n, [&](int64_t i, int64_t count) {
     largest = V::Max(largest, V::SelectRange(LoadUpTo<V>(x + i, count), lowest, 0, count));
   });
-  const float max = V::ReduceMax(largest);
+  return V::ReduceMax(largest);
+}
+
+// x = e^(x - max x); returns the maximum. All zeros if every element is -inf.
+template <typename V>
+float ExpBelowMax(float* x, int64_t n) {
+  const float max = MaxElement<V>(x, n);
+  if (max == -std::numeric_limits<float>::infinity()) {
+    std::fill_n(x, n, 0.0f);
+    return max;
+  }
+  ForEachVector<V>(n, [&](int64_t i, int64_t count) {
+    V::StoreN(x + i, Exp<V>(V::Sub(LoadUpTo<V>(x + i, count), V::Set(max))), count);
+  });
+  return max;
+}
+
+// log(sum e^x), -inf elements count nothing; at least one element is finite.
+template <typename V>
+float LogSumExp(const float* x, int64_t n) {
+  const float max = MaxElement<V>(x, n);
   typename V::F sum = V::Zero();
   ForEachVector<V>(n, [&](int64_t i, int64_t count) {
     const typename V::F weight = Exp<V>(V::Sub(LoadUpTo<V>(x + i, count), V::Set(max)));

@@ -211,6 +211,8 @@ struct IsaKernels {
   void (*dot_rows)(const DotRowsTask&);
   // log(sum e^x[i]); -inf elements count nothing.
   float (*log_sum_exp)(const float* x, int64_t n);
+  // x[i] = e^(x[i] - max x) in place, 0 for -inf; returns the maximum. All -inf: all become 0.
+  float (*exp_below_max)(float* x, int64_t n);
   // out[panel_columns][panel_columns] = a^T b, a and b panels of [depth][panel_columns].
   void (*gram_panel)(const float* a, const float* b, int64_t depth, float* out);
   void (*matmul_f64)(const MatmulF64Task&);

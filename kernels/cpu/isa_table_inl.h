@@ -45,6 +45,7 @@ constexpr IsaKernels MakeIsaKernels(const char* name) {
       .quant_probabilities = QuantProbabilities<V>,
       .dot_rows = DotRows<V>,
       .log_sum_exp = LogSumExp<V>,
+      .exp_below_max = ExpBelowMax<V>,
       .gram_panel = GramPanel<V>,
       .matmul_f64 = MatmulF64<V>,
       .dot_f64 = DotF64<V>,

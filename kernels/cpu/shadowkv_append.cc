@@ -12,6 +12,7 @@
 #include "kernels/cpu/shadowkv_coding.h"
 #include "kernels/cpu/shadowkv_workspace.h"
 #include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/shadowkv_clusters.h"
 #include "kernels/ops/shadowkv_host.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/ops/shadowkv_view.h"
@@ -46,7 +47,8 @@ bool BlockIsDue(const ShadowKvSequence& sequence) {
 void CodeBlock(const IsaKernels& isa,
                const ShadowKvAppendParams& params,
                const ShadowKvSequence& sequence,
-               const CodingScratch& scratch) {
+               const CodingScratch& scratch,
+               const ShadowKvClusterScratch& clusters) {
   const ShadowKvSequenceView view(sequence);
   const ShadowKvConfig& config = view.config();
   const int64_t first = view.tail().CodedTokensAt(sequence.position);
@@ -65,19 +67,21 @@ void CodeBlock(const IsaKernels& isa,
                  scratch.values + column);
     }
   }
-  CodeGroup(
-      isa,
-      {.config = config,
-       .layout = view.tail().block,
-       .section = sequence.tail + view.tail().block_begin(view.tail().BlocksAt(sequence.position)),
-       .basis = view.basis(),
-       .rope = params.rope,
-       .key_bias = params.key_bias,
-       .position = first,
-       .token = 0,
-       .tokens = kShadowKvBlockTokens},
-      scratch,
-      nullptr);
+  std::byte* section =
+      sequence.tail + view.tail().block_begin(view.tail().BlocksAt(sequence.position));
+  CodeGroup(isa,
+            {.config = config,
+             .layout = view.tail().block,
+             .section = section,
+             .basis = view.basis(),
+             .rope = params.rope,
+             .key_bias = params.key_bias,
+             .position = first,
+             .token = 0,
+             .tokens = kShadowKvBlockTokens},
+            scratch,
+            nullptr);
+  AssignShadowKvBlock(view, scratch.values, section, clusters);
 }
 
 }  // namespace
@@ -93,6 +97,7 @@ absl::Status ShadowKvAppend(const IsaKernels& isa,
   for (int64_t row = 0; row < params.num_sequences; ++row) {
     Carver counter(nullptr);
     CarveCoding(params.sequences[row].layout->config, counter);
+    CarveShadowKvClusters(params.sequences[row].layout->config, counter);
     slice_bytes = std::max(slice_bytes, counter.used());
     due += BlockIsDue(params.sequences[row]) ? 1 : 0;
   }
@@ -106,7 +111,9 @@ absl::Status ShadowKvAppend(const IsaKernels& isa,
     WriteToken(isa, params, row);
     if (BlockIsDue(sequence)) {
       Carver carver(context.workspace->data() + static_cast<size_t>(thread) * slice_bytes);
-      CodeBlock(isa, params, sequence, CarveCoding(sequence.layout->config, carver));
+      const CodingScratch coding = CarveCoding(sequence.layout->config, carver);
+      CodeBlock(
+          isa, params, sequence, coding, CarveShadowKvClusters(sequence.layout->config, carver));
     }
   });
   return absl::OkStatus();

@@ -2,8 +2,11 @@
 // over blocks of 64 gathered tokens: static chunks, exact tokens, then selected chunks by id.
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <numbers>
 
 #include "absl/status/status.h"
 
@@ -14,6 +17,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/isa_kernels.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/shadowkv_coding.h"
 #include "kernels/cpu/shadowkv_reconstruct.h"
 #include "kernels/cpu/shadowkv_workspace.h"
 #include "kernels/kv_format/shadowkv.h"
@@ -130,6 +134,52 @@ void AddSelected(const Task& task,
   }
 }
 
+// Makes room in the line's running sums for weights up to e^logit.
+void RaiseMax(AttentionTile& tile, int64_t line, float log2_weight, int64_t lanes) {
+  if (log2_weight <= tile.row_max[line]) {
+    return;
+  }
+  const float factor = std::exp2(tile.row_max[line] - log2_weight);
+  tile.row_max[line] = log2_weight;
+  for (int64_t i = 0; i < lanes; ++i) {
+    tile.row_sum[line * lanes + i] *= factor;
+  }
+  for (int64_t i = 0; i < tile.width; ++i) {
+    tile.sum_values[line * tile.width + i] *= factor;
+  }
+}
+
+// Folds the clusters' mean values into every line, once all tokens are folded.
+void FoldClusters(const Task& task, AttentionTile& tile) {
+  const ShadowKvConfig& config = task.view.config();
+  const int64_t dim = config.head_dim;
+  const int64_t lanes = task.isa.panel_columns / 2;
+  const float* logits =
+      task.params.cluster_logits +
+      (task.row * task.params.heads + task.head * tile.lines) * task.params.cluster_stride;
+  for (int64_t c = 0; c < config.value_clusters; ++c) {
+    LoadVector(task.isa,
+               task.view.ClusterValues(task.head) + static_cast<size_t>(c) * config.vector_bytes(),
+               config.dtype,
+               dim,
+               task.scratch.cluster);
+    for (int64_t line = 0; line < tile.lines; ++line) {
+      const float log2_weight =
+          logits[line * task.params.cluster_stride + c] * std::numbers::log2e_v<float>;
+      if (log2_weight == -std::numeric_limits<float>::infinity()) {
+        continue;
+      }
+      RaiseMax(tile, line, log2_weight, lanes);
+      const float weight = std::exp2(log2_weight - tile.row_max[line]);
+      tile.row_sum[line * lanes] += weight;
+      float* sums = tile.sum_values + line * tile.width;
+      for (int64_t i = 0; i < dim; ++i) {
+        sums[i] += weight * task.scratch.cluster[i];
+      }
+    }
+  }
+}
+
 void AddCounters(ShadowKvCounters& counters, int64_t hits, int64_t misses, int64_t tokens) {
   std::atomic_ref(counters.hits).fetch_add(hits, std::memory_order_relaxed);
   std::atomic_ref(counters.misses).fetch_add(misses, std::memory_order_relaxed);
@@ -183,7 +233,8 @@ void AttendHead(const IsaKernels& isa,
                      .values = cache.values,
                      .scratch = task.scratch});
   AddSelected(task, cache, ids, selected, folder);
-  const int64_t tokens = folder.Finish();
+  const int64_t tokens = folder.Finish() + config.value_clusters;
+  FoldClusters(task, tile);
   for (int64_t g = 0; g < group; ++g) {
     FinishLine(isa, tile, g, out + g * config.head_dim, lse == nullptr ? nullptr : lse + g);
   }

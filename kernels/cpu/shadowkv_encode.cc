@@ -17,6 +17,7 @@
 #include "kernels/cpu/shadowkv_workspace.h"
 #include "kernels/kv_format/dense.h"
 #include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/shadowkv_clusters.h"
 #include "kernels/ops/shadowkv_host.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/ops/validate.h"
@@ -219,6 +220,7 @@ absl::Status ShadowKvEncode(const IsaKernels& isa,
   for (int32_t head = 0; head < params.layout.config.kv_heads; ++head) {
     const int64_t first = head * params.layout.coded.chunks;
     WriteShadowKvExact(params, head, call.scratch.chunk_scores + first, call.scratch.order + first);
+    WriteShadowKvClusters(params, head, call.scratch.clusters);
   }
   return absl::OkStatus();
 }

@@ -34,6 +34,11 @@ struct Task {
   const float* q;  // [group][head_dim]
   float scale;
   SelectScratch scratch;
+
+  // Logits of every coded token under query head g of the group; value clusters only.
+  float* TokenLogits(int64_t g) const {
+    return scratch.tokens + g * view.chunks() * view.config().chunk_tokens;
+  }
 };
 
 // logits (+)= x . rows of one section's landmarks or deviations.
@@ -72,7 +77,11 @@ void UnpackKeys(const Task& task, const ShadowKvCodedView& section, int64_t toke
 }
 
 // Scores of one section's chunks from its 2-bit keys: q . k^ = scale (q . codes) + zero sum(q).
-void ScoreCodedKeys(const Task& task, const ShadowKvCodedView& section, float* logits) {
+// first_token: the sequence's first token of the section.
+void ScoreCodedKeys(const Task& task,
+                    const ShadowKvCodedView& section,
+                    int64_t first_token,
+                    float* logits) {
   const ShadowKvConfig& config = task.view.config();
   const int64_t dim = config.head_dim;
   const int64_t tokens = section.layout().tokens;
@@ -101,6 +110,9 @@ void ScoreCodedKeys(const Task& task, const ShadowKvCodedView& section, float* l
                             zero * task.scratch.magnitudes[g];
         float& best = logits[g * task.view.chunks() + chunk];
         best = opens ? score : std::max(best, score);
+        if (config.value_clusters > 0) {
+          task.TokenLogits(g)[first_token + first + t] = score * task.scale;
+        }
       }
     }
   }
@@ -124,7 +136,8 @@ void ScoreChunks(const Task& task) {
     float* logits = task.scratch.logits + task.view.SectionChunk(index);
     const int64_t count = section.layout().chunks;
     if (config.selector == ShadowKvSelector::kQ2) {
-      ScoreCodedKeys(task, section, logits);
+      const int64_t first_token = task.view.SectionChunk(index) * config.chunk_tokens;
+      ScoreCodedKeys(task, section, first_token, logits);
       continue;
     }
     DotSection(task, task.q, section.Landmarks(task.head), count, false, logits);
@@ -171,6 +184,39 @@ void TakeBest(const Task& task, int64_t selected, int32_t* ids) {
   std::sort(ids, ids + selected);
 }
 
+// Hides the tokens of `count` chunks from the clusters.
+void HideChunks(const Task& task, const int32_t* ids, int64_t count) {
+  constexpr float kHidden = -std::numeric_limits<float>::infinity();
+  const int64_t chunk = task.view.config().chunk_tokens;
+  for (int64_t g = 0; g < task.group; ++g) {
+    for (int64_t i = 0; i < count; ++i) {
+      std::fill_n(task.TokenLogits(g) + ids[i] * chunk, chunk, kHidden);
+    }
+  }
+}
+
+// logits[c] = log(sum e^logit) over the cluster's tokens that are not hidden. Overwrites the token
+// logits by their weights.
+void SumClusters(const Task& task, int64_t g, float* logits) {
+  const int32_t clusters = task.view.config().value_clusters;
+  float* weights = task.TokenLogits(g);
+  float* sums = task.scratch.sums;
+  const float max =
+      task.isa.exp_below_max(weights, task.view.chunks() * task.view.config().chunk_tokens);
+  std::fill_n(sums, clusters, 0.0f);
+  for (int64_t index = 0; index < task.view.sections(); ++index) {
+    const ShadowKvCodedView section = task.view.Section(index);
+    const uint8_t* ids = section.ClusterIds(task.head, 0);
+    for (int64_t t = 0; t < section.layout().tokens; ++t) {
+      sums[ids[t]] += weights[t];
+    }
+    weights += section.layout().tokens;
+  }
+  for (int32_t c = 0; c < clusters; ++c) {
+    logits[c] = sums[c] > 0.0f ? max + std::log(sums[c]) : -std::numeric_limits<float>::infinity();
+  }
+}
+
 size_t SliceBytes(const ShadowKvSelectParams& params) {
   size_t bytes = 0;
   for (int64_t row = 0; row < params.num_sequences; ++row) {
@@ -201,7 +247,7 @@ void SelectHead(const IsaKernels& isa,
   int32_t* ids = params.chunk_ids + (row * config.kv_heads + head) * params.chunk_ids_stride;
   std::fill(ids, ids + params.chunk_ids_stride, -1);
   const int64_t selected = ShadowKvSelectedChunks(view.layout(), view.tokens());
-  if (selected == 0) {
+  if (view.chunks() == 0 || (selected == 0 && config.value_clusters == 0)) {
     return;
   }
   Carver carver(slice);
@@ -215,6 +261,15 @@ void SelectHead(const IsaKernels& isa,
   ScoreChunks(task);
   NormaliseScores(task);
   TakeBest(task, selected, ids);
+  if (config.value_clusters == 0) {
+    return;
+  }
+  HideChunks(task, ids, selected);
+  HideChunks(task, view.StaticIds(head), view.layout().static_chunks);
+  for (int64_t g = 0; g < group; ++g) {
+    const int64_t line = row * params.heads + head * group + g;
+    SumClusters(task, g, params.cluster_logits + line * params.cluster_stride);
+  }
 }
 
 }  // namespace
@@ -233,6 +288,11 @@ absl::Status ShadowKvSelect(const IsaKernels& isa,
   if (absl::Status status = CheckShadowKvWorkspace("shadowkv_select", context, needed);
       !status.ok()) {
     return status;
+  }
+  if (params.cluster_logits != nullptr) {
+    std::fill_n(params.cluster_logits,
+                params.num_sequences * params.heads * params.cluster_stride,
+                -std::numeric_limits<float>::infinity());
   }
   const ShadowKvConfig& config = params.sequences[0].layout->config;
   const int64_t kv_heads = config.kv_heads;

@@ -11,6 +11,7 @@
 #include "kernels/cpu/shadowkv_coding.h"
 #include "kernels/cpu/workspace.h"
 #include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/shadowkv_clusters.h"
 #include "kernels/ops/shadowkv_params.h"
 
 namespace baton::kernels::cpu {
@@ -31,6 +32,7 @@ EncodeScratch CarveEncode(const IsaKernels& isa,
   scratch.panels = carver.Take<float>(PaddedColumns(isa, config.width()) * kGramTileTokens);
   scratch.chunk_scores = carver.Take<float>(config.kv_heads * layout.coded.chunks);
   scratch.order = carver.Take<int32_t>(config.kv_heads * layout.coded.chunks);
+  scratch.clusters = CarveShadowKvClusters(config, carver);
   return scratch;
 }
 
@@ -45,6 +47,9 @@ SelectScratch CarveSelect(const ShadowKvConfig& config,
   scratch.order = carver.Take<int32_t>(chunks);
   scratch.codes = carver.Take<float>(kShadowKvBlockTokens * config.head_dim);
   scratch.dots = carver.Take<float>(group * kShadowKvBlockTokens);
+  scratch.tokens =
+      carver.Take<float>(config.value_clusters > 0 ? group * chunks * config.chunk_tokens : 0);
+  scratch.sums = carver.Take<float>(config.value_clusters);
   return scratch;
 }
 
@@ -61,6 +66,7 @@ AttendScratch CarveAttend(const IsaKernels& isa, const ShadowKvConfig& config, C
   scratch.scales = carver.Take<float>(config.rank);
   scratch.keys = carver.Take<float>(kShadowKvBlockTokens * dim);
   scratch.value = carver.Take<float>(dim);
+  scratch.cluster = carver.Take<float>(config.value_clusters > 0 ? dim : 0);
   scratch.plan = carver.Take<int32_t>(chunks);
   scratch.free_slots = carver.Take<int32_t>(chunks);
   scratch.slot_keys = carver.Take<std::byte>(slot_bytes);
@@ -76,6 +82,7 @@ size_t ShadowKvWorkspaceBytes(const IsaKernels& isa,
   CarveEncode(isa, ShadowKvPromptLayout(config, sizes.max_tokens), encode);
   Carver coding(nullptr);
   CarveCoding(config, coding);
+  CarveShadowKvClusters(config, coding);
   Carver select(nullptr);
   CarveSelect(config,
               sizes.heads / std::max(config.kv_heads, 1),

@@ -10,6 +10,7 @@
 #include "kernels/cpu/shadowkv_coding.h"
 #include "kernels/cpu/workspace.h"
 #include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/shadowkv_clusters.h"
 
 namespace baton::kernels::cpu {
 
@@ -21,6 +22,7 @@ struct EncodeScratch {
   float* panels = nullptr;        // [panels of the width][kGramTileTokens][panel_columns]
   float* chunk_scores = nullptr;  // [kv_heads][chunks]
   int32_t* order = nullptr;       // [kv_heads][chunks]
+  ShadowKvClusterScratch clusters;
 };
 EncodeScratch CarveEncode(const IsaKernels& isa,
                           const ShadowKvPromptLayout& layout,
@@ -33,6 +35,8 @@ struct SelectScratch {
   int32_t* order = nullptr;     // [chunks]
   float* codes = nullptr;       // [64][head_dim]: unpacked 2-bit keys
   float* dots = nullptr;        // [group][64]
+  float* tokens = nullptr;      // [group][tokens]: logits; value clusters only
+  float* sums = nullptr;        // [clusters]
 };
 SelectScratch CarveSelect(const ShadowKvConfig& config,
                           int64_t group,
@@ -46,6 +50,7 @@ struct AttendScratch {
   float* scales = nullptr;        // [rank]
   float* keys = nullptr;          // [64][head_dim]
   float* value = nullptr;         // [head_dim]
+  float* cluster = nullptr;       // [head_dim]; value clusters only
   int32_t* plan = nullptr;        // [budget chunks]
   int32_t* free_slots = nullptr;  // [budget chunks]
   // Stands in for a cache when there is none: [budget chunks][chunk][head_dim] dtype each.

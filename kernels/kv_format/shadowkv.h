@@ -25,6 +25,9 @@ namespace baton::kernels {
 // Tokens of a coded block of the tail, and of a group of int8 coefficients.
 inline constexpr int64_t kShadowKvBlockTokens = 64;
 
+// Most clusters of a head's values: a token's cluster takes one byte.
+inline constexpr int32_t kShadowKvMaxClusters = 256;
+
 // What a chunk's score is computed from.
 enum class ShadowKvSelector : uint8_t {
   kMean,    // q . mean key (ShadowKV)
@@ -39,7 +42,7 @@ enum class ShadowKvGenerated : uint8_t {
 };
 
 struct ShadowKvConfig {
-  static constexpr uint16_t kVersion = 1;
+  static constexpr uint16_t kVersion = 2;
 
   int32_t rank = 0;            // 1 .. kv_heads * head_dim
   int32_t chunk_tokens = 8;    // 1, 2, 4 or 8
@@ -49,6 +52,11 @@ struct ShadowKvConfig {
   int32_t sink_chunks = 0;     // leading chunks that are static like outliers
   ShadowKvSelector selector = ShadowKvSelector::kMean;
   ShadowKvGenerated generated = ShadowKvGenerated::kBlocks;
+  // kQ2 only, 0 .. kShadowKvMaxClusters: tokens that a step does not select count with the weight
+  // of their 2-bit key and the mean value of their cluster, as the estimation zone of RetroInfer
+  // (arXiv 2505.02922) does; with 0 they count nothing, as in ShadowKV. Attention that is spread
+  // over a whole prompt, as counting needs it, is lost without it at any small budget.
+  int32_t value_clusters = 0;
   int32_t value_bits = 16;         // 8, 4, 2, or 16 for values of `dtype`
   bool int8_coefficients = false;  // else coefficients of `dtype`
   DType dtype = DType::kBF16;      // of everything exact: bf16 or f32
@@ -98,6 +106,7 @@ struct ShadowKvCodedLayout {
   size_t deviations = 0;          // the same shape: largest |key - mean|, rounded up
   size_t key_codes = 0;           // [kv_heads][tokens][head_dim / 4]: 2-bit keys after RoPE
   size_t key_scales = 0;          // fp16 [kv_heads][tokens][scale, zero]
+  size_t cluster_ids = 0;         // uint8 [kv_heads][tokens]; clusters only
   size_t values = 0;              // [kv_heads][tokens][head_dim] dtype, or codes
   size_t value_scales = 0;        // fp16 [kv_heads][tokens][scale, zero]; codes only
   size_t bytes = 0;
@@ -120,6 +129,7 @@ struct ShadowKvCodedLayout {
     deviations = sections.Take(bounds ? landmark_bytes : 0);
     key_codes = sections.Take(q2 ? heads * count * config.code_bytes(2) : 0);
     key_scales = sections.Take(q2 ? pair_bytes : 0);
+    cluster_ids = sections.Take(config.value_clusters > 0 ? heads * count : 0);
     values = sections.Take(
         heads * count *
         (config.quantized_values() ? config.code_bytes(config.value_bits) : config.vector_bytes()));
@@ -135,14 +145,15 @@ struct ShadowKvPromptLayout {
   int64_t local_tokens = 0;   // prompt tokens behind the coded ones
   int64_t static_chunks = 0;  // per KV head: sinks and outliers
   ShadowKvCodedLayout coded;
-  size_t basis = 0;          // [rank][kv_heads * head_dim] dtype: orthonormal rows
-  size_t coded_begin = 0;    // start of the coded section
-  size_t static_ids = 0;     // int32 [kv_heads][static_chunks], ascending
-  size_t static_keys = 0;    // [kv_heads][static_chunks][chunk][head_dim] dtype, after RoPE
-  size_t static_values = 0;  // the same shape
-  size_t local_keys = 0;     // [kv_heads][local_tokens][head_dim] dtype, after RoPE
-  size_t local_values = 0;   // the same shape
-  size_t bytes = 0;          // of the section, in memory and on the wire
+  size_t basis = 0;           // [rank][kv_heads * head_dim] dtype: orthonormal rows
+  size_t cluster_values = 0;  // [kv_heads][value_clusters][head_dim] dtype: mean values
+  size_t coded_begin = 0;     // start of the coded section
+  size_t static_ids = 0;      // int32 [kv_heads][static_chunks], ascending
+  size_t static_keys = 0;     // [kv_heads][static_chunks][chunk][head_dim] dtype, after RoPE
+  size_t static_values = 0;   // the same shape
+  size_t local_keys = 0;      // [kv_heads][local_tokens][head_dim] dtype, after RoPE
+  size_t local_values = 0;    // the same shape
+  size_t bytes = 0;           // of the section, in memory and on the wire
 
   constexpr ShadowKvPromptLayout() = default;
   constexpr ShadowKvPromptLayout(const ShadowKvConfig& configuration, int64_t tokens)
@@ -158,6 +169,8 @@ struct ShadowKvPromptLayout {
     const size_t local_vectors = heads * static_cast<size_t>(local_tokens);
     ShadowKvSections sections;
     basis = sections.Take(static_cast<size_t>(config.rank) * heads * config.vector_bytes());
+    cluster_values =
+        sections.Take(heads * static_cast<size_t>(config.value_clusters) * config.vector_bytes());
     coded_begin = sections.Take(coded.bytes);
     static_ids = sections.Take(heads * static_cast<size_t>(static_chunks) * sizeof(int32_t));
     static_keys = sections.Take(static_vectors * config.vector_bytes());

@@ -119,6 +119,11 @@ class ShadowKvCodedView {
   const uint16_t* KeyScale(int64_t head, int64_t token) const {
     return ScalePair(layout_.key_scales, head, token);
   }
+  // Clusters of the head's tokens from `token` on.
+  const uint8_t* ClusterIds(int64_t head, int64_t token) const {
+    return reinterpret_cast<const uint8_t*>(base_ + layout_.cluster_ids) + head * layout_.tokens +
+           token;
+  }
   // The exact value, or its codes.
   const std::byte* Value(int64_t head, int64_t token) const {
     const size_t bytes = config_.quantized_values() ? config_.code_bytes(config_.value_bits)

@@ -30,7 +30,7 @@ struct ShadowKvWorkspaceSizes {
 // un-rotated, freed of key_bias and factored over all KV heads at once (ShadowKV section 4.1):
 // key = RoPE(coefficients x basis + key_bias). For models that normalise keys per head (Qwen3) the
 // factored key is the normalised one. Rows of the basis come in the order of falling energy, each
-// with its largest element positive.
+// with its largest element positive. Value clusters: kernels/ops/shadowkv_clusters.h.
 struct ShadowKvEncodeParams {
   ShadowKvPromptLayout layout;
   DensePages pages;                     // layout.config's kv_heads, head_dim and dtype
@@ -74,6 +74,9 @@ struct ShadowKvAppendParams {
 // max over query heads g of (logit_g - logsumexp(logit_g)) over the selectable chunks, where
 // logit_g is scale times the chunk's score under query head g (ShadowKV Algorithm 2); ties go to
 // the lower id. Ids ascend; -1 follows the last.
+// Of sequences with value clusters, cluster_logits gets log(sum exp(logit)) over each cluster's
+// coded tokens that are neither static nor selected, -inf if there are none; elements behind a
+// sequence's last cluster are -inf too.
 struct ShadowKvSelectParams {
   const float* q = nullptr;  // [num_sequences, heads, head_dim]
   int64_t q_stride = 0;
@@ -81,20 +84,23 @@ struct ShadowKvSelectParams {
   int64_t num_sequences = 0;
   int64_t heads = 0;  // a multiple of kv_heads
   float scale = 0.0f;
-  int32_t* chunk_ids = nullptr;  // [num_sequences, kv_heads, chunk_ids_stride]
-  int64_t chunk_ids_stride = 0;  // at least every sequence's budget in chunks
+  int32_t* chunk_ids = nullptr;     // [num_sequences, kv_heads, chunk_ids_stride]
+  int64_t chunk_ids_stride = 0;     // at least every sequence's budget in chunks
+  float* cluster_logits = nullptr;  // [num_sequences, heads, cluster_stride]; null without clusters
+  int64_t cluster_stride = 0;       // at least every sequence's value_clusters
 };
 
 // What shadowkv_attention did for one sequence, summed over its KV heads.
 struct ShadowKvCounters {
   int64_t hits = 0;             // selected chunks found in the cache
   int64_t misses = 0;           // selected chunks reconstructed
-  int64_t attended_tokens = 0;  // static, exact and selected
+  int64_t attended_tokens = 0;  // static, exact and selected, and one per value cluster
 };
 
 // Attention of one query row per sequence over the static chunks, the exact tokens and the selected
 // chunks, whose keys are reconstructed and whose values are dequantized, both rounded to the
-// configuration's dtype.
+// configuration's dtype. A value cluster takes part like one more token: its logit is that of
+// cluster_logits, its value the cluster's mean.
 struct ShadowKvAttentionParams {
   const float* q = nullptr;  // [num_sequences, heads, head_dim]
   int64_t q_stride = 0;
@@ -104,6 +110,8 @@ struct ShadowKvAttentionParams {
   float scale = 0.0f;
   const int32_t* chunk_ids = nullptr;  // as shadowkv_select wrote them
   int64_t chunk_ids_stride = 0;
+  const float* cluster_logits = nullptr;  // as shadowkv_select wrote them
+  int64_t cluster_stride = 0;
   ShadowKvRope rope;                // past every selected chunk
   const float* key_bias = nullptr;  // [kv_heads * head_dim] or null
   float* out = nullptr;             // [num_sequences, heads, head_dim]

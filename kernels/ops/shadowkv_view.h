@@ -53,6 +53,11 @@ class ShadowKvSequenceView {
     return {Section(1 + behind / tail_.block.chunks), behind % tail_.block.chunks};
   }
 
+  // Mean values of a head's clusters, [value_clusters][head_dim].
+  const std::byte* ClusterValues(int64_t head) const {
+    return sequence_.prompt + layout().cluster_values +
+           static_cast<size_t>(head * config().value_clusters) * config().vector_bytes();
+  }
   // Static chunks of a head: their ids, and the exact keys and values of token `index` in
   // [0, static_chunks * chunk_tokens).
   const int32_t* StaticIds(int64_t head) const {

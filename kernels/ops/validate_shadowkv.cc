@@ -36,7 +36,15 @@ void CheckConfig(const ShadowKvConfig& config, ParamChecker& check) {
       .Require(bits == 2 || bits == 4 || bits == 8 || bits == 16,
                "config.value_bits",
                bits,
-               "must be 2, 4, 8 or 16");
+               "must be 2, 4, 8 or 16")
+      .Require(config.value_clusters == 0 || config.selector == ShadowKvSelector::kQ2,
+               "config.value_clusters",
+               config.value_clusters,
+               "must be 0 unless the selector is kQ2")
+      .Require(config.value_clusters >= 0 && config.value_clusters <= kShadowKvMaxClusters,
+               "config.value_clusters",
+               config.value_clusters,
+               "must be 0 to 256");
 }
 
 void CheckRope(const ShadowKvRope& rope, int64_t positions, ParamChecker& check) {
@@ -97,6 +105,22 @@ int64_t LargestBudget(const ShadowKvSequence* sequences, int64_t num_sequences) 
     budget = std::max(budget, sequences[s].layout->config.budget_chunks());
   }
   return budget;
+}
+
+// Logits of value clusters have a place if any sequence has clusters.
+void CheckClusterLogits(const ShadowKvSequence* sequences,
+                        int64_t num_sequences,
+                        const float* logits,
+                        int64_t stride,
+                        ParamChecker& check) {
+  int64_t clusters = 0;
+  for (int64_t s = 0; s < num_sequences; ++s) {
+    clusters = std::max<int64_t>(clusters, sequences[s].layout->config.value_clusters);
+  }
+  check.AtLeast("cluster_stride", stride, clusters);
+  if (clusters > 0) {
+    check.NotNull("cluster_logits", logits);
+  }
 }
 
 int64_t PositionsInUse(const ShadowKvSequence* sequences, int64_t num_sequences) {
@@ -185,6 +209,8 @@ absl::Status Validate(const ShadowKvSelectParams& params) {
   if (params.chunk_ids_stride > 0) {
     check.NotNull("chunk_ids", params.chunk_ids);
   }
+  CheckClusterLogits(
+      params.sequences, params.num_sequences, params.cluster_logits, params.cluster_stride, check);
   return check.status();
 }
 
@@ -202,6 +228,8 @@ absl::Status Validate(const ShadowKvAttentionParams& params) {
       .AtLeast("q_stride", params.q_stride, params.heads * config.head_dim)
       .AtLeast("out_stride", params.out_stride, params.heads * config.head_dim);
   CheckRope(params.rope, PositionsInUse(params.sequences, params.num_sequences), check);
+  CheckClusterLogits(
+      params.sequences, params.num_sequences, params.cluster_logits, params.cluster_stride, check);
   if (check.ok() && params.chunk_ids_stride > 0) {
     check.NotNull("chunk_ids", params.chunk_ids);
     CheckChunkIds(params, check);

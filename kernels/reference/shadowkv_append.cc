@@ -6,6 +6,7 @@
 #include "kernels/core/carver.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/shadowkv_clusters.h"
 #include "kernels/ops/shadowkv_host.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/ops/shadowkv_view.h"
@@ -39,7 +40,8 @@ void WriteToken(const ShadowKvAppendParams& params, int64_t row) {
 // Codes the 64 tokens that this step's token pushed out of the exact ones, if it did.
 void CodeDueBlock(const ShadowKvAppendParams& params,
                   const ShadowKvSequence& sequence,
-                  const CodingScratch& scratch) {
+                  const CodingScratch& scratch,
+                  const ShadowKvClusterScratch& clusters) {
   const ShadowKvSequenceView view(sequence);
   const ShadowKvConfig& config = view.config();
   const int64_t block = view.tail().BlocksAt(sequence.position);
@@ -58,9 +60,10 @@ void CodeDueBlock(const ShadowKvAppendParams& params,
       }
     }
   }
+  std::byte* section = sequence.tail + view.tail().block_begin(block);
   CodeGroup({.config = config,
              .layout = view.tail().block,
-             .section = sequence.tail + view.tail().block_begin(block),
+             .section = section,
              .basis = view.basis(),
              .rope = params.rope,
              .key_bias = params.key_bias,
@@ -71,6 +74,7 @@ void CodeDueBlock(const ShadowKvAppendParams& params,
              .values = scratch.values},
             scratch,
             nullptr);
+  AssignShadowKvBlock(view, scratch.values, section, clusters);
 }
 
 }  // namespace
@@ -83,6 +87,7 @@ absl::Status ShadowKvAppend(const ExecContext& context, const ShadowKvAppendPara
     const ShadowKvSequence& sequence = params.sequences[row];
     Carver counter(nullptr);
     CarveCoding(sequence.layout->config, counter);
+    CarveShadowKvClusters(sequence.layout->config, counter);
     if (absl::Status status = CheckShadowKvWorkspace("shadowkv_append", context, counter.used());
         !status.ok()) {
       return status;
@@ -90,7 +95,7 @@ absl::Status ShadowKvAppend(const ExecContext& context, const ShadowKvAppendPara
     Carver carver(context.workspace->data());
     const CodingScratch scratch = CarveCoding(sequence.layout->config, carver);
     WriteToken(params, row);
-    CodeDueBlock(params, sequence, scratch);
+    CodeDueBlock(params, sequence, scratch, CarveShadowKvClusters(sequence.layout->config, carver));
   }
   return absl::OkStatus();
 }

@@ -165,9 +165,13 @@ int64_t GatherSelected(Head& at, const int32_t* ids, int64_t selected) {
   return hits;
 }
 
-// Softmax attention of one query over the gathered tokens. `out` holds attention over other keys,
-// of log-sum-exp `prior` (-inf: none). Returns the log-sum-exp over all.
-double AttendOneQuery(const Head& at, const float* q, double prior, float* out) {
+// Softmax attention of one query over the gathered tokens and the clusters' mean values;
+// cluster_logits is null without clusters. `out` holds attention over other keys, of log-sum-exp
+// `prior` (-inf: none). Returns the log-sum-exp over all.
+double AttendOneQuery(
+    const Head& at, const float* q, const float* cluster_logits, double prior, float* out) {
+  const ShadowKvConfig& config = at.view.config();
+  const int64_t clusters = cluster_logits == nullptr ? 0 : config.value_clusters;
   const int64_t dim = at.view.config().head_dim;
   const auto score = [&](int64_t token) {
     double dot = 0.0;
@@ -179,6 +183,9 @@ double AttendOneQuery(const Head& at, const float* q, double prior, float* out) 
   double max_score = prior;
   for (int64_t token = 0; token < at.tokens; ++token) {
     max_score = std::max(max_score, score(token));
+  }
+  for (int64_t c = 0; c < clusters; ++c) {
+    max_score = std::max(max_score, double{cluster_logits[c]});
   }
   if (max_score == -INFINITY) {
     std::fill(out, out + dim, 0.0f);
@@ -193,6 +200,15 @@ double AttendOneQuery(const Head& at, const float* q, double prior, float* out) 
     sum += weight;
     for (int64_t i = 0; i < dim; ++i) {
       out[i] += static_cast<float>(weight * double{at.scratch.values[token * dim + i]});
+    }
+  }
+  for (int64_t c = 0; c < clusters; ++c) {
+    const double weight = std::exp(double{cluster_logits[c]} - max_score);
+    sum += weight;
+    for (int64_t i = 0; i < dim; ++i) {
+      const float value = LoadElement(
+          at.view.ClusterValues(at.head), config.dtype, static_cast<size_t>(c * dim + i));
+      out[i] += static_cast<float>(weight * double{value});
     }
   }
   for (int64_t i = 0; i < dim; ++i) {
@@ -217,15 +233,18 @@ void AttendHead(Head& at) {
   if (params.counters != nullptr) {
     params.counters[at.row].hits += hits;
     params.counters[at.row].misses += selected - hits;
-    params.counters[at.row].attended_tokens += at.tokens;
+    params.counters[at.row].attended_tokens += at.tokens + config.value_clusters;
   }
   const int64_t group = params.heads / config.kv_heads;
   for (int64_t g = 0; g < group; ++g) {
     const int64_t column = (at.head * group + g) * config.head_dim;
-    float* lse =
-        params.lse == nullptr ? nullptr : params.lse + at.row * params.heads + at.head * group + g;
+    const int64_t line = at.row * params.heads + at.head * group + g;
+    float* lse = params.lse == nullptr ? nullptr : params.lse + line;
     const double total = AttendOneQuery(at,
                                         params.q + at.row * params.q_stride + column,
+                                        params.cluster_logits == nullptr
+                                            ? nullptr
+                                            : params.cluster_logits + line * params.cluster_stride,
                                         lse == nullptr ? -INFINITY : double{*lse},
                                         params.out + at.row * params.out_stride + column);
     if (lse != nullptr) *lse = static_cast<float>(total);

@@ -11,6 +11,7 @@
 #include "kernels/core/exec_context.h"
 #include "kernels/kv_format/dense.h"
 #include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/shadowkv_clusters.h"
 #include "kernels/ops/shadowkv_host.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/ops/validate.h"
@@ -128,6 +129,7 @@ absl::Status ShadowKvEncode(const ExecContext& context, const ShadowKvEncodePara
   for (int32_t head = 0; head < params.layout.config.kv_heads; ++head) {
     WriteShadowKvExact(
         params, head, scratch.chunk_scores + head * params.layout.coded.chunks, scratch.order);
+    WriteShadowKvClusters(params, head, scratch.clusters);
   }
   return absl::OkStatus();
 }

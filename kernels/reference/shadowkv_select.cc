@@ -39,6 +39,22 @@ double LandmarkScore(const ShadowKvConfig& config,
   return score;
 }
 
+// q . k^ of one token's 2-bit key; `token` counts from the section's first.
+double CodedKeyScore(const ShadowKvConfig& config,
+                     const ShadowKvCodedView& section,
+                     int64_t head,
+                     int64_t token,
+                     const float* q) {
+  const uint8_t* codes = section.KeyCodes(head, token);
+  const uint16_t* pair = section.KeyScale(head, token);
+  double dot = 0.0;
+  for (int64_t i = 0; i < config.head_dim; ++i) {
+    const double code = ShadowKvLoadCode(codes, i, 2);
+    dot += double{q[i]} * (double{F16ToF32(pair[0])} * code + double{F16ToF32(pair[1])});
+  }
+  return dot;
+}
+
 // The largest q . k^ over the chunk's 2-bit keys.
 double CodedKeysScore(const ShadowKvConfig& config,
                       const ShadowKvChunk& chunk,
@@ -46,15 +62,8 @@ double CodedKeysScore(const ShadowKvConfig& config,
                       const float* q) {
   double best = -INFINITY;
   for (int64_t t = 0; t < config.chunk_tokens; ++t) {
-    const int64_t token = chunk.chunk * config.chunk_tokens + t;
-    const uint8_t* codes = chunk.section.KeyCodes(head, token);
-    const uint16_t* pair = chunk.section.KeyScale(head, token);
-    double dot = 0.0;
-    for (int64_t i = 0; i < config.head_dim; ++i) {
-      const double code = ShadowKvLoadCode(codes, i, 2);
-      dot += double{q[i]} * (double{F16ToF32(pair[0])} * code + double{F16ToF32(pair[1])});
-    }
-    best = std::max(best, dot);
+    best = std::max(
+        best, CodedKeyScore(config, chunk.section, head, chunk.chunk * config.chunk_tokens + t, q));
   }
   return best;
 }
@@ -83,6 +92,62 @@ double LogSumExp(const double* logits, int64_t n) {
   return max + std::log(sum);
 }
 
+// logits[c] = log(sum e^logit) over the cluster's tokens of chunks that are not taken.
+void SumClusters(const ShadowKvSelectParams& params,
+                 const ShadowKvSequenceView& view,
+                 int64_t head,
+                 const float* q,
+                 const bool* taken,
+                 float* logits) {
+  const ShadowKvConfig& config = view.config();
+  double sums[kShadowKvMaxClusters] = {};
+  double max = -INFINITY;
+  // Twice over the tokens: for the largest logit, then for the sums.
+  for (const bool add : {false, true}) {
+    for (int64_t c = 0; c < view.chunks(); ++c) {
+      const ShadowKvChunk chunk = view.Chunk(c);
+      for (int64_t t = 0; !taken[c] && t < config.chunk_tokens; ++t) {
+        const int64_t token = chunk.chunk * config.chunk_tokens + t;
+        const double logit =
+            double{params.scale} * CodedKeyScore(config, chunk.section, head, token, q);
+        if (add) {
+          sums[*chunk.section.ClusterIds(head, token)] += std::exp(logit - max);
+        } else {
+          max = std::max(max, logit);
+        }
+      }
+    }
+  }
+  for (int64_t i = 0; i < config.value_clusters; ++i) {
+    logits[i] = sums[i] > 0.0 ? static_cast<float>(max + std::log(sums[i])) : -INFINITY;
+  }
+}
+
+// The logits of one KV head's clusters under every query head of the group.
+void WriteClusterLogits(const ShadowKvSelectParams& params,
+                        const ShadowKvSequenceView& view,
+                        int64_t row,
+                        int64_t head,
+                        int64_t selected,
+                        bool* taken) {
+  const int64_t group = params.heads / view.config().kv_heads;
+  const int32_t* ids =
+      params.chunk_ids + (row * view.config().kv_heads + head) * params.chunk_ids_stride;
+  std::fill(taken, taken + view.chunks(), false);
+  std::for_each(ids, ids + selected, [&](int32_t id) { taken[id] = true; });
+  const int32_t* static_ids = view.StaticIds(head);
+  std::for_each(
+      static_ids, static_ids + view.layout().static_chunks, [&](int32_t id) { taken[id] = true; });
+  for (int64_t line = head * group; line < (head + 1) * group; ++line) {
+    SumClusters(params,
+                view,
+                head,
+                params.q + row * params.q_stride + line * view.config().head_dim,
+                taken,
+                params.cluster_logits + (row * params.heads + line) * params.cluster_stride);
+  }
+}
+
 // Writes the ids for one KV head of one sequence, then -1 up to the stride.
 void SelectHead(const ShadowKvSelectParams& params,
                 const ShadowKvSequenceView& view,
@@ -95,7 +160,7 @@ void SelectHead(const ShadowKvSelectParams& params,
   const int64_t selected = ShadowKvSelectedChunks(view.layout(), view.tokens());
   int32_t* ids = params.chunk_ids + (row * config.kv_heads + head) * params.chunk_ids_stride;
   std::fill(ids, ids + params.chunk_ids_stride, -1);
-  if (selected == 0) {
+  if (chunks == 0 || (selected == 0 && config.value_clusters == 0)) {
     return;
   }
   std::fill(scratch.scores, scratch.scores + chunks, -INFINITY);
@@ -116,6 +181,9 @@ void SelectHead(const ShadowKvSelectParams& params,
       });
   std::copy(scratch.order, scratch.order + selected, ids);
   std::sort(ids, ids + selected);
+  if (config.value_clusters > 0) {
+    WriteClusterLogits(params, view, row, head, selected, scratch.taken);
+  }
 }
 
 }  // namespace
@@ -124,16 +192,21 @@ absl::Status ShadowKvSelect(const ExecContext& context, const ShadowKvSelectPara
   if (absl::Status status = Validate(params); !status.ok()) {
     return status;
   }
+  if (params.cluster_logits != nullptr) {
+    std::fill_n(params.cluster_logits,
+                params.num_sequences * params.heads * params.cluster_stride,
+                -INFINITY);
+  }
   for (int64_t row = 0; row < params.num_sequences; ++row) {
     const ShadowKvSequenceView view(params.sequences[row]);
     Carver counter(nullptr);
-    CarveSelect(view.chunks(), counter);
+    CarveSelect(view.config(), view.chunks(), counter);
     if (absl::Status status = CheckShadowKvWorkspace("shadowkv_select", context, counter.used());
         !status.ok()) {
       return status;
     }
     Carver carver(context.workspace->data());
-    const SelectScratch scratch = CarveSelect(view.chunks(), carver);
+    const SelectScratch scratch = CarveSelect(view.config(), view.chunks(), carver);
     for (int64_t head = 0; head < view.config().kv_heads; ++head) {
       SelectHead(params, view, row, head, scratch);
     }

@@ -6,6 +6,7 @@
 
 #include "kernels/core/carver.h"
 #include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/shadowkv_clusters.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/reference/reference_kernels.h"
 #include "kernels/reference/shadowkv_coding.h"
@@ -20,14 +21,16 @@ EncodeScratch CarveEncode(const ShadowKvPromptLayout& layout, Carver& carver) {
   scratch.vectors = carver.Take<double>(width * width);
   scratch.chunk_scores = carver.Take<float>(layout.config.kv_heads * layout.coded.chunks);
   scratch.order = carver.Take<int32_t>(std::max(width, layout.coded.chunks));
+  scratch.clusters = CarveShadowKvClusters(layout.config, carver);
   return scratch;
 }
 
-SelectScratch CarveSelect(int64_t chunks, Carver& carver) {
+SelectScratch CarveSelect(const ShadowKvConfig& config, int64_t chunks, Carver& carver) {
   SelectScratch scratch;
   scratch.logits = carver.Take<double>(chunks);
   scratch.scores = carver.Take<double>(chunks);
   scratch.order = carver.Take<int32_t>(chunks);
+  scratch.taken = carver.Take<bool>(config.value_clusters > 0 ? chunks : 0);
   return scratch;
 }
 
@@ -44,7 +47,7 @@ size_t ShadowKvWorkspaceBytes(int, const ShadowKvWorkspaceSizes& sizes) {
   Carver encode(nullptr);
   CarveEncode(ShadowKvPromptLayout(sizes.config, sizes.max_tokens), encode);
   Carver select(nullptr);
-  CarveSelect(sizes.max_tokens / sizes.config.chunk_tokens, select);
+  CarveSelect(sizes.config, sizes.max_tokens / sizes.config.chunk_tokens, select);
   Carver attend(nullptr);
   CarveAttend(sizes.config, 2 * sizes.max_tokens, attend);
   return std::max({encode.used(), select.used(), attend.used()});

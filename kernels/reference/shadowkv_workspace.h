@@ -6,6 +6,7 @@
 
 #include "kernels/core/carver.h"
 #include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/shadowkv_clusters.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/reference/shadowkv_coding.h"
 
@@ -17,6 +18,7 @@ struct EncodeScratch {
   double* vectors = nullptr;      // [width, width]
   float* chunk_scores = nullptr;  // [kv_heads, chunks]
   int32_t* order = nullptr;       // [max(width, chunks)]
+  ShadowKvClusterScratch clusters;
 };
 EncodeScratch CarveEncode(const ShadowKvPromptLayout& layout, Carver& carver);
 
@@ -24,8 +26,9 @@ struct SelectScratch {
   double* logits = nullptr;  // [chunks]
   double* scores = nullptr;  // [chunks]
   int32_t* order = nullptr;  // [chunks]
+  bool* taken = nullptr;     // [chunks]: static or selected; value clusters only
 };
-SelectScratch CarveSelect(int64_t chunks, Carver& carver);
+SelectScratch CarveSelect(const ShadowKvConfig& config, int64_t chunks, Carver& carver);
 
 struct AttendScratch {
   float* keys = nullptr;          // [tokens, head_dim]

@@ -255,6 +255,50 @@ TEST_P(ShadowKvDecodeTest, StaticChunksAreNeverSelected) {
   }
 }
 
+// Keys of zero: every token has the same weight, so a budget of 8 tokens sees next to nothing.
+TEST_P(ShadowKvDecodeTest, ClustersKeepWhatTokensThatAreNotSelectedWouldHaveAdded) {
+  ShadowKvShape shape;
+  shape.config = LosslessConfig(shape.config);
+  shape.config.selector = ShadowKvSelector::kQ2;
+  shape.config.chunk_tokens = 1;
+  shape.config.budget_tokens = 8;
+  shape.generated_tokens = 3;
+  shape.key_noise = 0.0f;
+  shape.key_rank = 0;
+  shape.value_kinds = 6;
+  for (const int32_t clusters : {0, 64}) {
+    shape.config.value_clusters = clusters;
+    const ShadowKvContext context(ops(), 2, shape);
+    ShadowKvProblem problem(ops(), *context, shape);
+    for (int step = 0; step < 3; ++step) {
+      const ShadowKvStep result = problem.Step(ops(), *context);
+      const std::vector<float> dense = problem.AttendDense(ops(), *context);
+      if (clusters > 0) {
+        ExpectNear(result.out, dense, 1e-4);
+        EXPECT_EQ(result.counters.attended_tokens, 2 * (8 + 64 + 4 + step + 1));
+      } else {
+        EXPECT_GT(RelativeDistance(result.out, dense), 0.1) << SeedMessage();
+      }
+    }
+  }
+}
+
+TEST_P(ShadowKvDecodeTest, SelectedAndStaticTokensAreInNoCluster) {
+  ShadowKvShape shape;
+  shape.config.selector = ShadowKvSelector::kQ2;
+  shape.config.chunk_tokens = 2;
+  shape.config.outlier_chunks = 3;
+  shape.config.value_clusters = 16;
+  shape.generated_tokens = 1;
+  shape = SelectAll(shape);
+  const ShadowKvContext context(ops(), 2, shape);
+  ShadowKvProblem problem(ops(), *context, shape);
+  problem.Step(ops(), *context);
+  for (const float logit : problem.cluster_logits()) {
+    EXPECT_EQ(logit, -INFINITY);
+  }
+}
+
 TEST_P(ShadowKvDecodeTest, TheCacheChangesNoBit) {
   for (const int32_t bits : {16, 4}) {
     for (const bool int8 : {false, true}) {
@@ -419,6 +463,16 @@ TEST_P(ShadowKvDecodeTest, RefusesBrokenSequencesAndIds) {
   EXPECT_EQ(attend([](P&, S&, Ids& ids) { ids[1] = 0; }), bad);
   EXPECT_EQ(attend([](P&, S&, Ids& ids) { ids[9] = 46; }), bad);
   EXPECT_EQ(attend([](P&, S&, Ids& ids) { ids[0] = -2; }), bad);
+  ShadowKvPromptLayout clustered = problem.layout();
+  clustered.config.value_clusters = 4;
+  EXPECT_EQ(attend([&](P&, S& s, Ids&) { s.layout = &clustered; }), bad) << "selector";
+  clustered.config.selector = ShadowKvSelector::kQ2;
+  EXPECT_EQ(attend([&](P& p, S& s, Ids&) {
+              s.layout = &clustered;
+              p.cluster_stride = 4;
+            }),
+            bad)
+      << "no logits";
   std::vector<int32_t> ids(16);
   const ShadowKvSequence sequence = problem.Sequence();
   EXPECT_EQ(ops()

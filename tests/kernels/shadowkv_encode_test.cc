@@ -324,6 +324,44 @@ TEST_P(ShadowKvEncodeTest, CodedValuesAndKeysAreWithinHalfAStep) {
   }
 }
 
+TEST_P(ShadowKvEncodeTest, EveryTokenIsInAClusterWhoseMeanIsThatOfItsTokens) {
+  ShadowKvShape shape;
+  shape.config.selector = ShadowKvSelector::kQ2;
+  shape.config.value_clusters = 12;
+  shape.config.dtype = DType::kF32;
+  shape.value_kinds = 9;
+  const ShadowKvContext context(ops(), 2, shape);
+  const ShadowKvProblem problem(ops(), *context, shape);
+  const ShadowKvPromptLayout& layout = problem.layout();
+  const int64_t dim = shape.config.head_dim;
+  const int64_t tokens = layout.coded.tokens;
+  for (int64_t head = 0; head < shape.config.kv_heads; ++head) {
+    const auto* ids = reinterpret_cast<const uint8_t*>(problem.prompt() + layout.coded_begin +
+                                                       layout.coded.cluster_ids) +
+                      head * tokens;
+    const auto* means =
+        reinterpret_cast<const float*>(problem.prompt() + layout.cluster_values) + head * 12 * dim;
+    std::vector<double> sums(static_cast<size_t>(12 * dim));
+    std::vector<int64_t> counts(12);
+    for (int64_t t = 0; t < tokens; ++t) {
+      ASSERT_LT(ids[t], 12);
+      ++counts[ids[t]];
+      for (int64_t i = 0; i < dim; ++i) {
+        sums[static_cast<size_t>(ids[t] * dim + i)] += double{problem.value(t)[head * dim + i]};
+      }
+    }
+    for (int64_t c = 0; c < 12; ++c) {
+      for (int64_t i = 0; counts[static_cast<size_t>(c)] > 0 && i < dim; ++i) {
+        EXPECT_NEAR(means[c * dim + i],
+                    sums[static_cast<size_t>(c * dim + i)] /
+                        static_cast<double>(counts[static_cast<size_t>(c)]),
+                    1e-5)
+            << SeedMessage();
+      }
+    }
+  }
+}
+
 TEST_P(ShadowKvEncodeTest, ThreadsChangeNoByteAndPaddingIsZero) {
   for (const int32_t kv_heads : {2, 3}) {
     ShadowKvShape shape;

@@ -57,6 +57,14 @@ TEST(ShadowKvLayoutTest, CodesTakeTheirOwnSections) {
   EXPECT_EQ(layout.values, 1216u);        // 2 x 66 x 4 = 528
   EXPECT_EQ(layout.value_scales, 1792u);  // 528
   EXPECT_EQ(layout.bytes, 2368u);
+  config.value_clusters = 3;
+  const ShadowKvCodedLayout clustered(config, 66);
+  EXPECT_EQ(clustered.cluster_ids, 1216u);  // 2 x 66 = 132
+  EXPECT_EQ(clustered.values, 1408u);
+  const ShadowKvPromptLayout prompt(config, 11);
+  EXPECT_EQ(prompt.cluster_values, 128u);
+  EXPECT_EQ(prompt.coded_begin, 256u);  // 2 x 3 x 8 x 2 = 96
+  config.value_clusters = 0;
   config.selector = ShadowKvSelector::kBounds;
   const ShadowKvCodedLayout bounds(config, 66);
   EXPECT_EQ(bounds.deviations - bounds.landmarks, 1088u);  // 2 x 33 x 8 x 2 = 1056

@@ -1,6 +1,8 @@
 // The CPU back ends against the reference on the same bytes: chosen chunks, attention, counters.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -14,6 +16,12 @@
 
 namespace baton::kernels {
 namespace {
+
+// e^logit: 0 for a cluster without tokens.
+std::vector<float> Weights(std::vector<float> logits) {
+  std::transform(logits.begin(), logits.end(), logits.begin(), [](float x) { return std::exp(x); });
+  return logits;
+}
 
 class ShadowKvParityTest : public BackendTest {
  protected:
@@ -31,6 +39,7 @@ class ShadowKvParityTest : public BackendTest {
       got.TakeBytes(want);
       const std::vector<int32_t> ids = got.Select(ops(), *context);
       ASSERT_EQ(ids, expected.chunk_ids) << SeedMessage();
+      ExpectNear(Weights(got.cluster_logits()), Weights(want.cluster_logits()), 1e-4);
       ShadowKvCounters counters;
       const std::vector<float> out = got.Attend(ops(), *context, ids, &counters);
       // A reconstructed bf16 key may round the other way.
@@ -84,6 +93,31 @@ TEST_P(ShadowKvParityTest, AcrossBlockBorders) {
   ShadowKvShape shape;
   shape.config.generated = ShadowKvGenerated::kBlocks;
   shape.config.rank = 20;
+  shape.prompt_tokens = 130;
+  Check(shape, 230);
+}
+
+TEST_P(ShadowKvParityTest, ValueClusters) {
+  for (const int32_t chunk : {1, 4}) {
+    for (const int32_t clusters : {1, 5, 32}) {
+      ShadowKvShape shape;
+      shape.heads = 6;
+      shape.config.selector = ShadowKvSelector::kQ2;
+      shape.config.chunk_tokens = chunk;
+      shape.config.outlier_chunks = 2;
+      shape.config.value_clusters = clusters;
+      shape.config.value_bits = 4;
+      shape.config.dtype = clusters == 5 ? DType::kF32 : DType::kBF16;
+      Check(shape, 4);
+    }
+  }
+}
+
+TEST_P(ShadowKvParityTest, ValueClustersOfGeneratedBlocks) {
+  ShadowKvShape shape;
+  shape.config.selector = ShadowKvSelector::kQ2;
+  shape.config.rank = 20;
+  shape.config.value_clusters = 8;
   shape.prompt_tokens = 130;
   Check(shape, 230);
 }

@@ -137,6 +137,10 @@ void ShadowKvProblem::MakeTokens() {
                   .ok());
   keys_ = RoundedTo(keys_, config.dtype);
   values_ = RoundedTo(Normal(random, count * width, 1.0f), config.dtype);
+  for (int64_t t = shape_.value_kinds; shape_.value_kinds > 0 && t < count; ++t) {
+    const auto kind = static_cast<int64_t>(random() % static_cast<uint32_t>(shape_.value_kinds));
+    std::copy_n(values_.begin() + kind * width, width, values_.begin() + t * width);
+  }
   queries_ = Normal(random, shape_.generated_tokens * shape_.heads * config.head_dim, 0.7f);
 }
 
@@ -181,6 +185,7 @@ void ShadowKvProblem::Append(const OpTable& ops, const ExecContext& context) {
 std::vector<int32_t> ShadowKvProblem::Select(const OpTable& ops, const ExecContext& context) const {
   const ShadowKvConfig& config = shape_.config;
   std::vector<int32_t> ids(static_cast<size_t>(config.kv_heads * config.budget_chunks()), -7);
+  cluster_logits_.assign(static_cast<size_t>(shape_.heads * config.value_clusters), NAN);
   const ShadowKvSequence sequence = Sequence();
   const absl::Status status =
       ops.shadowkv_select(context,
@@ -191,7 +196,9 @@ std::vector<int32_t> ShadowKvProblem::Select(const OpTable& ops, const ExecConte
                            .heads = shape_.heads,
                            .scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim)),
                            .chunk_ids = ids.data(),
-                           .chunk_ids_stride = config.budget_chunks()});
+                           .chunk_ids_stride = config.budget_chunks(),
+                           .cluster_logits = cluster_logits_.data(),
+                           .cluster_stride = config.value_clusters});
   EXPECT_TRUE(status.ok()) << status;
   return ids;
 }
@@ -213,6 +220,8 @@ std::vector<float> ShadowKvProblem::Attend(const OpTable& ops,
                               .scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim)),
                               .chunk_ids = chunk_ids.data(),
                               .chunk_ids_stride = config.budget_chunks(),
+                              .cluster_logits = cluster_logits_.data(),
+                              .cluster_stride = config.value_clusters,
                               .rope = rope(),
                               .key_bias = key_bias(),
                               .out = out.data(),

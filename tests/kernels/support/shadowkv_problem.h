@@ -23,6 +23,8 @@ struct ShadowKvShape {
   int64_t key_rank = 16;
   float key_noise = 0.1f;
   float key_bias = 0.0f;
+  // Values are copies of this many vectors if not 0, else every token has its own.
+  int64_t value_kinds = 0;
 };
 
 // A configuration that codes without loss: every direction kept, exact values, fp32.
@@ -86,6 +88,8 @@ class ShadowKvProblem {
   const float* factored_key(int64_t token) const;
   const float* key(int64_t token) const;
   const float* value(int64_t token) const;
+  // Logits of the value clusters as the last Select wrote them, [heads, value_clusters].
+  const std::vector<float>& cluster_logits() const { return cluster_logits_; }
 
  private:
   void MakeTokens();
@@ -106,6 +110,7 @@ class ShadowKvProblem {
   Buffer prompt_;
   Buffer tail_;
   mutable Buffer cache_;
+  mutable std::vector<float> cluster_logits_;
   bool use_cache_ = true;
   int64_t tokens_ = 0;
 };

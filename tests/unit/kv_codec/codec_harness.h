@@ -23,6 +23,7 @@
 #include "common/kv/codec/kv_calibration.h"
 #include "common/kv/codec/kv_policy.h"
 #include "common/kv/codec/policy_params.h"
+#include "common/kv/codec/shadowkv/shadowkv_format.h"
 #include "kernels/core/buffer.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/core/thread_pool.h"
@@ -276,6 +277,8 @@ inline kernels::ShadowKvPromptLayout ShadowKvLayout(std::string_view policy, int
   config.selector = shadowkv.selection == ShadowKvPolicy::Selection::kQ2
                         ? kernels::ShadowKvSelector::kQ2
                         : kernels::ShadowKvSelector::kMean;
+  config.value_clusters =
+      config.selector == kernels::ShadowKvSelector::kQ2 ? ShadowKvFormat::kValueClusters : 0;
   config.value_bits = shadowkv.values == ShadowKvPolicy::ValueType::kV4 ? 4 : 16;
   config.int8_coefficients = shadowkv.factor == ShadowKvPolicy::FactorType::kInt8;
   config.kv_heads = kTestKvHeads;

@@ -176,6 +176,29 @@ TEST_F(LandedKvTest, ShadowKvRefusesStaticIdsThatAreNoneAndChangesNothing) {
   ExpectUnchanged(*landed, *sender, kPolicy);
 }
 
+TEST_F(LandedKvTest, ShadowKvRefusesValueClustersThatAreNone) {
+  constexpr const char* kPolicy = "shadowkv:rank=32,sel=q2,budget=32,local=2";
+  const auto [sender, landed] = MakePair(kPolicy);
+  const kernels::ShadowKvPromptLayout layout = ShadowKvLayout(kPolicy, kPrompt);
+  const auto window = landed->Window();
+  ASSERT_EQ(window[0].size(), layout.bytes);
+  const int64_t last = kTestKvHeads * layout.coded.tokens - 1;
+  for (size_t layer = 0; layer < kTestLayers; ++layer) {
+    for (const int64_t token : {int64_t{0}, last}) {
+      std::byte& id =
+          window[layer][layout.coded_begin + layout.coded.cluster_ids + static_cast<size_t>(token)];
+      const std::byte good = id;
+      for (const int wrong : {layout.config.value_clusters, 255}) {
+        id = static_cast<std::byte>(wrong);
+        EXPECT_EQ(landed->Adopt("", kTestLayers).code(), absl::StatusCode::kInvalidArgument)
+            << "layer " << layer << " token " << token << ": " << wrong;
+      }
+      id = good;
+    }
+  }
+  ExpectUnchanged(*landed, *sender, kPolicy);
+}
+
 TEST_F(LandedKvTest, RandomStatesAreAnsweredAndNeverCrash) {
   std::mt19937 random(kSeed);
   SCOPED_TRACE(testing::Message() << "seed " << kSeed);

@@ -112,9 +112,13 @@ absl::Status ShadowKvCodec::Append(std::span<const DecodeRow> rows, const KvEntr
 absl::StatusOr<int64_t> ShadowKvCodec::Select(const kernels::ExecContext& exec,
                                               const KvQueries& queries) {
   int64_t chunk_ids_stride = 1;
+  cluster_stride_ = 0;
   for (const kernels::ShadowKvSequence& sequence : sequences_) {
-    chunk_ids_stride = std::max(chunk_ids_stride, sequence.layout->config.budget_chunks());
+    const kernels::ShadowKvConfig& config = sequence.layout->config;
+    chunk_ids_stride = std::max(chunk_ids_stride, config.budget_chunks());
+    cluster_stride_ = std::max<int64_t>(cluster_stride_, config.value_clusters);
   }
+  cluster_logits_.resize(sequences_.size() * static_cast<size_t>(queries.heads * cluster_stride_));
   chunk_ids_.resize(sequences_.size() * static_cast<size_t>(context_.dimensions.kv_heads) *
                     static_cast<size_t>(chunk_ids_stride));
   BATON_RETURN_IF_ERROR(context_.ops->shadowkv_select(
@@ -126,7 +130,9 @@ absl::StatusOr<int64_t> ShadowKvCodec::Select(const kernels::ExecContext& exec,
        .heads = queries.heads,
        .scale = queries.scale,
        .chunk_ids = chunk_ids_.data(),
-       .chunk_ids_stride = chunk_ids_stride}));
+       .chunk_ids_stride = chunk_ids_stride,
+       .cluster_logits = cluster_logits_.data(),
+       .cluster_stride = cluster_stride_}));
   return chunk_ids_stride;
 }
 
@@ -148,6 +154,8 @@ absl::Status ShadowKvCodec::Attend(std::span<const DecodeRow> rows, const KvQuer
                                         .scale = queries.scale,
                                         .chunk_ids = chunk_ids_.data(),
                                         .chunk_ids_stride = stride,
+                                        .cluster_logits = cluster_logits_.data(),
+                                        .cluster_stride = cluster_stride_,
                                         .rope = rope_,
                                         .key_bias = key_bias(queries.kv_layer),
                                         .out = out_.data(),
@@ -192,6 +200,8 @@ absl::Status ShadowKvCodec::AttendBehind(ShadowKvSequence& sequence,
          .scale = queries.scale,
          .chunk_ids = chunk_ids_.data() + row * context_.dimensions.kv_heads * stride,
          .chunk_ids_stride = stride,
+         .cluster_logits = cluster_logits_.data() + row * queries.heads * cluster_stride_,
+         .cluster_stride = cluster_stride_,
          .rope = rope_,
          .key_bias = key_bias(queries.kv_layer),
          .out = queries.out + (rows.row_begin + row) * queries.out_stride,

@@ -49,7 +49,8 @@ class ShadowKvCodec final : public KvCodec {
  private:
   // Fills sequences_ for a stored layer; the largest workspace that one of them needs.
   size_t ListSequences(std::span<const DecodeRow> rows, int32_t kv_layer);
-  // Selects for the queries in packed_; the largest budget in chunks, which is the stride of ids.
+  // Selects for the queries in packed_ into chunk_ids_ and cluster_logits_; the largest budget in
+  // chunks, which is the stride of ids.
   absl::StatusOr<int64_t> Select(const kernels::ExecContext& exec, const KvQueries& queries);
 
   const CodecContext& context_;
@@ -64,6 +65,8 @@ class ShadowKvCodec final : public KvCodec {
   std::vector<float> out_;
   std::vector<kernels::ShadowKvSequence> sequences_;
   std::vector<int32_t> chunk_ids_;
+  std::vector<float> cluster_logits_;
+  int64_t cluster_stride_ = 0;
   std::vector<kernels::ShadowKvCounters> counters_;
 };
 

@@ -73,6 +73,7 @@ kernels::ShadowKvConfig ShadowKvFormat::Config(const KvResidentPolicy& policy,
   config.local_chunks = shadowkv.local_chunks;
   config.sink_chunks = shadowkv.sink_chunks;
   config.selector = Selector(shadowkv.selection);
+  config.value_clusters = config.selector == kernels::ShadowKvSelector::kQ2 ? kValueClusters : 0;
   config.generated = shadowkv.generated == ShadowKvPolicy::Generated::kExact
                          ? kernels::ShadowKvGenerated::kExact
                          : kernels::ShadowKvGenerated::kBlocks;

@@ -19,6 +19,11 @@ namespace baton::kv {
 
 class ShadowKvFormat final : public EncodedFormat {
  public:
+  // Clusters of a head's values beside 2-bit keys (ShadowKvConfig::value_clusters). From 16 to 256
+  // the hard cases of the shipped models came out alike (docs/quality.md); a cluster costs one
+  // attended token per step and one mean value per prompt.
+  static constexpr int32_t kValueClusters = 32;
+
   // Whether there is a layout for heads of this size.
   static bool Serves(int32_t head_dim) { return head_dim % 8 == 0; }
   // kInvalidArgument for a head_dim that is no multiple of 8, or a pool without memory.

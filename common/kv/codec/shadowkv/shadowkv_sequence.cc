@@ -170,10 +170,32 @@ absl::Status ShadowKvSequence::CheckStaticIds(int32_t kv_layer) const {
   return absl::OkStatus();
 }
 
+// Cluster ids index sums in every decode step.
+absl::Status ShadowKvSequence::CheckClusterIds(int32_t kv_layer) const {
+  const int32_t clusters = layout_.config.value_clusters;
+  if (clusters == 0) {
+    return absl::OkStatus();
+  }
+  const auto* ids = reinterpret_cast<const uint8_t*>(prompt(kv_layer) + layout_.coded_begin +
+                                                     layout_.coded.cluster_ids);
+  const uint8_t* end = ids + layout_.config.kv_heads * layout_.coded.tokens;
+  const uint8_t* bad = std::find_if(ids, end, [&](uint8_t id) { return id >= clusters; });
+  if (bad != end) {
+    return absl::InvalidArgumentError(absl::StrCat("shadowkv section of layer ",
+                                                   kv_layer,
+                                                   ": value cluster ",
+                                                   int{*bad},
+                                                   "; ids are below ",
+                                                   clusters));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ShadowKvSequence::Adopt(std::string_view state, int32_t layers) {
   BATON_RETURN_IF_ERROR(SentPages(state, layers).status());
   for (int32_t kv_layer = 0; kv_layer < layers; ++kv_layer) {
     BATON_RETURN_IF_ERROR(CheckStaticIds(kv_layer));
+    BATON_RETURN_IF_ERROR(CheckClusterIds(kv_layer));
   }
   held_.TakeLayers(layers);
   return absl::OkStatus();

@@ -92,6 +92,7 @@ class ShadowKvSequence final : public EncodedKv {
   std::byte* prompt(int32_t kv_layer) const;
   std::byte* tail(int32_t kv_layer) const;
   absl::Status CheckStaticIds(int32_t kv_layer) const;
+  absl::Status CheckClusterIds(int32_t kv_layer) const;
 
   ShadowKvCodec& codec_;
   const kernels::ShadowKvPromptLayout layout_;
