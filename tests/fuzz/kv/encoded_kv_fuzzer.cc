@@ -53,25 +53,6 @@ std::string PossibleCounts(std::span<const uint8_t> bytes) {
   return state;
 }
 
-// Static ids that ascend, and value clusters that there are.
-void RepairIds(const char* policy, EncodedKv& kv) {
-  const auto layout = baton::kv::ShadowKvLayout(policy, kPromptTokens);
-  for (const std::span<std::byte> section : kv.Window()) {
-    Require(section.size() == layout.bytes);
-    std::byte* next = section.data() + layout.static_ids;
-    for (int32_t head = 0; head < baton::kv::kTestKvHeads; ++head) {
-      for (int32_t id = 0; id < layout.static_chunks; ++id, next += sizeof(id)) {
-        std::memcpy(next, &id, sizeof(id));
-      }
-    }
-    const int64_t clusters = layout.config.value_clusters;
-    std::byte* cluster = section.data() + layout.coded_begin + layout.coded.cluster_ids;
-    for (int64_t i = 0; clusters > 0 && i < baton::kv::kTestKvHeads * layout.coded.tokens; ++i) {
-      cluster[i] = static_cast<std::byte>(std::to_integer<int64_t>(cluster[i]) % clusters);
-    }
-  }
-}
-
 void FillPages(std::span<const uint8_t> bytes, EncodedKv& kv) {
   size_t next = 0;
   for (const std::span<std::byte> page : kv.Window()) {
@@ -101,7 +82,7 @@ void Land(const CodecWorker& worker, std::span<const uint8_t> input) {
   const auto kv = worker.Allocate(policy, kPromptTokens, kMaxTokens);
   FillPages(input.subspan(3 + state_size), *kv);
   if (repair && shadowkv) {
-    RepairIds(policy, *kv);
+    baton::kv::RepairShadowKvIds(policy, kPromptTokens, *kv);
     state.clear();
   } else if (repair) {
     state = PossibleCounts(state_bytes);

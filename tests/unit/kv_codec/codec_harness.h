@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <random>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -15,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/codec_set.h"
@@ -276,6 +279,8 @@ inline kernels::ShadowKvPromptLayout ShadowKvLayout(std::string_view policy, int
   config.sink_chunks = shadowkv.sink_chunks;
   config.selector = shadowkv.selection == ShadowKvPolicy::Selection::kQ2
                         ? kernels::ShadowKvSelector::kQ2
+                    : shadowkv.selection == ShadowKvPolicy::Selection::kBounds
+                        ? kernels::ShadowKvSelector::kBounds
                         : kernels::ShadowKvSelector::kMean;
   config.value_clusters =
       config.selector == kernels::ShadowKvSelector::kQ2 ? ShadowKvFormat::kValueClusters : 0;
@@ -284,6 +289,26 @@ inline kernels::ShadowKvPromptLayout ShadowKvLayout(std::string_view policy, int
   config.kv_heads = kTestKvHeads;
   config.head_dim = kTestHeadDim;
   return kernels::ShadowKvPromptLayout(config, tokens);
+}
+
+// Gives random sections of a shadowkv prompt what a receiver insists on: static ids that ascend,
+// and value clusters that there are.
+inline void RepairShadowKvIds(std::string_view policy, int64_t tokens, EncodedKv& kv) {
+  const kernels::ShadowKvPromptLayout layout = ShadowKvLayout(policy, tokens);
+  for (const std::span<std::byte> section : kv.Window()) {
+    BATON_CHECK(section.size() == layout.bytes);
+    std::byte* next = section.data() + layout.static_ids;
+    for (int32_t head = 0; head < kTestKvHeads; ++head) {
+      for (int32_t id = 0; id < layout.static_chunks; ++id, next += sizeof(id)) {
+        std::memcpy(next, &id, sizeof(id));
+      }
+    }
+    const int64_t clusters = layout.config.value_clusters;
+    std::byte* cluster = section.data() + layout.coded_begin + layout.coded.cluster_ids;
+    for (int64_t i = 0; clusters > 0 && i < kTestKvHeads * layout.coded.tokens; ++i) {
+      cluster[i] = static_cast<std::byte>(std::to_integer<int64_t>(cluster[i]) % clusters);
+    }
+  }
 }
 
 // Gives every free byte of the format's pool a value that no encoder writes.
