@@ -58,7 +58,7 @@ TEST_F(ServeTest, GenerateIsTheStreamCollected) {
   EXPECT_EQ(response.started().prompt_tokens(), 2u);
 }
 
-TEST_F(ServeTest, DecodeGetsTheCanonicalPolicyAndPrefillWhatDecodeMadeOfIt) {
+TEST_F(ServeTest, DecodeGetsThePolicyAsWrittenAndPrefillWhatDecodeMadeOfIt) {
   FakeWorker& prefill = AddPrefill();
   FakeWorker& decode = AddDecode();
   absl::Mutex mutex;
@@ -72,6 +72,8 @@ TEST_F(ServeTest, DecodeGetsTheCanonicalPolicyAndPrefillWhatDecodeMadeOfIt) {
     worker::v1::DecodeRequest served = request;
     if (request.kv_policy() == "shadowkv") {
       served.set_kv_policy("dense");  // too short a prompt
+    } else if (request.kv_policy() == "diffkv:w=32,every=1") {
+      served.set_kv_policy("diffkv:w=32");  // decode knows the defaults
     }
     return decode.NormalDecode(context, served, writer);
   });
@@ -92,7 +94,7 @@ TEST_F(ServeTest, DecodeGetsTheCanonicalPolicyAndPrefillWhatDecodeMadeOfIt) {
   EXPECT_THAT(asked,
               ElementsAre("decode dense",
                           "prefill dense",
-                          "decode diffkv:w=32",
+                          "decode diffkv:w=32,every=1",
                           "prefill diffkv:w=32",
                           "decode shadowkv",
                           "prefill dense"));
