@@ -11,7 +11,6 @@
 #include <random>
 #include <vector>
 
-#include "kernels/core/dtype.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/kv_format/position_range.h"
 #include "kernels/ops/diffkv_params.h"
@@ -54,12 +53,12 @@ class DiffKvExtensionTest : public BackendTest {
     std::vector<float> scores;
     for (int32_t head = 0; head < geometry.kv_heads; ++head) {
       for (int32_t token = first; token < end; ++token) {
-        const auto at = static_cast<size_t>(head * prompt.tokens + token);
+        const auto at = static_cast<size_t>(int64_t{head} * prompt.tokens + token);
         part.push_back(classes[at]);
         scores.push_back(prompt.scores[at]);
         if (classes[at] != DiffKvClass::kPruned) {
           const int32_t tier = classes[at] == DiffKvClass::kHigh ? kDiffKvHigh : kDiffKvLow;
-          ++cache.counts[static_cast<size_t>(head * kDiffKvTiers + tier)];
+          ++cache.counts[static_cast<size_t>(int64_t{head} * kDiffKvTiers + tier)];
         }
       }
     }

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 
+#include "kernels/core/exec_context.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/reference/reference_ops.h"

@@ -10,7 +10,6 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "common/kv/codec/diffkv/diffkv_codec.h"
@@ -18,11 +17,13 @@
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/kv_policy.h"
+#include "common/kv/codec/policy_params.h"
 #include "common/kv/pool/page_pool.h"
 #include "kernels/core/half.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/kv_format/diffkv_page.h"
 #include "kernels/kv_format/position_range.h"
+#include "kernels/kv_format/quantize.h"
 #include "kernels/ops/diffkv_pages.h"
 #include "kernels/ops/diffkv_params.h"
 #include "tests/unit/kv_codec/codec_harness.h"
@@ -79,6 +80,7 @@ std::vector<Slot> Slots(EncodedKv& kv, int32_t layer_index, int32_t head) {
 
 std::vector<PlainToken> TokensOf(const std::vector<Slot>& slots) {
   std::vector<PlainToken> tokens;
+  tokens.reserve(slots.size());
   for (const Slot& slot : slots) {
     tokens.push_back(slot.token);
   }
@@ -209,7 +211,7 @@ class DiffKvExtendTest : public testing::Test {
     ASSERT_TRUE(out.ok()) << out.status();
     for (int32_t layer = 0; layer < kTestLayers; ++layer) {
       for (int32_t head = 0; head < kTestKvHeads; ++head) {
-        PlainExtension& want = plain[static_cast<size_t>(layer * kTestKvHeads + head)];
+        PlainExtension& want = plain[static_cast<size_t>(int64_t{layer} * kTestKvHeads + head)];
         for (int32_t position = kHeld; position < extension.end(); ++position) {
           const auto outs = want.Attend(layer, head, position, readers);
           for (size_t i = 0; i < outs.size(); ++i) {

@@ -14,9 +14,13 @@
 #include "common/kv/codec/fp8/fp8_sequence.h"
 #include "common/kv/codec/shadowkv/shadowkv_codec.h"
 #include "common/kv/codec/shadowkv/shadowkv_sequence.h"
+#include "kernels/core/exec_context.h"
 #include "kernels/core/float8.h"
+#include "kernels/cpu/cpu_ops.h"
 #include "kernels/kv_format/dense.h"
 #include "kernels/ops/op_table.h"
+#include "kernels/ops/params.h"
+#include "kernels/ops/shadowkv_params.h"
 #include "tests/unit/kv_codec/codec_harness.h"
 #include "tests/unit/kv_codec/extension_harness.h"
 #include "tests/unit/kv_codec/plain_attention.h"
@@ -78,7 +82,8 @@ TEST(ExtendReferenceTest, Fp8AttendsToItsPagesAndTheExactNewTokens) {
     ASSERT_TRUE(out.ok()) << out.status();
     for (int32_t layer = 0; layer < kTestLayers; ++layer) {
       for (int32_t head = 0; head < kTestKvHeads; ++head) {
-        std::vector<PlainToken> tokens = old[static_cast<size_t>(layer * kTestKvHeads + head)];
+        std::vector<PlainToken> tokens =
+            old[static_cast<size_t>(int64_t{layer} * kTestKvHeads + head)];
         for (int32_t position = kHeld; position < extension.end(); ++position) {
           tokens.push_back(WorkingToken(kSalt, layer, head, position));
           const auto query = ReaderQuery(0, kSalt, layer, position);

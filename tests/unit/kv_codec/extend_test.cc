@@ -5,8 +5,12 @@
 #include <cctype>
 #include <cstdint>
 #include <memory>
+#include <numeric>
+#include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,6 +19,7 @@
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/packed_step_kv.h"
 #include "common/kv/codec/step_kv.h"
+#include "kernels/cpu/cpu_ops.h"
 #include "tests/unit/kv_codec/codec_harness.h"
 #include "tests/unit/kv_codec/extension_harness.h"
 

@@ -27,7 +27,7 @@ inline PlainToken WorkingToken(uint32_t salt, int32_t layer, int32_t kv_head, in
     const std::vector<float> all = TestFloats(kTestKvWidth, kind, salt, layer, position);
     std::vector<double>& into = kind == 1 ? token.key : token.value;
     for (int32_t i = 0; i < kTestHeadDim; ++i) {
-      const auto at = static_cast<size_t>(kv_head * kTestHeadDim + i);
+      const auto at = static_cast<size_t>(int64_t{kv_head} * kTestHeadDim + i);
       into.push_back(double{kernels::BF16ToF32(kernels::F32ToBF16(all[at]))});
     }
   }

@@ -15,7 +15,6 @@
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/kv_calibration.h"
-#include "common/kv/codec/kv_policy.h"
 #include "common/kv/codec/policy_params.h"
 #include "common/kv/pool/page_pool.h"
 #include "kernels/kv_format/diffkv.h"

@@ -12,7 +12,7 @@
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/fp8/fp8_sequence.h"
-#include "common/kv/codec/kv_policy.h"
+#include "common/kv/codec/policy_params.h"
 #include "common/kv/pool/page_pool.h"
 #include "kernels/core/dtype.h"
 #include "kernels/kv_format/dense.h"

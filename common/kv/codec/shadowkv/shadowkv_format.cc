@@ -11,7 +11,6 @@
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/codec/encoded_kv.h"
-#include "common/kv/codec/kv_policy.h"
 #include "common/kv/codec/policy_params.h"
 #include "common/kv/codec/shadowkv/shadowkv_sequence.h"
 #include "common/kv/pool/run_pool.h"

@@ -12,6 +12,7 @@
 
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
+#include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/kv_calibration.h"
 #include "common/kv/codec/shadowkv/shadowkv_codec.h"
