@@ -102,6 +102,39 @@ struct CodecWorker {
   std::unique_ptr<CodecSet> codecs;
 };
 
+// Writes random keys and values of the tokens [begin, end) of a layer to its dense pages.
+inline void WriteTestTokens(const CodecWorker& worker,
+                            const kernels::DensePages& pages,
+                            const int32_t* page_table,
+                            int32_t layer,
+                            int32_t begin,
+                            int32_t end,
+                            uint32_t salt) {
+  std::vector<float> k;
+  std::vector<float> v;
+  std::vector<int32_t> positions(static_cast<size_t>(end - begin));
+  std::iota(positions.begin(), positions.end(), begin);
+  for (const int32_t position : positions) {
+    const auto key = TestFloats(kTestKvWidth, 1, salt, layer, position);
+    const auto value = TestFloats(kTestKvWidth, 2, salt, layer, position);
+    k.insert(k.end(), key.begin(), key.end());
+    v.insert(v.end(), value.begin(), value.end());
+  }
+  const kernels::SequenceRows rows = {
+      .row_begin = 0, .row_count = end - begin, .page_table = page_table};
+  kernels::CpuOps()
+      .kv_write(worker.exec,
+                {.k = k.data(),
+                 .k_stride = kTestKvWidth,
+                 .v = v.data(),
+                 .v_stride = kTestKvWidth,
+                 .positions = positions.data(),
+                 .sequences = &rows,
+                 .num_sequences = 1,
+                 .pages = pages})
+      .IgnoreError();
+}
+
 // A prompt of random keys and values in dense pages whose ids are not in order.
 class TestPrompt {
  public:
@@ -115,7 +148,7 @@ class TestPrompt {
     memory_ = kernels::Buffer(table_.size() * pages_.layout.stride_bytes());
     pages_.base = memory_.data();
     for (int32_t layer = 0; layer < kTestLayers; ++layer) {
-      WriteLayer(worker, layer, table_.data() + layer * per_layer);
+      WriteTestTokens(worker, pages_, table_.data() + layer * per_layer, layer, 0, tokens, salt);
     }
   }
 
@@ -141,30 +174,6 @@ class TestPrompt {
   }
 
  private:
-  void WriteLayer(const CodecWorker& worker, int32_t layer, const int32_t* table) {
-    std::vector<float> k;
-    std::vector<float> v;
-    std::vector<int32_t> positions(static_cast<size_t>(tokens_));
-    std::iota(positions.begin(), positions.end(), 0);
-    for (const int32_t position : positions) {
-      const auto key = TestFloats(kTestKvWidth, 1, salt_, layer, position);
-      const auto value = TestFloats(kTestKvWidth, 2, salt_, layer, position);
-      k.insert(k.end(), key.begin(), key.end());
-      v.insert(v.end(), value.begin(), value.end());
-    }
-    const kernels::SequenceRows rows = {.row_begin = 0, .row_count = tokens_, .page_table = table};
-    kernels::CpuOps()
-        .kv_write(worker.exec,
-                  {.k = k.data(),
-                   .k_stride = kTestKvWidth,
-                   .v = v.data(),
-                   .v_stride = kTestKvWidth,
-                   .positions = positions.data(),
-                   .sequences = &rows,
-                   .num_sequences = 1,
-                   .pages = pages_})
-        .IgnoreError();
-  }
   absl::Status Observe(EncodedKv& kv, int32_t layer, int32_t begin, int32_t rows) const {
     std::vector<float> q;
     std::vector<int32_t> positions(static_cast<size_t>(rows));

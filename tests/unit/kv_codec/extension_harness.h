@@ -59,7 +59,7 @@ class TestExtension {
     std::memset(memory_.data(), 0xff, memory_.size());
     pages_.base = memory_.data();
     for (int32_t layer = 0; layer < kTestLayers; ++layer) {
-      WriteLayer(worker, layer);
+      WriteTestTokens(worker, pages_, table_.data() + layer * stride_, layer, begin_, end_, salt_);
     }
   }
 
@@ -146,32 +146,6 @@ class TestExtension {
                   const_cast<float*>(Row(all, layer, reader, first + row, readers)));
     }
     return absl::OkStatus();
-  }
-
-  void WriteLayer(const CodecWorker& worker, int32_t layer) {
-    std::vector<float> k;
-    std::vector<float> v;
-    std::vector<int32_t> positions(static_cast<size_t>(end_ - begin_));
-    std::iota(positions.begin(), positions.end(), begin_);
-    for (const int32_t position : positions) {
-      const auto key = TestFloats(kTestKvWidth, 1, salt_, layer, position);
-      const auto value = TestFloats(kTestKvWidth, 2, salt_, layer, position);
-      k.insert(k.end(), key.begin(), key.end());
-      v.insert(v.end(), value.begin(), value.end());
-    }
-    const kernels::SequenceRows rows = {
-        .row_begin = 0, .row_count = end_ - begin_, .page_table = table_.data() + layer * stride_};
-    kernels::CpuOps()
-        .kv_write(worker.exec,
-                  {.k = k.data(),
-                   .k_stride = kTestKvWidth,
-                   .v = v.data(),
-                   .v_stride = kTestKvWidth,
-                   .positions = positions.data(),
-                   .sequences = &rows,
-                   .num_sequences = 1,
-                   .pages = pages_})
-        .IgnoreError();
   }
 
   int32_t begin_;
