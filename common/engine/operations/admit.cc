@@ -9,8 +9,7 @@ bool Admit(EngineState& state, ActiveRequest& request) {
   if (state.running_slots + slots > state.parts.options.max_running_sequences) {
     return false;
   }
-  if (!ExtendKept(state, request) &&
-      !TakeMemory(state, {.prefills = true, .generates = generates}, request)) {
+  if (!TakeMemory(state, {.prefills = true, .generates = generates}, request)) {
     return false;
   }
   request.running_slots = slots;

@@ -29,9 +29,6 @@ bool ExtendKept(EngineState& state, ActiveRequest& request) {
   if (kept.has_value() && !extends) {
     DropKept(state, *std::move(kept));
   }
-  if (state.parts.observer != nullptr) {
-    state.parts.observer->OnSessionTurn(extends);
-  }
   return extends;
 }
 

@@ -35,7 +35,8 @@ void QueueRequest(EngineState& state,
 // submit.cc: what a repetition penalty has to know of a prompt that is here.
 void RecordPromptTokens(const EngineState& state, ActiveRequest& request);
 
-// take_memory.cc: AllocateMemory, for which kept KV makes room, oldest first.
+// take_memory.cc: ExtendKept, else AllocateMemory, for which kept KV makes room, oldest first. The
+// observer hears of a turn that has its memory, once.
 bool TakeMemory(EngineState& state, const MemoryUse& use, ActiveRequest& request);
 
 // extend.cc: whether the request goes on from KV that was kept for its session. Then it has its

@@ -37,7 +37,7 @@ absl::Status Allocate(EngineState& state, ActiveRequest& request) {
                                                      parts.options.max_running_sequences,
                                                      " sequences are taken; retry later"));
   }
-  if (!ExtendKept(state, request) && !TakeMemory(state, kDecodeMemory, request)) {
+  if (!TakeMemory(state, kDecodeMemory, request)) {
     return absl::ResourceExhaustedError(
         absl::StrCat("KV_POOL_FULL: too little KV memory of format ",
                      request.kv.canonical(),

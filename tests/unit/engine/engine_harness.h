@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -72,6 +73,14 @@ class RecordingReservations final : public ReservationObserver {
   std::vector<uint64_t> released_ ABSL_GUARDED_BY(mutex_);
 };
 
+// Counts turns of conversations.
+class CountingObserver final : public EngineObserver {
+ public:
+  void OnSessionTurn(bool extends_kept) override { ++(extends_kept ? kept : fresh); }
+  std::atomic<int> kept = 0;
+  std::atomic<int> fresh = 0;
+};
+
 struct EngineHarness {
   explicit EngineHarness(EngineOptions options) {
     options.clock = &clock;
@@ -80,7 +89,7 @@ struct EngineHarness {
                                   kernels::ReferenceOps(),
                                   options,
                                   &reservations,
-                                  nullptr);
+                                  &observer);
     EXPECT_TRUE(created.ok()) << created.status();
     engine = *std::move(created);
   }
@@ -174,6 +183,7 @@ struct EngineHarness {
   kernels::Buffer workspace;
   FakeClock clock;
   RecordingReservations reservations;
+  CountingObserver observer;
   std::unique_ptr<Engine> engine;
 };
 

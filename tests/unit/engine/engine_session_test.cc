@@ -206,6 +206,18 @@ TEST(EngineSessionTest, ATurnTooLargeToGoOnStartsAfreshInsteadOfWaitingForItself
   EXPECT_EQ(harness.engine->load().kept_sessions, 1);
 }
 
+TEST(EngineSessionTest, ATurnIsCountedOnceHoweverLongItWaits) {
+  EngineHarness harness(TestOptions(Role::kBoth, /*pages=*/3 * 30));
+  const auto large = harness.Submit("large", MakePrompt(40), GreedyParams(60));  // 25 of 30 pages
+  ASSERT_TRUE(large->AwaitTokens(1));
+  Conversation talk(harness, "talk");  // 10 pages: waits for many steps
+  EXPECT_EQ(talk.Turn(36, GreedyParams(4)), 0);
+  EXPECT_EQ(harness.observer.fresh, 1);
+  EXPECT_GT(talk.Turn(3, GreedyParams(2)), 0);
+  EXPECT_EQ(harness.observer.fresh, 1);
+  EXPECT_EQ(harness.observer.kept, 1);
+}
+
 TEST(EngineSessionTest, KeptKvExpires) {
   EngineOptions options = TestOptions(Role::kBoth);
   options.kept_ttl = absl::Seconds(100);
