@@ -1,177 +1,186 @@
 #include "common/eval/policy_table.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
+#include "common/eval/policy_sums.h"
 #include "common/eval/result_row.h"
 
 namespace baton::eval {
 namespace {
 
-constexpr char kDense[] = "dense";
-
-struct Count {
-  int64_t correct = 0;
-  int64_t cases = 0;
-};
-
-// The rows of one policy, summed up.
-struct PolicySums {
-  Count all;
-  int64_t prompt_tokens = 0;
-  int64_t logical_bytes = 0;
-  int64_t resident_bytes = 0;
-  int64_t slot_bytes = 0;
-  bool has_slots = false;
-  double attended_sum = 0.0;
-  int64_t attended_rows = 0;
-  int64_t lost = 0;
-  int64_t gained = 0;
-  int64_t compared = 0;
-  std::map<std::string, std::map<int32_t, Count>> by_task;  // and length bucket
-  std::map<int32_t, Count> by_length;
-
-  void Add(const ResultRow& row) {
-    for (Count* count :
-         {&all, &by_task[row.task][row.length_bucket], &by_length[row.length_bucket]}) {
-      count->correct += row.correct ? 1 : 0;
-      ++count->cases;
-    }
-    prompt_tokens += row.prompt_tokens;
-    logical_bytes += row.kv_logical_bytes;
-    resident_bytes += row.kv_resident_bytes;
-    slot_bytes += row.kv_slot_bytes.value_or(0);
-    has_slots = has_slots || row.kv_slot_bytes.has_value();
-    if (row.attended_share.has_value()) {
-      attended_sum += *row.attended_share;
-      ++attended_rows;
-    }
-  }
-  void Compare(const ResultRow& row, bool dense_correct) {
-    ++compared;
-    lost += dense_correct && !row.correct ? 1 : 0;
-    gained += row.correct && !dense_correct ? 1 : 0;
-  }
-};
-
-struct Summary {
-  std::vector<std::string> policies;  // in order of appearance
-  std::map<std::string, PolicySums> sums;
-  std::set<int32_t> lengths;
-  std::set<std::string> tasks;
-};
-
-Summary Summarize(const std::vector<ResultRow>& rows) {
-  std::map<std::string, bool> dense;  // correct, by id
-  for (const ResultRow& row : rows) {
-    if (row.kv == kDense) {
-      dense[row.id] = row.correct;
-    }
-  }
-  Summary summary;
-  for (const ResultRow& row : rows) {
-    const auto [it, added] = summary.sums.try_emplace(row.kv);
-    if (added) {
-      summary.policies.push_back(row.kv);
-    }
-    it->second.Add(row);
-    if (const auto exact = dense.find(row.id); exact != dense.end()) {
-      it->second.Compare(row, exact->second);
-    }
-    summary.lengths.insert(row.length_bucket);
-    summary.tasks.insert(row.task);
-  }
-  return summary;
+std::string Ratio(const Mean& mean, int decimals, double factor = 1.0) {
+  return mean.weight == 0
+             ? "-"
+             : absl::StrFormat(
+                   "%.*f", decimals, factor * mean.sum / static_cast<double>(mean.weight));
 }
 
-std::string Ratio(double value, int64_t divisor, int decimals) {
-  return divisor == 0 ? "-"
-                      : absl::StrFormat("%.*f", decimals, value / static_cast<double>(divisor));
+std::string Percent(const Mean& mean, int decimals = 1) { return Ratio(mean, decimals, 100.0); }
+
+std::string Fraction(const Mean& correct) {
+  return absl::StrFormat("%.0f/%d", correct.sum, correct.weight);
 }
 
-std::string Ratio(int64_t value, int64_t divisor, int decimals) {
-  return Ratio(static_cast<double>(value), divisor, decimals);
+// "| a | b |\n| --- | --- |\n"
+std::string Head(const std::vector<std::string>& columns) {
+  return absl::StrCat("| ",
+                      absl::StrJoin(columns, " | "),
+                      " |\n|",
+                      absl::StrJoin(std::vector<std::string>(columns.size(), " --- "), "|"),
+                      "|\n");
 }
 
-std::string TotalsLine(const std::string& policy, const PolicySums& sums) {
-  std::string loss = "-";
-  if (sums.compared > 0 && policy != kDense) {
-    loss = absl::StrCat(sums.lost - sums.gained, " (", sums.lost, " - ", sums.gained, ")");
-  }
-  return absl::StrCat("| `",
-                      policy,
-                      "` | ",
-                      absl::StrCat(sums.all.correct, "/", sums.all.cases),
-                      " | ",
-                      Ratio(100 * sums.all.correct, sums.all.cases, 1),
-                      " | ",
-                      loss,
-                      " | ",
-                      Ratio(sums.resident_bytes, sums.prompt_tokens, 0),
-                      " | ",
-                      Ratio(100 * sums.resident_bytes, sums.logical_bytes, 1),
-                      " | ",
-                      sums.has_slots ? Ratio(sums.slot_bytes, sums.prompt_tokens, 0) : "-",
-                      " | ",
-                      Ratio(100.0 * sums.attended_sum, sums.attended_rows, 1),
-                      " |\n");
+std::string Line(const std::string& policy, const std::vector<std::string>& cells) {
+  return absl::StrCat("| `", policy, "` | ", absl::StrJoin(cells, " | "), " |\n");
 }
 
-// " 98 / 95 |": one percentage per length.
-std::string LengthCells(const std::set<int32_t>& lengths, const std::map<int32_t, Count>& counts) {
-  std::string cells;
-  for (const int32_t length : lengths) {
-    const auto it = counts.find(length);
-    const Count count = it == counts.end() ? Count() : it->second;
-    absl::StrAppend(
-        &cells, cells.empty() ? " " : " / ", Ratio(100 * count.correct, count.cases, 0));
-  }
-  return cells + " |";
-}
-
-std::string TaskTable(Summary& summary) {
-  std::string lengths;
-  for (const int32_t length : summary.lengths) {
-    absl::StrAppend(&lengths, lengths.empty() ? "" : " / ", length);
-  }
-  std::string table =
-      absl::StrCat("Correct answers in % at ", lengths, " prompt tokens:\n\n| kv |");
-  std::string rule = "| --- | --- |";
-  for (const std::string& task : summary.tasks) {
-    absl::StrAppend(&table, " ", task, " |");
-    rule += " --- |";
-  }
-  absl::StrAppend(&table, " all |\n", rule, "\n");
+std::string Totals(PolicySummary& summary) {
+  std::string table = Head({"kv",
+                            "correct",
+                            "%",
+                            "net loss",
+                            "worst task",
+                            "bytes/token",
+                            "% of bf16",
+                            "wire %",
+                            "slot bytes/token",
+                            "attended %",
+                            "hits %"});
   for (const std::string& policy : summary.policies) {
-    PolicySums& sums = summary.sums[policy];
-    absl::StrAppend(&table, "| `", policy, "` |");
-    for (const std::string& task : summary.tasks) {
-      table += LengthCells(summary.lengths, sums.by_task[task]);
-    }
-    absl::StrAppend(&table, LengthCells(summary.lengths, sums.by_length), "\n");
+    const PolicySums& sums = summary.sums[policy];
+    const bool compared = sums.compared > 0 && policy != kDensePolicy;
+    const Loss& loss = sums.loss;
+    table +=
+        Line(policy,
+             {Fraction(sums.all.correct),
+              Percent(sums.all.correct),
+              compared ? absl::StrCat(loss.net(), " (", loss.lost, " - ", loss.gained, ")") : "-",
+              compared ? absl::StrCat(sums.worst_task_loss()) : "-",
+              Ratio(sums.all.bytes_per_token, 0),
+              Percent(sums.all.bytes_share),
+              Percent(sums.all.wire_share),
+              Ratio(sums.all.slot_bytes_per_token, 0),
+              Percent(sums.all.attended_share),
+              Percent(sums.all.hit_share)});
   }
   return table;
+}
+
+// "98 / 95": one value per length.
+template <typename Sums>
+std::string ByLength(const std::set<int32_t>& lengths,
+                     const std::map<int32_t, Sums>& sums,
+                     const std::function<std::string(const Sums&)>& print) {
+  return absl::StrJoin(lengths, " / ", [&](std::string* out, int32_t length) {
+    const auto it = sums.find(length);
+    out->append(print(it == sums.end() ? Sums() : it->second));
+  });
+}
+
+std::string LengthTable(PolicySummary& summary) {
+  std::string table = absl::StrCat("By prompt tokens, ",
+                                   absl::StrJoin(summary.lengths, " / "),
+                                   ":\n\n",
+                                   Head({"kv", "correct", "% of bf16", "wire %", "attended %"}));
+  for (const std::string& policy : summary.policies) {
+    const auto cell = [&](const std::function<std::string(const RowSums&)>& print) {
+      return ByLength<RowSums>(summary.lengths, summary.sums[policy].by_length, print);
+    };
+    table += Line(policy,
+                  {cell([](const RowSums& sums) { return Fraction(sums.correct); }),
+                   cell([](const RowSums& sums) { return Percent(sums.bytes_share); }),
+                   cell([](const RowSums& sums) { return Percent(sums.wire_share); }),
+                   cell([](const RowSums& sums) { return Percent(sums.attended_share); })});
+  }
+  return table;
+}
+
+std::string TaskTable(PolicySummary& summary) {
+  std::vector<std::string> columns = {"kv"};
+  columns.insert(columns.end(), summary.tasks.begin(), summary.tasks.end());
+  columns.emplace_back("all");
+  std::string table = absl::StrCat("Correct answers in % at ",
+                                   absl::StrJoin(summary.lengths, " / "),
+                                   " prompt tokens:\n\n",
+                                   Head(columns));
+  for (const std::string& policy : summary.policies) {
+    PolicySums& sums = summary.sums[policy];
+    std::vector<std::string> cells;
+    for (const std::string& task : summary.tasks) {
+      cells.push_back(ByLength<Mean>(summary.lengths,
+                                     sums.correct_by_task[task],
+                                     [](const Mean& m) { return Percent(m, 0); }));
+    }
+    cells.push_back(ByLength<RowSums>(
+        summary.lengths, sums.by_length, [](const RowSums& s) { return Percent(s.correct, 0); }));
+    table += Line(policy, cells);
+  }
+  return table;
+}
+
+// "35.1 / 64.9 / 0.0 (20.3-51.0)"
+std::string TierCell(const LayerTiers& layer) {
+  std::vector<float> shares = layer.head_shares;
+  const auto percentile = [&](size_t percent) {
+    const auto at =
+        shares.begin() + static_cast<std::ptrdiff_t>((shares.size() - 1) * percent / 100);
+    std::nth_element(shares.begin(), at, shares.end());
+    return 100.0 * *at;
+  };
+  const double all = static_cast<double>(layer.tokens) / 100.0;
+  return absl::StrFormat("%.1f / %.1f / %.1f (%.1f-%.1f)",
+                         static_cast<double>(layer.high) / all,
+                         static_cast<double>(layer.low) / all,
+                         static_cast<double>(layer.tokens - layer.high - layer.low) / all,
+                         percentile(5),
+                         percentile(95));
+}
+
+std::string TierTable(PolicySummary& summary) {
+  std::vector<std::string> columns = {"kv"};
+  std::string lines;
+  for (const std::string& policy : summary.policies) {
+    std::vector<std::string> cells;
+    for (const LayerTiers& layer : summary.sums[policy].layers) {
+      cells.push_back(TierCell(layer));
+    }
+    while (columns.size() <= cells.size()) {
+      columns.push_back(absl::StrCat("layer ", columns.size() - 1));
+    }
+    if (!cells.empty()) {
+      lines += Line(policy, cells);
+    }
+  }
+  return lines.empty() ? ""
+                       : absl::StrCat(
+                             "\nHigh / low / dropped prompt tokens in % (of a KV head's "
+                             "high tokens, 5th-95th percentile):\n\n",
+                             Head(columns),
+                             lines);
 }
 
 }  // namespace
 
 std::string FormatPolicyTable(const std::vector<ResultRow>& rows) {
-  Summary summary = Summarize(rows);
-  std::string table =
-      "| kv | correct | % | net loss | bytes/token | % of bf16 | slot bytes/token | attended % |\n"
-      "| --- | --- | --- | --- | --- | --- | --- | --- |\n";
-  for (const std::string& policy : summary.policies) {
-    table += TotalsLine(policy, summary.sums[policy]);
+  PolicySummary summary = Summarize(rows);
+  std::string table = Totals(summary);
+  if (!rows.empty()) {
+    absl::StrAppend(
+        &table, "\n", LengthTable(summary), "\n", TaskTable(summary), TierTable(summary));
   }
-  return rows.empty() ? table : absl::StrCat(table, "\n", TaskTable(summary));
+  return table;
 }
 
 }  // namespace baton::eval

@@ -8,14 +8,19 @@
 
 namespace baton::eval {
 
-// Two Markdown tables with one line per policy, in the order in which policies first appear.
+// Markdown tables with one line per policy, in the order in which policies first appear; "-" stands
+// for what no row has.
 //
-// The first has the totals: correct answers; the net loss against dense, "L (a - b)", where a cases
-// that dense answers are lost, b that it does not are gained, and L = a - b, over the cases that
-// both have; resident KV bytes per prompt token, and as a share of bf16 dense pages without slack
-// (kv_logical_bytes); slot buffer bytes per prompt token; attended tokens as a share of the prompt,
-// mean over the rows that counted. The second has the share of correct answers by task
-// and in all, one percentage per length bucket. "-" stands for what no row has.
+// Totals: correct answers; the net loss against dense, "L (a - b)", where a cases that dense
+// answers are lost, b that it does not are gained, and L = a - b, over the cases that both have,
+// and the largest net loss of a task; resident KV bytes per prompt token, and in % of bf16 keys and
+// values without page slack (kv_logical_bytes); wire bytes in % of the same; slot buffer bytes per
+// prompt token; attended tokens in % of the prompt and selected chunks that the step before had
+// selected too in %, means over the rows that counted.
+// By length: correct answers, bytes, wire bytes and attended tokens as above.
+// By task and length: correct answers in %.
+// By layer, where a policy stores tokens in two precisions: high, low and dropped tokens in %, and
+// the 5th and 95th percentile of a KV head's high tokens over heads and cases.
 std::string FormatPolicyTable(const std::vector<ResultRow>& rows);
 
 }  // namespace baton::eval

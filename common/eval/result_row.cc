@@ -22,7 +22,7 @@ using nlohmann::ordered_json;
 constexpr text::JsonLimits kLimits = {
     .max_bytes = 16 << 20, .max_depth = 8, .max_members = 1 << 10};
 
-bool IsTokenList(const ordered_json& field) {
+bool IsCountList(const ordered_json& field) {
   return field.is_array() && std::ranges::all_of(field, [](const ordered_json& id) {
            return id.is_number_unsigned() && id.get<uint64_t>() <= INT32_MAX;
          });
@@ -46,8 +46,14 @@ class Reader {
     value = field == nullptr ? 0 : field->get<int64_t>();
   }
   void Read(const char* name, std::vector<int32_t>& value) {
-    const ordered_json* field = Find(name, IsTokenList);
+    const ordered_json* field = Find(name, IsCountList);
     value = field == nullptr ? std::vector<int32_t>() : field->get<std::vector<int32_t>>();
+  }
+  void Read(const char* name, std::vector<std::vector<int32_t>>& value) {
+    const ordered_json* field = Find(
+        name, [](const auto& f) { return f.is_array() && std::ranges::all_of(f, IsCountList); });
+    value = field == nullptr ? std::vector<std::vector<int32_t>>()
+                             : field->get<std::vector<std::vector<int32_t>>>();
   }
   void Read(const char* name, double& value) {
     const ordered_json* field = Find(name, [](const auto& f) { return f.is_number(); });
@@ -117,8 +123,14 @@ std::string ToJsonLine(const ResultRow& row) {
   if (row.attended_share.has_value()) {
     object["attended_share"] = *row.attended_share;
   }
+  if (row.hit_share.has_value()) {
+    object["hit_share"] = *row.hit_share;
+  }
   if (row.kv_slot_bytes.has_value()) {
     object["kv_slot_bytes"] = *row.kv_slot_bytes;
+  }
+  if (!row.tier_tokens.empty()) {
+    object["tier_tokens"] = row.tier_tokens;
   }
   return object.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
@@ -147,7 +159,9 @@ absl::StatusOr<ResultRow> ParseResultRow(std::string_view line) {
   reader.Read("total_ms", row.total_ms);
   reader.ReadOptional("kv", row.kv);
   reader.ReadOptional("attended_share", row.attended_share);
+  reader.ReadOptional("hit_share", row.hit_share);
   reader.ReadOptional("kv_slot_bytes", row.kv_slot_bytes);
+  reader.ReadOptional("tier_tokens", row.tier_tokens);
   BATON_RETURN_IF_ERROR(reader.status());
   if (length_bucket < 0 || length_bucket > INT32_MAX) {
     return absl::InvalidArgumentError("field `length_bucket` is out of range");

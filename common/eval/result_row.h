@@ -24,8 +24,10 @@ struct ResultRow {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;  // of the prompt, whose KV was kept from the turn before
   int64_t completion_tokens = 0;
-  int64_t kv_logical_bytes = 0;   // prompt_tokens x KV layers x 2 x kv_heads x head_dim x 2
-  int64_t kv_wire_bytes = 0;      // payload, segment headers and manifest; 0 without a hand-off
+  int64_t kv_logical_bytes = 0;  // prompt_tokens x KV layers x 2 x kv_heads x head_dim x 2
+  // Payload, segment headers and manifest, or, in a table, what would be the payload; 0 for what is
+  // never handed over.
+  int64_t kv_wire_bytes = 0;
   int64_t kv_resident_bytes = 0;  // whole pages held after commit
   double ttft_ms = 0.0;
   double total_ms = 0.0;
@@ -34,8 +36,14 @@ struct ResultRow {
   // Attended tokens / prompt_tokens, mean over the layers, KV heads and steps of decode; unset
   // where nobody counted.
   std::optional<double> attended_share;
+  // Selected chunks that the step before had selected too, as a share of all; unset where nobody
+  // selects.
+  std::optional<double> hit_share;
   // Device memory that selected tokens are copied to, beyond kv_resident_bytes; unset without one.
   std::optional<int64_t> kv_slot_bytes;
+  // Prompt tokens by precision once the prompt is encoded, [layers][kv_heads x (high, low)]; empty
+  // for formats of one precision.
+  std::vector<std::vector<int32_t>> tier_tokens;
 
   bool operator==(const ResultRow&) const = default;
 };

@@ -137,6 +137,9 @@ class EncodedKv {
   // Bytes beside the pool that only save work: reconstructed keys and values of the step before.
   virtual int64_t CacheBytes() const { return 0; }
   virtual AttentionCounters counters() const = 0;
+  // Tokens stored in a layer by KV head and precision, highest first: [kv_heads][tiers]. Empty for
+  // formats of one precision.
+  virtual std::span<const int32_t> TierTokens(int32_t /*kv_layer*/) const { return {}; }
 };
 
 }  // namespace baton::kv

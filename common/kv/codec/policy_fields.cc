@@ -116,29 +116,30 @@ bool ParseBudget(std::string_view text, KvBudget& budget) {
   }
   double fraction = 0.0;
   if (!ParseWhole(text, fraction, std::chars_format::fixed) ||
-      !(fraction > 0.0 && fraction < 1.0)) {
+      !(fraction > 0.0 && fraction <= 1.0)) {
     return false;
   }
   budget = {.fraction = fraction};
   return true;
 }
 
+std::string PrintBudget(const KvBudget& budget) {
+  if (budget.tokens > 0) {
+    return Print(budget.tokens);
+  }
+  return budget.whole_prompt() ? "1.0" : Print(budget.fraction, std::chars_format::fixed);
+}
+
 template <typename Params>
 PolicyField<Params> Budget(bool required) {
-  return {
-      .key = "budget",
-      .allowed = absl::StrCat("tokens, an integer in 1..",
-                              kMaxBudgetTokens,
-                              ", or a fraction of the prompt between 0 and 1 written with a dot"),
-      .required = required,
-      .parse = [](std::string_view text,
-                  Params& params) { return ParseBudget(text, params.budget); },
-      .print =
-          [](const Params& params) {
-            return params.budget.tokens > 0
-                       ? Print(params.budget.tokens)
-                       : Print(params.budget.fraction, std::chars_format::fixed);
-          }};
+  return {.key = "budget",
+          .allowed = absl::StrCat("tokens, an integer in 1..",
+                                  kMaxBudgetTokens,
+                                  ", or a fraction of the prompt up to 1.0 written with a dot"),
+          .required = required,
+          .parse = [](std::string_view text,
+                      Params& params) { return ParseBudget(text, params.budget); },
+          .print = [](const Params& params) { return PrintBudget(params.budget); }};
 }
 
 template <typename Params>

@@ -12,13 +12,14 @@ namespace baton::kv {
 // Exactly one member is set (not 0).
 struct KvBudget {
   int32_t tokens = 0;
-  double fraction = 0.0;  // in (0, 1)
+  double fraction = 0.0;  // in (0, 1]
 
   // Tokens for a prompt; at least 1.
   int32_t Tokens(int64_t prompt_tokens) const {
     const auto share = static_cast<int32_t>(fraction * static_cast<double>(prompt_tokens));
     return tokens > 0 ? tokens : (share < 1 ? 1 : share);
   }
+  bool whole_prompt() const { return tokens == 0 && fraction == 1.0; }
   bool operator==(const KvBudget&) const = default;
 };
 

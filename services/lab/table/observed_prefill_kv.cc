@@ -14,34 +14,43 @@ namespace baton::lab {
 ObservedPrefillKv::ObservedPrefillKv(const kernels::OpTable& ops,
                                      const kernels::ExecContext& exec,
                                      const kv::WorkingKv& working,
-                                     std::span<kv::EncodedKv* const> encodings,
+                                     const PrefillObservers& observers,
                                      bool completes_prompt)
     : working_(working),
       dense_(ops, exec, working.pages, std::span(&working.table, 1)),
-      encodings_(encodings),
+      observers_(observers),
       completes_prompt_(completes_prompt) {}
 
 absl::Status ObservedPrefillKv::Attend(const kv::KvRows& rows, const kv::KvQueries& queries) {
   BATON_RETURN_IF_ERROR(dense_.Attend(rows, queries));
   const int32_t* end = rows.positions + rows.rows;
-  for (kv::EncodedKv* encoding : encodings_) {
-    const int32_t* first = std::lower_bound(rows.positions, end, encoding->first_observed());
+  for (const auto& encoding : observers_.encodings) {
+    const int32_t* first = std::lower_bound(rows.positions, end, encoding.kv->first_observed());
     if (first != end) {
       BATON_RETURN_IF_ERROR(
-          encoding->Observe(working_,
-                            {.row_begin = static_cast<int32_t>(first - rows.positions),
-                             .row_count = static_cast<int32_t>(end - first),
-                             .positions = first},
-                            queries));
+          encoding.kv->Observe(working_,
+                               {.row_begin = static_cast<int32_t>(first - rows.positions),
+                                .row_count = static_cast<int32_t>(end - first),
+                                .positions = first},
+                               queries));
     }
   }
   return absl::OkStatus();
 }
 
+absl::Status ObservedPrefillKv::WriteHidden(const kv::KvRows& rows,
+                                            const float* x,
+                                            int64_t stride) {
+  for (kv::HiddenState* hidden : observers_.hidden) {
+    BATON_RETURN_IF_ERROR(hidden->Write(*rows.positions, rows.rows, x, stride));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ObservedPrefillKv::LayerAttended(int32_t kv_layer) {
-  if (completes_prompt_) {
-    for (kv::EncodedKv* encoding : encodings_) {
-      BATON_RETURN_IF_ERROR(encoding->EncodeLayer(working_, kv_layer));
+  for (const auto& encoding : observers_.encodings) {
+    if (completes_prompt_ && kv_layer < encoding.layers) {
+      BATON_RETURN_IF_ERROR(encoding.kv->EncodeLayer(working_, kv_layer));
     }
   }
   return absl::OkStatus();

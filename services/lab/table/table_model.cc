@@ -10,7 +10,9 @@
 #include "absl/status/status.h"
 
 #include "common/base/status_macros.h"
+#include "common/kv/codec/dense_step_kv.h"
 #include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/hidden/hidden_state.h"
 #include "common/kv/codec/kv_format.h"
 #include "common/kv/codec/packed_step_kv.h"
 #include "common/kv/codec/step_kv.h"
@@ -37,20 +39,24 @@ kv::KvDimensions TableModel::dimensions() const {
   return {.layers = shape.layers, .kv_heads = shape.kv_heads, .head_dim = shape.head_dim};
 }
 
+int32_t TableModel::full_layers() const {
+  return std::min(config().num_key_value_layers, dimensions().layers);
+}
+
 absl::StatusOr<int32_t> TableModel::Prefill(std::span<const int32_t> prompt,
                                             WorkingPages& pages,
-                                            std::span<kv::EncodedKv* const> encodings) {
+                                            const PrefillObservers& observers) {
   const auto tokens = static_cast<int64_t>(prompt.size());
   int64_t first_survivor = tokens - 1;
-  for (const kv::EncodedKv* encoding : encodings) {
-    first_survivor = std::min(first_survivor, encoding->first_observed());
+  for (const auto& encoding : observers.encodings) {
+    first_survivor = std::min(first_survivor, encoding.kv->first_observed());
   }
   const kv::WorkingKv working = {.pages = pages.pages(), .table = pages.prompt_table()};
   const int64_t chunk = options_.engine.prefill_chunk_tokens;
   for (int64_t begin = 0;; begin += chunk) {
     const int64_t count = std::min(chunk, tokens - begin);
     const bool last = begin + count == tokens;
-    ObservedPrefillKv kv(ops(), exec(), working, encodings, last);
+    ObservedPrefillKv kv(ops(), exec(), working, observers, last);
     BATON_ASSIGN_OR_RETURN(
         const int32_t token,
         Step(prompt.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)),
@@ -62,6 +68,29 @@ absl::StatusOr<int32_t> TableModel::Prefill(std::span<const int32_t> prompt,
       return token;
     }
   }
+}
+
+absl::Status TableModel::Expand(const kv::HiddenState& hidden, WorkingPages& pages) {
+  const int64_t tokens = hidden.shape().prompt_tokens;
+  const int64_t chunk = options_.engine.prefill_chunk_tokens;
+  const kv::DenseTable table = pages.prompt_table();
+  kv::DenseStepKv kv(ops(), exec(), pages.pages(), std::span(&table, 1));
+  std::vector<float> rows;
+  std::vector<int32_t> positions;
+  for (int64_t begin = 0; begin < tokens; begin += chunk) {
+    const auto count = static_cast<size_t>(std::min(chunk, tokens - begin));
+    rows.resize(count * static_cast<size_t>(config().hidden_size));
+    BATON_RETURN_IF_ERROR(hidden.Read(begin, static_cast<int64_t>(count), rows.data()));
+    positions.resize(count);
+    std::iota(positions.begin(), positions.end(), static_cast<int32_t>(begin));
+    const model::SequenceSlice slice = {.row_begin = 0, .row_count = static_cast<int32_t>(count)};
+    model::ForwardBatch batch;
+    batch.positions = positions;
+    batch.sequences = std::span(&slice, 1);
+    batch.kv = &kv;
+    BATON_RETURN_IF_ERROR(compute_->model->ExpandHidden(batch, rows));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<GreedyAnswer> TableModel::Decode(int64_t prompt_tokens,

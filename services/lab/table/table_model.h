@@ -10,10 +10,12 @@
 
 #include "common/kv/calibration/calibration_file.h"
 #include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/hidden/hidden_state.h"
 #include "common/kv/codec/kv_calibration.h"
 #include "common/kv/codec/kv_format.h"
 #include "common/worker/compute.h"
 #include "common/worker/worker_options.h"
+#include "services/lab/table/observed_prefill_kv.h"
 #include "services/lab/table/working_pages.h"
 
 namespace baton::lab {
@@ -35,12 +37,15 @@ class TableModel {
  public:
   static absl::StatusOr<std::unique_ptr<TableModel>> Create(worker::WorkerOptions options);
 
-  // Computes `prompt` into `pages` while `encodings` observe and encode it; the first token. The
+  // Computes `prompt` into `pages` while `observers` watch and encode it; the first token. The
   // rows that a SwiftKV model takes through its upper layers are those that an encoding observes,
   // the last one at least.
   absl::StatusOr<int32_t> Prefill(std::span<const int32_t> prompt,
                                   WorkingPages& pages,
-                                  std::span<kv::EncodedKv* const> encodings);
+                                  const PrefillObservers& observers);
+
+  // Makes the upper layers' keys and values of a prompt from its hidden states, into `pages`.
+  absl::Status Expand(const kv::HiddenState& hidden, WorkingPages& pages);
 
   // Goes on greedily behind `prompt_tokens` tokens and `first`, from `encoded`, or from dense pages
   // when it is null.
@@ -51,6 +56,8 @@ class TableModel {
                                       kv::EncodedKv* encoded);
 
   kv::KvDimensions dimensions() const;
+  // Stored layers that are not made from hidden states: all of a plain model.
+  int32_t full_layers() const;
   kernels::DType dtype() const { return options_.compute; }
   const model::Model& model() const { return *compute_->model; }
   // What a calibration of the model is bound to.

@@ -37,6 +37,17 @@ std::byte* WorkingPages::page(int32_t id) {
   return memory_.data() + static_cast<size_t>(id) * layout_.stride_bytes();
 }
 
+const std::byte* WorkingPages::page(int32_t id) const {
+  return memory_.data() + static_cast<size_t>(id) * layout_.stride_bytes();
+}
+
+void WorkingPages::CopyLayers(const WorkingPages& source, int32_t layers) {
+  const auto end = static_cast<size_t>(layers) * static_cast<size_t>(prompt_pages_);
+  for (size_t i = 0; i < end; ++i) {
+    std::memcpy(page(prompt_table_[i]), source.page(source.prompt_table_[i]), layout_.page_bytes());
+  }
+}
+
 kv::DenseTable WorkingPages::prompt_table() const {
   return {.data = prompt_table_.data(), .stride = prompt_pages_};
 }
@@ -52,6 +63,10 @@ kv::DenseTable WorkingPages::StartRun() {
 
 int64_t WorkingPages::PromptBytes() const {
   return int64_t{prompt_pages_} * layers_ * static_cast<int64_t>(layout_.stride_bytes());
+}
+
+int64_t WorkingPages::SentBytes(int32_t layers) const {
+  return int64_t{prompt_pages_} * layers * static_cast<int64_t>(layout_.page_bytes());
 }
 
 }  // namespace baton::lab

@@ -25,11 +25,16 @@ class WorkingPages {
   kv::DenseTable prompt_table() const;
   // Takes over the prompt's partly filled page; call once the prompt is computed.
   kv::DenseTable StartRun();
-  // Whole pages of the prompt.
+  // Makes the prompt's first `layers` layers those of `source`, pages of the same prompt.
+  void CopyLayers(const WorkingPages& source, int32_t layers);
+  // Whole pages of the prompt in memory.
   int64_t PromptBytes() const;
+  // Pages of the prompt's first `layers` layers as they are sent.
+  int64_t SentBytes(int32_t layers) const;
 
  private:
   std::byte* page(int32_t id);
+  const std::byte* page(int32_t id) const;
 
   kernels::DensePageLayout layout_;
   int32_t layers_;

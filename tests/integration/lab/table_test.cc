@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -82,6 +83,49 @@ INSTANTIATE_TEST_SUITE_P(Models,
                                          "tiny-llama-needle-swiftkv-l6-across2"),
                          [](const auto& test) {
                            return test.param.ends_with("across2") ? "swiftkv" : "base";
+                         });
+
+class FormatTest : public testing::TestWithParam<std::string> {};
+
+// The wire bytes of a row are the payload; an engine's have headers and a manifest on top.
+TEST_P(FormatTest, HasTheTokensAndBytesOfTwoEngines) {
+  constexpr int64_t kMostHeaderBytes = 4096;
+  const TempDir folder;
+  const std::string model = "tiny-llama-needle-swiftkv-l6-across2";
+  const std::string kv = "--kv=" + GetParam();
+  const LabRun table =
+      Eval(model, folder.File("table"), {"--limit=2", "--table", kv, "--prefill-chunk-tokens=300"});
+  ASSERT_EQ(table.exit_code, 0) << table.errors;
+  const LabRun engines = Eval(model, folder.File("engines"), {"--limit=2", "--role=split", kv});
+  ASSERT_EQ(engines.exit_code, 0) << engines.errors;
+  const std::vector<json> rows = ReadRows(folder.File("table"));
+  const std::vector<json> expected = ReadRows(folder.File("engines"));
+  ASSERT_EQ(rows.size(), 2u);
+  ASSERT_EQ(expected.size(), 2u);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    for (const char* field : {"id", "kv", "token_ids", "kv_resident_bytes"}) {
+      EXPECT_EQ(rows[i].at(field), expected[i].at(field)) << field;
+    }
+    const auto payload = rows[i].at("kv_wire_bytes").get<int64_t>();
+    const auto sent = expected[i].at("kv_wire_bytes").get<int64_t>();
+    EXPECT_GT(payload, 0);
+    EXPECT_LT(payload, sent);
+    EXPECT_GT(payload + kMostHeaderBytes, sent);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats,
+                         FormatTest,
+                         testing::Values("dense",
+                                         "fp8",
+                                         "diffkv:al=0",
+                                         "shadowkv:rank=96,chunk=1,sel=q2,outliers=0,local=32",
+                                         "hidden+dense",
+                                         "hidden8+diffkv:al=0",
+                                         "hidden+shadowkv:rank=96,outliers=4"),
+                         [](const auto& test) {
+                           const std::string head = test.param.substr(0, test.param.find(':'));
+                           return absl::StrReplaceAll(head, {{"+", "_"}});
                          });
 
 TEST(TableTest, ShardsJoinToTheWholeTable) {

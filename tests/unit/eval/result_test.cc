@@ -65,6 +65,8 @@ TEST(ResultRowTest, RoundTripsPolicyAndItsCounts) {
   row.kv = "quest:budget=0.25";
   row.attended_share = 0.125;
   row.kv_slot_bytes = 77;
+  row.hit_share = 0.75;
+  row.tier_tokens = {{1, 2, 3, 4}, {5, 6, 7, 8}};
   EXPECT_EQ(*ParseResultRow(ToJsonLine(row)), row);
 }
 
@@ -83,6 +85,10 @@ TEST(ResultRowTest, OptionalFieldsOfAWrongTypeAreNamed) {
   std::string line = ToJsonLine(row);
   line.replace(line.find(":0.5"), 4, ":\"x\"");
   EXPECT_THAT(std::string(ParseResultRow(line).status().message()), HasSubstr("attended_share"));
+  row.tier_tokens = {{1, 2}};
+  line = ToJsonLine(row);
+  line.replace(line.find("[[1,2]]"), 7, "[[1,-2]]");
+  EXPECT_THAT(std::string(ParseResultRow(line).status().message()), HasSubstr("tier_tokens"));
 }
 
 TEST(ResultRowTest, AnAnswerFillsWhatTheCaseSays) {

@@ -42,7 +42,7 @@ std::shared_ptr<const KvCalibration> Budgets(std::vector<float> weights) {
 
 // Tokens of a layer in the high and the low tier and tokens pruned, over its heads.
 std::array<int64_t, 3> TokensByTier(const EncodedKv& kv, int32_t layer, int64_t tokens) {
-  const auto counts = static_cast<const DiffKvSequence&>(kv).token_counts(layer);
+  const auto counts = static_cast<const DiffKvSequence&>(kv).TierTokens(layer);
   std::array<int64_t, 3> sums = {0, 0, kTestKvHeads * tokens};
   for (size_t i = 0; i < counts.size(); ++i) {
     sums[i % kernels::kDiffKvTiers] += counts[i];

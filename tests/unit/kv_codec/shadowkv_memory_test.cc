@@ -140,6 +140,19 @@ TEST_P(ShadowKvMemoryTest, RunsOfSequencesDoNotTouchAndAllComeBack) {
   EXPECT_EQ(pool().free, pool().total);
 }
 
+TEST(ShadowKvBudgetTest, OnlyPromptsThatAreAttendedWholeAreKeptDenseUnlessThatWasAskedFor) {
+  CodecWorker worker({.shadowkv_bytes = 1 << 20});
+  const auto prefers_dense = [&](const char* text, int64_t tokens) {
+    return worker.Format(text).PrefersDense(CodecWorker::Parse(text).resident, tokens);
+  };
+  EXPECT_TRUE(prefers_dense("shadowkv:budget=256,outliers=0,local=1,sink=0", 271));
+  EXPECT_FALSE(prefers_dense("shadowkv:budget=256,outliers=0,local=1,sink=0", 272));
+  EXPECT_FALSE(prefers_dense("shadowkv:budget=1.0,outliers=0,local=1,sink=0", 271));
+  EXPECT_FALSE(prefers_dense("shadowkv:budget=1.0,outliers=0,local=1,sink=0", 16));
+  EXPECT_TRUE(prefers_dense("shadowkv:budget=1.0,outliers=0,local=1,sink=0", 15))
+      << "there is no chunk to code";
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Policies,
     ShadowKvMemoryTest,

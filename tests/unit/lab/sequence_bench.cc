@@ -135,11 +135,15 @@ void SequenceBench::RunStep(
 
 void SequenceBench::Prefill(std::span<kv::EncodedKv* const> encodings, int64_t chunk, float scale) {
   const kv::WorkingKv working = {.pages = pages_.pages(), .table = pages_.prompt_table()};
+  PrefillObservers observers;
+  for (kv::EncodedKv* encoding : encodings) {
+    observers.encodings.push_back({.kv = encoding, .layers = kLayers});
+  }
   std::vector<float> out;
   for (int64_t begin = 0; begin < setup_.prompt_tokens; begin += chunk) {
     const int64_t count = std::min(chunk, setup_.prompt_tokens - begin);
     const bool last = begin + count == setup_.prompt_tokens;
-    ObservedPrefillKv kv(setup_.ops, setup_.exec, working, encodings, last);
+    ObservedPrefillKv kv(setup_.ops, setup_.exec, working, observers, last);
     RunStep(kv, begin, count, scale, out);
   }
 }

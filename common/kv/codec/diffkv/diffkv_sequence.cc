@@ -96,14 +96,14 @@ kernels::DiffKvPolicy DiffKvSequence::policy(int32_t kv_layer) const {
   return policy;
 }
 
-std::span<const int32_t> DiffKvSequence::token_counts(int32_t kv_layer) const {
+std::span<const int32_t> DiffKvSequence::TierTokens(int32_t kv_layer) const {
   const auto per_layer = static_cast<size_t>(kv_heads_) * kDiffKvTiers;
   return std::span(token_counts_).subspan(static_cast<size_t>(kv_layer) * per_layer, per_layer);
 }
 
 void DiffKvSequence::CountAttention(int32_t kv_layer) {
   counters_.heads += kv_heads_;
-  for (const int32_t tokens : token_counts(kv_layer)) {
+  for (const int32_t tokens : TierTokens(kv_layer)) {
     counters_.attended_tokens += tokens;
   }
 }
@@ -129,7 +129,7 @@ int64_t DiffKvSequence::first_observed() const {
 absl::Status DiffKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_layer) {
   const kernels::DiffKvLayer target = layer(kv_layer);
   const CodecContext& context = codec_.context();
-  const std::span<const int32_t> counts = token_counts(kv_layer);
+  const std::span<const int32_t> counts = TierTokens(kv_layer);
   const std::vector<int32_t> held(counts.begin(), counts.end());
   classes_.resize(static_cast<size_t>(kv_heads_) * static_cast<size_t>(new_tokens()));
   BATON_RETURN_IF_ERROR(context.ops->diffkv_classify(context.exec,
@@ -179,7 +179,7 @@ PageId DiffKvSequence::PageAt(int32_t kv_layer, int32_t head, int32_t tier, int3
 }
 
 std::vector<PageId> DiffKvSequence::PagesInOrder(int32_t kv_layer) const {
-  const std::span<const int32_t> counts = token_counts(kv_layer);
+  const std::span<const int32_t> counts = TierTokens(kv_layer);
   std::vector<PageId> ids;
   for (int32_t head = 0; head < kv_heads_; ++head) {
     for (int32_t tier = 0; tier < kDiffKvTiers; ++tier) {

@@ -87,6 +87,7 @@ class DiffKvSequence final : public EncodedKv {
   int64_t ResidentBytes() const override;
   int64_t ReservedBytes() const override;
   AttentionCounters counters() const override { return counters_; }
+  std::span<const int32_t> TierTokens(int32_t kv_layer) const override;
 
   // EncodedFormat::Extend.
   bool Extend(int64_t prompt_tokens, int64_t max_tokens);
@@ -105,8 +106,6 @@ class DiffKvSequence final : public EncodedKv {
   void NoteAppended(int32_t position) { held_.Append(position); }
   // Counts one query of every head of a layer.
   void CountAttention(int32_t kv_layer);
-  // Tokens stored in a layer by head and tier, [kv_heads][kDiffKvTiers].
-  std::span<const int32_t> token_counts(int32_t kv_layer) const;
 
  private:
   // Scores the tokens in working pages. `lse`: [rows][heads], of attention over all keys; null when

@@ -145,7 +145,7 @@ absl::Status DiffKvSequence::AttendExtension(const WorkingKv& working,
 }
 
 int64_t DiffKvSequence::StoredTokens(int32_t kv_layer) const {
-  const std::span<const int32_t> counts = token_counts(kv_layer);
+  const std::span<const int32_t> counts = TierTokens(kv_layer);
   int64_t stored = 1;
   for (size_t i = 0; i < counts.size(); i += kernels::kDiffKvTiers) {
     stored = std::max<int64_t>(stored, int64_t{counts[i]} + counts[i + 1]);

@@ -105,8 +105,10 @@ absl::Status ShadowKvFormat::Check(const KvResidentPolicy& policy,
 }
 
 bool ShadowKvFormat::PrefersDense(const KvResidentPolicy& policy, int64_t prompt_tokens) const {
-  return kernels::ShadowKvPromptLayout(Config(policy, prompt_tokens), prompt_tokens)
-      .prefers_dense();
+  const kernels::ShadowKvPromptLayout layout(Config(policy, prompt_tokens), prompt_tokens);
+  // A budget of 1.0 wants everything coded and everything attended, to see what the coding costs.
+  return std::get<ShadowKvPolicy>(policy).budget.whole_prompt() ? layout.coded.chunks == 0
+                                                                : layout.prefers_dense();
 }
 
 WindowShape ShadowKvFormat::window(const KvResidentPolicy& policy, int64_t prompt_tokens) const {
