@@ -173,6 +173,8 @@ class SplitGenerator : public Generator {
 
 absl::StatusOr<std::unique_ptr<Generator>> MakeSplitGenerator(worker::WorkerOptions options) {
   options.engine.page_dtype = options.compute;
+  // Both sides live and end together: there is nobody whose death a lease would have to show.
+  options.engine.lease = absl::InfiniteDuration();
   BATON_ASSIGN_OR_RETURN(auto prefill, worker::LoadCompute(options));
   BATON_ASSIGN_OR_RETURN(auto decode, worker::LoadCompute(options));
   options.engine.calibration = prefill->calibration;
