@@ -28,8 +28,8 @@ void AddTiers(const ResultRow& row, std::vector<LayerTiers>& layers) {
 }
 
 void Compare(const ResultRow& row, bool dense_correct, PolicySums& sums) {
-  ++sums.compared;
   for (Loss* loss : {&sums.loss, &sums.loss_by_task[row.task]}) {
+    ++loss->cases;
     loss->lost += dense_correct && !row.correct ? 1 : 0;
     loss->gained += row.correct && !dense_correct ? 1 : 0;
   }

@@ -23,10 +23,13 @@ struct Mean {
     sum += value;
     weight += by;
   }
+  // 0 without a weight.
+  double value() const { return weight == 0 ? 0.0 : sum / static_cast<double>(weight); }
 };
 
 // Cases that dense answered and a policy did not, and the reverse.
 struct Loss {
+  int64_t cases = 0;
   int64_t lost = 0;
   int64_t gained = 0;
   int64_t net() const { return lost - gained; }
@@ -59,8 +62,7 @@ struct PolicySums {
   RowSums all;
   std::map<int32_t, RowSums> by_length;
   std::map<std::string, std::map<int32_t, Mean>> correct_by_task;  // and length
-  int64_t compared = 0;                                            // rows that dense has too
-  Loss loss;
+  Loss loss;                                                       // of rows that dense has too
   std::map<std::string, Loss> loss_by_task;
   std::vector<LayerTiers> layers;  // empty: the policy has one precision
 

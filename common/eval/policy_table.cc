@@ -21,10 +21,7 @@ namespace baton::eval {
 namespace {
 
 std::string Ratio(const Mean& mean, int decimals, double factor = 1.0) {
-  return mean.weight == 0
-             ? "-"
-             : absl::StrFormat(
-                   "%.*f", decimals, factor * mean.sum / static_cast<double>(mean.weight));
+  return mean.weight == 0 ? "-" : absl::StrFormat("%.*f", decimals, factor * mean.value());
 }
 
 std::string Percent(const Mean& mean, int decimals = 1) { return Ratio(mean, decimals, 100.0); }
@@ -60,7 +57,7 @@ std::string Totals(PolicySummary& summary) {
                             "hits %"});
   for (const std::string& policy : summary.policies) {
     const PolicySums& sums = summary.sums[policy];
-    const bool compared = sums.compared > 0 && policy != kDensePolicy;
+    const bool compared = sums.loss.cases > 0 && policy != kDensePolicy;
     const Loss& loss = sums.loss;
     table +=
         Line(policy,

@@ -4,8 +4,9 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <map>
+#include <iterator>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -13,8 +14,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/eval/policy_sums.h"
 #include "common/eval/result_row.h"
-#include "common/kv/codec/policy_params.h"
 
 namespace baton::lab {
 namespace {
@@ -30,36 +31,6 @@ double CostOf(const Candidate& candidate, Cost cost) {
                               : candidate.point.attended_share.value_or(1.0);
 }
 
-// Sums of one policy's rows.
-struct Sums {
-  Candidate candidate;
-  std::map<std::string, Candidate::TaskLoss> tasks;
-  int64_t prompt_tokens = 0;
-  int64_t logical_bytes = 0;
-  int64_t resident_bytes = 0;
-  double attended = 0.0;
-  int64_t attended_rows = 0;
-
-  void Add(const eval::ResultRow& row, bool dense_correct) {
-    const int64_t lost = dense_correct && !row.correct ? 1 : 0;
-    const int64_t gained = row.correct && !dense_correct ? 1 : 0;
-    ++candidate.point.cases;
-    candidate.point.correct += row.correct ? 1 : 0;
-    candidate.point.lost += lost;
-    candidate.point.gained += gained;
-    Candidate::TaskLoss& task = tasks[row.task];
-    ++task.cases;
-    task.net += lost - gained;
-    prompt_tokens += row.prompt_tokens;
-    logical_bytes += row.kv_logical_bytes;
-    resident_bytes += row.kv_resident_bytes;
-    if (row.attended_share.has_value()) {
-      attended += *row.attended_share;
-      ++attended_rows;
-    }
-  }
-};
-
 }  // namespace
 
 bool Candidate::Within(const LossLimits& limits) const {
@@ -70,33 +41,36 @@ bool Candidate::Within(const LossLimits& limits) const {
 }
 
 std::optional<Candidate> Measure(const std::vector<eval::ResultRow>& rows, std::string_view kv) {
-  std::map<std::string, bool> dense;  // correct, by id
+  std::set<std::string> compared;  // ids with a row of dense
   for (const eval::ResultRow& row : rows) {
-    if (row.kv == kv::DensePolicy::kName) {
-      dense[row.id] = row.correct;
+    if (row.kv == eval::kDensePolicy) {
+      compared.insert(row.id);
     }
   }
-  Sums sums;
-  for (const eval::ResultRow& row : rows) {
-    if (const auto exact = dense.find(row.id); row.kv == kv && exact != dense.end()) {
-      sums.Add(row, exact->second);
-    }
-  }
-  if (sums.prompt_tokens == 0 || sums.logical_bytes == 0) {
+  std::vector<eval::ResultRow> chosen;
+  std::ranges::copy_if(rows, std::back_inserter(chosen), [&](const eval::ResultRow& row) {
+    return row.kv == eval::kDensePolicy || (row.kv == kv && compared.contains(row.id));
+  });
+  const eval::PolicySummary summary = eval::Summarize(chosen);
+  const auto found = summary.sums.find(std::string(kv));
+  if (found == summary.sums.end() || found->second.all.bytes_share.weight == 0) {
     return std::nullopt;
   }
-  kv::CalibrationPoint& point = sums.candidate.point;
-  point.kv = std::string(kv);
-  const auto bytes = static_cast<double>(sums.resident_bytes);
-  point.bytes_per_token = bytes / static_cast<double>(sums.prompt_tokens);
-  point.bytes_share = bytes / static_cast<double>(sums.logical_bytes);
-  if (sums.attended_rows > 0) {
-    point.attended_share = sums.attended / static_cast<double>(sums.attended_rows);
+  const eval::PolicySums& sums = found->second;
+  Candidate candidate = {.point = {.kv = std::string(kv),
+                                   .cases = sums.all.correct.weight,
+                                   .correct = std::llround(sums.all.correct.sum),
+                                   .lost = sums.loss.lost,
+                                   .gained = sums.loss.gained,
+                                   .bytes_per_token = sums.all.bytes_per_token.value(),
+                                   .bytes_share = sums.all.bytes_share.value()}};
+  if (sums.all.attended_share.weight > 0) {
+    candidate.point.attended_share = sums.all.attended_share.value();
   }
-  for (const auto& [name, task] : sums.tasks) {
-    sums.candidate.tasks.push_back(task);
+  for (const auto& [task, loss] : sums.loss_by_task) {
+    candidate.tasks.push_back({.cases = loss.cases, .net = loss.net()});
   }
-  return sums.candidate;
+  return candidate;
 }
 
 std::optional<size_t> Choose(const std::vector<Candidate>& candidates,

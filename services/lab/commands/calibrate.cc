@@ -2,8 +2,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <ios>
 #include <iostream>
 #include <string>
 #include <utility>
@@ -26,6 +24,7 @@
 #include "services/lab/calibrate/choose.h"
 #include "services/lab/calibrate/curve_svg.h"
 #include "services/lab/commands/eval.h"
+#include "services/lab/commands/write_text.h"
 #include "services/lab/flags.h"
 #include "services/lab/table/table_model.h"
 
@@ -89,14 +88,6 @@ std::string CommandLine() {
                   " --max_task_loss ",
                   absl::GetFlag(FLAGS_max_task_loss));
   return command;
-}
-
-absl::Status WriteText(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  return file ? absl::OkStatus()
-              : absl::UnavailableError(absl::StrCat("cannot write ", path, "; is the disk full?"));
 }
 
 // Named after what the rows are of, so that --resume takes up no other model's.

@@ -13,29 +13,49 @@
 #include "common/config/check_flag.h"
 #include "common/eval/eval_case.h"
 #include "common/eval/eval_flags.h"
+#include "common/eval/policy_sums.h"
 #include "common/eval/policy_table.h"
 #include "common/eval/read_rows.h"
 #include "common/eval/result_row.h"
 #include "common/eval/result_writer.h"
 #include "common/text/load_tokenizer.h"
 #include "common/worker/worker_options.h"
+#include "services/lab/commands/write_text.h"
 #include "services/lab/flags.h"
+#include "services/lab/plot/quality_svg.h"
 #include "services/lab/table/table_cases.h"
 #include "services/lab/table/table_model.h"
 #include "services/lab/table/table_run.h"
 
 ABSL_FLAG(std::string, rows, "", "table: files of eval --out, separated by commas");
 
+ABSL_FLAG(std::string,
+          plot,
+          "",
+          "table, eval --table: SVG file for correct answers over bytes; empty = none");
+
 ABSL_DECLARE_FLAG(std::string, kv);
 
 namespace baton::lab {
+namespace {
+
+// Prints the table and draws the picture that --plot asks for.
+absl::Status Report(const std::vector<eval::ResultRow>& rows) {
+  std::cout << eval::FormatPolicyTable(rows);
+  const std::string plot = absl::GetFlag(FLAGS_plot);
+  if (plot.empty()) {
+    return absl::OkStatus();
+  }
+  return WriteText(plot, QualitySvg("Quality of KV formats", PlotPoints(eval::Summarize(rows))));
+}
+
+}  // namespace
 
 absl::Status RunTable() {
   const std::string paths = absl::GetFlag(FLAGS_rows);
   BATON_RETURN_IF_ERROR(config::CheckFlagSet("rows", paths));
   BATON_ASSIGN_OR_RETURN(const std::vector<eval::ResultRow> rows, eval::ReadRows(paths));
-  std::cout << eval::FormatPolicyTable(rows);
-  return absl::OkStatus();
+  return Report(rows);
 }
 
 absl::Status RunEvalTable(const std::vector<eval::EvalCase>& cases, worker::WorkerOptions options) {
@@ -47,9 +67,8 @@ absl::Status RunEvalTable(const std::vector<eval::EvalCase>& cases, worker::Work
   BATON_ASSIGN_OR_RETURN(
       const auto writer,
       eval::ResultWriter::Open(absl::GetFlag(FLAGS_out), absl::GetFlag(FLAGS_resume)));
-  const absl::Status status =
-      RunTableCases(cases, policies, tokenizer, pool_bytes, *model, *writer);
-  std::cout << eval::FormatPolicyTable(writer->rows());
+  absl::Status status = RunTableCases(cases, policies, tokenizer, pool_bytes, *model, *writer);
+  status.Update(Report(writer->rows()));
   return status;
 }
 

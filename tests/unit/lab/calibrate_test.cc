@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/eval/policy_sums.h"
 #include "common/eval/result_row.h"
 #include "common/kv/calibration/calibration_file.h"
 #include "common/kv/codec/kv_policy.h"
@@ -16,6 +17,7 @@
 #include "services/lab/calibrate/choose.h"
 #include "services/lab/calibrate/curve_svg.h"
 #include "services/lab/calibrate/sweep.h"
+#include "services/lab/plot/quality_svg.h"
 
 namespace baton::lab {
 namespace {
@@ -179,6 +181,18 @@ TEST(CurveSvgTest, AnEmptyCurveHasAxesAndNamesFromOutsideStayText) {
   kv::CalibrationFile file;
   file.curve = {{.kv = "diffkv:<script>&\"", .cases = 1}};
   EXPECT_THAT(CurveToSvg(file), HasSubstr("diffkv:&lt;script&gt;&amp;&quot;"));
+}
+
+TEST(QualitySvgTest, HasAPointForEachPolicyAndALegendOfTheFormatsThatOccur) {
+  std::vector<eval::ResultRow> rows = {Row("a1", "dense", true, 1000),
+                                       Row("a1", "hidden8+diffkv", false, 300)};
+  rows[1].kv_wire_bytes = 100;
+  const std::string svg = QualitySvg("a <title>", PlotPoints(eval::Summarize(rows)));
+  EXPECT_THAT(svg, HasSubstr("a &lt;title&gt;"));
+  EXPECT_THAT(svg, HasSubstr("dense: 1/1 correct, net loss 0, 100.0% of the bytes"));
+  EXPECT_THAT(svg, HasSubstr("hidden8+diffkv: 0/1 correct, net loss 1, 30.0% of the bytes"));
+  EXPECT_THAT(svg, HasSubstr(">hidden</text>"));
+  EXPECT_THAT(svg, Not(HasSubstr(">shadowkv</text>")));
 }
 
 }  // namespace
