@@ -67,12 +67,12 @@ absl::StatusOr<Bpe> Bpe::Create(const BpeParts& parts) {
 }
 
 void Bpe::PushCandidate(int32_t position, Scratch* scratch) const {
-  const Scratch::Symbol& left = scratch->symbols[static_cast<size_t>(position)];
+  const Scratch::Symbol& left = scratch->symbols_[static_cast<size_t>(position)];
   if (left.next < 0) return;
-  const int32_t right_id = scratch->symbols[static_cast<size_t>(left.next)].id;
+  const int32_t right_id = scratch->symbols_[static_cast<size_t>(left.next)].id;
   const auto merge = merges_.find(PairKey(left.id, right_id));
   if (merge == merges_.end()) return;
-  scratch->heap.push_back({merge->second.rank, position});
+  scratch->heap_.push_back({merge->second.rank, position});
 }
 
 void Bpe::MergeAll(Scratch* scratch) const {
@@ -80,8 +80,8 @@ void Bpe::MergeAll(Scratch* scratch) const {
   const auto later = [](const Scratch::Candidate& a, const Scratch::Candidate& b) {
     return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
   };
-  std::vector<Scratch::Symbol>& symbols = scratch->symbols;
-  std::vector<Scratch::Candidate>& heap = scratch->heap;
+  std::vector<Scratch::Symbol>& symbols = scratch->symbols_;
+  std::vector<Scratch::Candidate>& heap = scratch->heap_;
   heap.clear();
   for (int32_t i = 0; i + 1 < static_cast<int32_t>(symbols.size()); ++i) PushCandidate(i, scratch);
   std::make_heap(heap.begin(), heap.end(), later);
@@ -117,7 +117,7 @@ void Bpe::Encode(std::string_view piece, Scratch* scratch, std::vector<int32_t>*
       return;
     }
   }
-  std::vector<Scratch::Symbol>& symbols = scratch->symbols;
+  std::vector<Scratch::Symbol>& symbols = scratch->symbols_;
   symbols.clear();
   const auto size = static_cast<int32_t>(piece.size());
   for (int32_t i = 0; i < size; ++i) {

@@ -43,8 +43,8 @@ class Bpe {
       uint32_t rank;
       int32_t position;  // of the left symbol
     };
-    std::vector<Symbol> symbols;
-    std::vector<Candidate> heap;
+    std::vector<Symbol> symbols_;
+    std::vector<Candidate> heap_;
   };
 
   // Appends the ids of `piece` (raw bytes, at most 2^31 - 1) to `ids`.

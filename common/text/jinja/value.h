@@ -37,6 +37,7 @@ struct None {};
 class Value {
  public:
   Value() = default;  // undefined
+  // NOLINTBEGIN(google-explicit-constructor): literals of every type are values.
   Value(None none) : data_(none) {}
   Value(bool value) : data_(value) {}
   Value(int64_t value) : data_(value) {}
@@ -49,6 +50,7 @@ class Value {
   Value(Namespace* value) : data_(value) {}
   Value(std::shared_ptr<LoopState> value) : data_(std::move(value)) {}
   Value(std::shared_ptr<const Callable> value) : data_(std::move(value)) {}
+  // NOLINTEND(google-explicit-constructor)
   static Value UndefinedNamed(std::string_view name);
 
   bool IsUndefined() const { return Holds<Undefined>(); }

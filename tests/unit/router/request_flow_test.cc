@@ -1,19 +1,17 @@
-// The state machine of a request against scripted events: normal, refused, lost and cut at each
+// The state machine of a request against scripted events: normal, refused, stopped and cut at each
 // point.
 #include "services/router/session/request_flow.h"
 
 #include <algorithm>
-#include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "common/rpc/status_details.h"
-#include "tests/unit/router/test_model.h"
+#include "tests/unit/router/request_flow_fixture.h"
 
 namespace baton::router {
 namespace {
@@ -23,120 +21,6 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using Phase = RequestFlow::Phase;
-
-class CountingObserver final : public FlowObserver {
- public:
-  void OnFirstToken(absl::Duration since) override { first_token = since; }
-  void OnTokenGap(absl::Duration /*gap*/, int tokens) override { gap_tokens += tokens; }
-  void OnRetry(RetryReason reason) override { retries.push_back(reason); }
-
-  std::optional<absl::Duration> first_token;
-  int gap_tokens = 0;
-  std::vector<RetryReason> retries;
-};
-
-class RequestFlowTest : public ::testing::Test {
- protected:
-  void Start(uint32_t n = 1, std::vector<std::string> stop = {}, size_t buffer_bytes = 1 << 18) {
-    plan_.request_id = "r";
-    plan_.model = "needle";
-    plan_.kv_policy = "dense";
-    plan_.prompt_tokens = 10;
-    plan_.prompt_token_ids = std::make_shared<std::string>(40, '\0');
-    plan_.sampling.set_n(n);
-    plan_.sampling.set_max_tokens(8);
-    plan_.output.stop = std::move(stop);
-    plan_.received = now_;
-    auto flow = RequestFlow::Create(&plan_,
-                                    TestModel().tokenizer.tokenizer.get(),
-                                    {.max_attempts = 3, .max_stream_buffer_bytes = buffer_bytes},
-                                    &observer_);
-    ASSERT_TRUE(flow.ok()) << flow.status();
-    flow_.emplace(*std::move(flow));
-    flow_->OnQueued(now_);
-    flow_->TakeCommands();
-  }
-
-  std::vector<FlowCommand> Take() {
-    now_ += absl::Milliseconds(1);
-    return flow_->TakeCommands();
-  }
-
-  std::vector<FlowCommand> Reserve(bool local = false) {
-    flow_->OnPair(local, now_);
-    EXPECT_THAT(Take(), ElementsAre(FlowCommand::kOpenDecode));
-    worker::v1::DecodeEvent event;
-    event.mutable_reserved()->set_reservation_id(5);
-    event.mutable_reserved()->set_local_prefill(local);
-    event.mutable_reserved()->set_pages_per_layer(1);
-    auto* layout = event.mutable_reserved()->mutable_layout();
-    layout->set_layers(12);
-    layout->set_kv_heads(2);
-    layout->set_head_dim(64);
-    layout->set_page_bytes(4096);
-    flow_->OnDecodeEvent(event, now_);
-    return Take();
-  }
-
-  static int32_t Token(const std::string& text) {
-    return TestModel().tokenizer.tokenizer->Encode(text, false)->at(0);
-  }
-
-  worker::v1::PrefillEvent FirstTokens(const std::vector<std::string>& texts) {
-    worker::v1::PrefillEvent event;
-    for (uint32_t i = 0; i < texts.size(); ++i) {
-      auto* delta = event.mutable_first_tokens()->add_tokens();
-      delta->set_index(i);
-      delta->add_tokens()->set_id(static_cast<uint32_t>(Token(texts[i])));
-    }
-    return event;
-  }
-
-  void SendFirst(const std::string& text = "1") {
-    flow_->OnPrefillEvent(FirstTokens({text}), now_);
-  }
-  void SendCommit() {
-    worker::v1::PrefillEvent event;
-    event.mutable_committed()->set_kv_wire_bytes(777);
-    event.mutable_committed()->set_transport("grpc");
-    flow_->OnPrefillEvent(event, now_);
-  }
-  void SendTokens(const std::string& text, uint32_t index = 0) {
-    worker::v1::DecodeEvent event;
-    event.mutable_tokens()->set_index(index);
-    event.mutable_tokens()->add_tokens()->set_id(static_cast<uint32_t>(Token(text)));
-    flow_->OnDecodeEvent(event, now_);
-  }
-  void SendFinished(uint32_t index = 0) {
-    worker::v1::DecodeEvent event;
-    event.mutable_finished()->set_index(index);
-    event.mutable_finished()->set_reason(worker::v1::FINISH_REASON_LENGTH);
-    flow_->OnDecodeEvent(event, now_);
-  }
-  void SendUsage() {
-    worker::v1::DecodeEvent event;
-    event.mutable_usage()->set_kv_resident_bytes(888);
-    flow_->OnDecodeEvent(event, now_);
-  }
-
-  // Everything that waits for the client, as a short script: "S", "D:text", "F", "U".
-  std::vector<std::string> Output() {
-    std::vector<std::string> script;
-    inference::v1::GenerateStreamResponse message;
-    while (flow_->output().Pop(&message)) {
-      script.push_back(message.has_started()    ? "S"
-                       : message.has_delta()    ? "D:" + message.delta().text()
-                       : message.has_finished() ? "F"
-                                                : "U");
-    }
-    return script;
-  }
-
-  RequestPlan plan_;
-  CountingObserver observer_;
-  std::optional<RequestFlow> flow_;
-  absl::Time now_ = absl::FromUnixSeconds(1000);
-};
 
 TEST_F(RequestFlowTest, ATurnThatDecodeGoesOnWithNeedsNoPrefill) {
   plan_.session_id = "talk";
@@ -255,7 +139,6 @@ TEST_F(RequestFlowTest, DecodesInvalidArgumentReachesTheClient) {
   EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// Other workers are not asked, and no other policy is served instead.
 TEST_F(RequestFlowTest, APolicyThatIsNotServedReachesTheClientAndIsNotTriedAgain) {
   const absl::Status not_served =
       rpc::WithReason(absl::FailedPreconditionError("fp8"), rpc::reason::kPolicyNotServed);
@@ -273,114 +156,6 @@ TEST_F(RequestFlowTest, APolicyThatIsNotServedReachesTheClientAndIsNotTriedAgain
   EXPECT_TRUE(observer_.retries.empty());
 }
 
-TEST_F(RequestFlowTest, LostPrefillIsTriedAgainWithTheSameReservation) {
-  Start();
-  Reserve();
-  flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
-  EXPECT_THAT(Take(), ElementsAre(FlowCommand::kCancelPrefill, FlowCommand::kWaitForPrefill));
-  EXPECT_EQ(flow_->phase(), Phase::kAwaitingPrefill);
-  flow_->OnPrefillWorker(now_);
-  EXPECT_THAT(Take(), ElementsAre(FlowCommand::kOpenPrefill));
-  EXPECT_EQ(flow_->attempt(), 2u);
-  EXPECT_EQ(flow_->reservation().reservation_id(), 5u);
-}
-
-TEST_F(RequestFlowTest, AStreamThatEndsOkWithoutItsCommitIsALostPrefill) {
-  Start();
-  Reserve();
-  flow_->OnPrefillEnd(absl::OkStatus(), now_);
-  EXPECT_EQ(flow_->phase(), Phase::kAwaitingPrefill);
-}
-
-TEST_F(RequestFlowTest, ARepeatedFirstTokenIsDropped) {
-  Start();
-  Reserve();
-  SendFirst("1");
-  flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
-  flow_->OnPrefillWorker(now_);
-  SendFirst("1");
-  SendCommit();
-  EXPECT_FALSE(flow_->ended());
-  EXPECT_THAT(Output(), ElementsAre("S", "D:1"));
-}
-
-TEST_F(RequestFlowTest, AnotherFirstTokenOfARepeatedPrefillAborts) {
-  Start();
-  Reserve();
-  SendFirst("1");
-  flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
-  flow_->OnPrefillWorker(now_);
-  SendFirst("2");
-  ASSERT_TRUE(flow_->ended());
-  EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kAborted);
-  EXPECT_EQ(rpc::ReasonMetadata(flow_->final_status()).at("tokens_delivered"), "1");
-}
-
-TEST_F(RequestFlowTest, PrefillLostForGoodAfterTheFirstTokenAborts) {
-  Start();
-  Reserve();
-  SendFirst("1");
-  flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
-  flow_->OnPrefillWaitExpired(/*other_pair=*/true, now_);
-  ASSERT_TRUE(flow_->ended()) << "another pair would repeat the token";
-  EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kAborted);
-  EXPECT_EQ(rpc::ReasonOf(flow_->final_status()), "PREFILL_LOST");
-  EXPECT_EQ(rpc::ReasonMetadata(flow_->final_status()).at("tokens_delivered"), "1");
-}
-
-TEST_F(RequestFlowTest, PrefillLossesAreBounded) {
-  Start();
-  Reserve();
-  for (int i = 0; i < 2; ++i) {
-    flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
-    ASSERT_FALSE(flow_->ended());
-    flow_->OnPrefillWorker(now_);
-  }
-  flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
-  ASSERT_TRUE(flow_->ended());
-  EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(rpc::ReasonOf(flow_->final_status()), "PREFILL_LOST");
-  EXPECT_TRUE(rpc::RetryAfter(flow_->final_status()).has_value());
-  EXPECT_THAT(Take(), Contains(FlowCommand::kCancelDecode));
-  EXPECT_EQ(flow_->usage().retries(), 2u);
-}
-
-TEST_F(RequestFlowTest, DataLossIsSentAgainThenPrefilledAnewThenTheEnd) {
-  Start();
-  Reserve();
-  flow_->OnPrefillEnd(absl::DataLossError("checksum"), now_);
-  ASSERT_FALSE(flow_->ended());
-  EXPECT_THAT(Take(), Not(Contains(FlowCommand::kCancelDecode))) << "the reservation stays";
-  flow_->OnPrefillWorker(now_);
-  EXPECT_EQ(flow_->attempt(), 2u);
-  flow_->OnPrefillEnd(absl::DataLossError("checksum"), now_);
-  ASSERT_FALSE(flow_->ended());
-  EXPECT_THAT(Take(), Contains(FlowCommand::kCancelDecode)) << "a new reservation";
-  Reserve();
-  EXPECT_EQ(flow_->attempt(), 1u);
-  flow_->OnPrefillEnd(absl::DataLossError("checksum"), now_);
-  ASSERT_TRUE(flow_->ended());
-  EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kDataLoss);
-}
-
-// What the client has seen binds the request to its reservation.
-TEST_F(RequestFlowTest, DataLossBehindTheFirstTokenKeepsTheReservationToTheEnd) {
-  Start();
-  Reserve();
-  SendFirst();
-  for (uint32_t attempt = 2; attempt <= 3; ++attempt) {
-    flow_->OnPrefillEnd(absl::DataLossError("checksum"), now_);
-    ASSERT_FALSE(flow_->ended());
-    EXPECT_THAT(Take(), Not(Contains(FlowCommand::kCancelDecode)));
-    flow_->OnPrefillWorker(now_);
-    EXPECT_EQ(flow_->attempt(), attempt);
-  }
-  flow_->OnPrefillEnd(absl::DataLossError("checksum"), now_);
-  ASSERT_TRUE(flow_->ended());
-  EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kDataLoss);
-}
-
-// Catalogue T3
 TEST_F(RequestFlowTest, PrefillsInvalidArgumentReachesTheClientAndFreesTheReservation) {
   Start();
   Reserve();
@@ -401,79 +176,6 @@ TEST_F(RequestFlowTest, AFullPrefillWorkerIsWaitedForWithoutCounting) {
     flow_->OnPrefillWorker(now_);
   }
   EXPECT_EQ(flow_->attempt(), 11u);
-}
-
-TEST_F(RequestFlowTest, DecodeLostBeforeTheFirstTokenStartsOverOnAnotherPair) {
-  Start();
-  Reserve();
-  flow_->OnDecodeEnd(absl::UnavailableError("gone"), now_);
-  EXPECT_THAT(Take(),
-              ElementsAre(FlowCommand::kCancelPrefill,
-                          FlowCommand::kCancelDecode,
-                          FlowCommand::kStopLease,
-                          FlowCommand::kRequeue));
-  EXPECT_EQ(flow_->phase(), Phase::kQueued);
-  Reserve();
-  EXPECT_EQ(flow_->attempt(), 1u) << "attempts belong to a reservation";
-}
-
-TEST_F(RequestFlowTest, DecodeLostAfterTheFirstTokenAbortsWithTheCount) {
-  Start();
-  Reserve();
-  SendFirst();
-  SendCommit();
-  SendTokens("2");
-  flow_->OnDecodeEnd(absl::UnavailableError("gone"), now_);
-  ASSERT_TRUE(flow_->ended());
-  EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kAborted);
-  EXPECT_EQ(rpc::ReasonOf(flow_->final_status()), "DECODE_LOST");
-  EXPECT_EQ(rpc::ReasonMetadata(flow_->final_status()).at("tokens_delivered"), "2");
-  EXPECT_THAT(Output(), ElementsAre("S", "D:12")) << "what was counted is delivered";
-}
-
-TEST_F(RequestFlowTest, DecodeEndingOkWithoutUsageIsAnErrorNotSuccess) {
-  Start();
-  Reserve();
-  SendFirst();
-  SendCommit();
-  flow_->OnDecodeEnd(absl::OkStatus(), now_);
-  ASSERT_TRUE(flow_->ended());
-  EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kAborted);
-}
-
-TEST_F(RequestFlowTest, DecodeSpeakingMeansCommittedEvenIfPrefillDiedBeforeSayingSo) {
-  Start();
-  Reserve();
-  SendFirst();
-  flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
-  Take();
-  SendTokens("2");
-  EXPECT_THAT(Take(), Contains(FlowCommand::kLeaveQueue));
-  SendFinished();
-  SendUsage();
-  flow_->OnDecodeEnd(absl::OkStatus(), now_);
-  ASSERT_TRUE(flow_->ended());
-  EXPECT_TRUE(flow_->final_status().ok()) << flow_->final_status();
-}
-
-TEST_F(RequestFlowTest, FirstTokensThatDiedWithTheirWorkerAfterTheCommitStartOver) {
-  Start();
-  Reserve();
-  SendTokens("2");  // held: decode runs, but the first token never came
-  flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
-  EXPECT_EQ(flow_->phase(), Phase::kQueued);
-  EXPECT_THAT(Take(), Contains(FlowCommand::kRequeue));
-  EXPECT_TRUE(flow_->output().empty());
-}
-
-TEST_F(RequestFlowTest, ARepeatRefusedByDecodeMeansAnEarlierAttemptWasCommitted) {
-  Start();
-  Reserve();
-  SendFirst();
-  flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
-  flow_->OnPrefillWorker(now_);
-  flow_->OnPrefillEnd(absl::FailedPreconditionError("committed already"), now_);
-  EXPECT_EQ(flow_->phase(), Phase::kDecoding);
 }
 
 TEST_F(RequestFlowTest, AStopStringEndsBothWorkerCallsAtOnce) {
@@ -511,7 +213,6 @@ TEST_F(RequestFlowTest, EverySequenceIsFinishedOnceBeforeUsage) {
   EXPECT_EQ(script.back(), "U");
 }
 
-// Catalogue T25
 TEST_F(RequestFlowTest, AFirstTokenThatIsAStopTokenFinishesWithoutText) {
   Start();
   Reserve();
@@ -623,20 +324,6 @@ TEST_F(RequestFlowTest, ACancelledClientLeavesNothingOpenAtAnyPoint) {
     flow_->OnPrefillEnd(absl::CancelledError(""), now_);
     EXPECT_THAT(Take(), IsEmpty()) << "late events do nothing";
   }
-}
-
-TEST_F(RequestFlowTest, AWaitForPrefillThatExpiresStartsOverOrFails) {
-  Start();
-  Reserve();
-  flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
-  flow_->OnPrefillWaitExpired(/*other_pair=*/true, now_);
-  EXPECT_EQ(flow_->phase(), Phase::kQueued);
-  EXPECT_THAT(Take(), Contains(FlowCommand::kRequeue));
-  Reserve();
-  flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
-  flow_->OnPrefillWaitExpired(/*other_pair=*/false, now_);
-  ASSERT_TRUE(flow_->ended());
-  EXPECT_EQ(rpc::ReasonOf(flow_->final_status()), "PREFILL_LOST");
 }
 
 TEST_F(RequestFlowTest, AWorkerThatBreaksTheProtocolIsAnInternalError) {

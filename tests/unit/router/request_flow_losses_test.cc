@@ -1,0 +1,215 @@
+// The state machine of a request whose workers or KV are lost at each point: what is sent again,
+// what starts over, what ends.
+#include <optional>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/rpc/status_details.h"
+#include "services/router/session/request_flow.h"
+#include "tests/unit/router/request_flow_fixture.h"
+
+namespace baton::router {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::Not;
+using Phase = RequestFlow::Phase;
+
+TEST_F(RequestFlowTest, LostPrefillIsTriedAgainWithTheSameReservation) {
+  Start();
+  Reserve();
+  flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
+  EXPECT_THAT(Take(), ElementsAre(FlowCommand::kCancelPrefill, FlowCommand::kWaitForPrefill));
+  EXPECT_EQ(flow_->phase(), Phase::kAwaitingPrefill);
+  flow_->OnPrefillWorker(now_);
+  EXPECT_THAT(Take(), ElementsAre(FlowCommand::kOpenPrefill));
+  EXPECT_EQ(flow_->attempt(), 2u);
+  EXPECT_EQ(flow_->reservation().reservation_id(), 5u);
+}
+
+TEST_F(RequestFlowTest, AStreamThatEndsOkWithoutItsCommitIsALostPrefill) {
+  Start();
+  Reserve();
+  flow_->OnPrefillEnd(absl::OkStatus(), now_);
+  EXPECT_EQ(flow_->phase(), Phase::kAwaitingPrefill);
+}
+
+TEST_F(RequestFlowTest, ARepeatedFirstTokenIsDropped) {
+  Start();
+  Reserve();
+  SendFirst("1");
+  flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
+  flow_->OnPrefillWorker(now_);
+  SendFirst("1");
+  SendCommit();
+  EXPECT_FALSE(flow_->ended());
+  EXPECT_THAT(Output(), ElementsAre("S", "D:1"));
+}
+
+TEST_F(RequestFlowTest, AnotherFirstTokenOfARepeatedPrefillAborts) {
+  Start();
+  Reserve();
+  SendFirst("1");
+  flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
+  flow_->OnPrefillWorker(now_);
+  SendFirst("2");
+  ASSERT_TRUE(flow_->ended());
+  EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(rpc::ReasonMetadata(flow_->final_status()).at("tokens_delivered"), "1");
+}
+
+TEST_F(RequestFlowTest, PrefillLostForGoodAfterTheFirstTokenAborts) {
+  Start();
+  Reserve();
+  SendFirst("1");
+  flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
+  flow_->OnPrefillWaitExpired(/*other_pair=*/true, now_);
+  ASSERT_TRUE(flow_->ended()) << "another pair would repeat the token";
+  EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(rpc::ReasonOf(flow_->final_status()), "PREFILL_LOST");
+  EXPECT_EQ(rpc::ReasonMetadata(flow_->final_status()).at("tokens_delivered"), "1");
+}
+
+TEST_F(RequestFlowTest, PrefillLossesAreBounded) {
+  Start();
+  Reserve();
+  for (int i = 0; i < 2; ++i) {
+    flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
+    ASSERT_FALSE(flow_->ended());
+    flow_->OnPrefillWorker(now_);
+  }
+  flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
+  ASSERT_TRUE(flow_->ended());
+  EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(rpc::ReasonOf(flow_->final_status()), "PREFILL_LOST");
+  EXPECT_TRUE(rpc::RetryAfter(flow_->final_status()).has_value());
+  EXPECT_THAT(Take(), Contains(FlowCommand::kCancelDecode));
+  EXPECT_EQ(flow_->usage().retries(), 2u);
+}
+
+TEST_F(RequestFlowTest, DataLossIsSentAgainThenPrefilledAnewThenTheEnd) {
+  Start();
+  Reserve();
+  flow_->OnPrefillEnd(absl::DataLossError("checksum"), now_);
+  ASSERT_FALSE(flow_->ended());
+  EXPECT_THAT(Take(), Not(Contains(FlowCommand::kCancelDecode))) << "the reservation stays";
+  flow_->OnPrefillWorker(now_);
+  EXPECT_EQ(flow_->attempt(), 2u);
+  flow_->OnPrefillEnd(absl::DataLossError("checksum"), now_);
+  ASSERT_FALSE(flow_->ended());
+  EXPECT_THAT(Take(), Contains(FlowCommand::kCancelDecode)) << "a new reservation";
+  Reserve();
+  EXPECT_EQ(flow_->attempt(), 1u);
+  flow_->OnPrefillEnd(absl::DataLossError("checksum"), now_);
+  ASSERT_TRUE(flow_->ended());
+  EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(RequestFlowTest, DataLossBehindTheFirstTokenKeepsTheReservationToTheEnd) {
+  Start();
+  Reserve();
+  SendFirst();
+  for (uint32_t attempt = 2; attempt <= 3; ++attempt) {
+    flow_->OnPrefillEnd(absl::DataLossError("checksum"), now_);
+    ASSERT_FALSE(flow_->ended());
+    EXPECT_THAT(Take(), Not(Contains(FlowCommand::kCancelDecode)));
+    flow_->OnPrefillWorker(now_);
+    EXPECT_EQ(flow_->attempt(), attempt);
+  }
+  flow_->OnPrefillEnd(absl::DataLossError("checksum"), now_);
+  ASSERT_TRUE(flow_->ended());
+  EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(RequestFlowTest, DecodeLostBeforeTheFirstTokenStartsOverOnAnotherPair) {
+  Start();
+  Reserve();
+  flow_->OnDecodeEnd(absl::UnavailableError("gone"), now_);
+  EXPECT_THAT(Take(),
+              ElementsAre(FlowCommand::kCancelPrefill,
+                          FlowCommand::kCancelDecode,
+                          FlowCommand::kStopLease,
+                          FlowCommand::kRequeue));
+  EXPECT_EQ(flow_->phase(), Phase::kQueued);
+  Reserve();
+  EXPECT_EQ(flow_->attempt(), 1u) << "attempts belong to a reservation";
+}
+
+TEST_F(RequestFlowTest, DecodeLostAfterTheFirstTokenAbortsWithTheCount) {
+  Start();
+  Reserve();
+  SendFirst();
+  SendCommit();
+  SendTokens("2");
+  flow_->OnDecodeEnd(absl::UnavailableError("gone"), now_);
+  ASSERT_TRUE(flow_->ended());
+  EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(rpc::ReasonOf(flow_->final_status()), "DECODE_LOST");
+  EXPECT_EQ(rpc::ReasonMetadata(flow_->final_status()).at("tokens_delivered"), "2");
+  EXPECT_THAT(Output(), ElementsAre("S", "D:12")) << "what was counted is delivered";
+}
+
+TEST_F(RequestFlowTest, DecodeEndingOkWithoutUsageIsAnErrorNotSuccess) {
+  Start();
+  Reserve();
+  SendFirst();
+  SendCommit();
+  flow_->OnDecodeEnd(absl::OkStatus(), now_);
+  ASSERT_TRUE(flow_->ended());
+  EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(RequestFlowTest, DecodeSpeakingMeansCommittedEvenIfPrefillDiedBeforeSayingSo) {
+  Start();
+  Reserve();
+  SendFirst();
+  flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
+  Take();
+  SendTokens("2");
+  EXPECT_THAT(Take(), Contains(FlowCommand::kLeaveQueue));
+  SendFinished();
+  SendUsage();
+  flow_->OnDecodeEnd(absl::OkStatus(), now_);
+  ASSERT_TRUE(flow_->ended());
+  EXPECT_TRUE(flow_->final_status().ok()) << flow_->final_status();
+}
+
+TEST_F(RequestFlowTest, FirstTokensThatDiedWithTheirWorkerAfterTheCommitStartOver) {
+  Start();
+  Reserve();
+  SendTokens("2");  // held: decode runs, but the first token never came
+  flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
+  EXPECT_EQ(flow_->phase(), Phase::kQueued);
+  EXPECT_THAT(Take(), Contains(FlowCommand::kRequeue));
+  EXPECT_TRUE(flow_->output().empty());
+}
+
+TEST_F(RequestFlowTest, ARepeatRefusedByDecodeMeansAnEarlierAttemptWasCommitted) {
+  Start();
+  Reserve();
+  SendFirst();
+  flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
+  flow_->OnPrefillWorker(now_);
+  flow_->OnPrefillEnd(absl::FailedPreconditionError("committed already"), now_);
+  EXPECT_EQ(flow_->phase(), Phase::kDecoding);
+}
+
+TEST_F(RequestFlowTest, AWaitForPrefillThatExpiresStartsOverOrFails) {
+  Start();
+  Reserve();
+  flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
+  flow_->OnPrefillWaitExpired(/*other_pair=*/true, now_);
+  EXPECT_EQ(flow_->phase(), Phase::kQueued);
+  EXPECT_THAT(Take(), Contains(FlowCommand::kRequeue));
+  Reserve();
+  flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
+  flow_->OnPrefillWaitExpired(/*other_pair=*/false, now_);
+  ASSERT_TRUE(flow_->ended());
+  EXPECT_EQ(rpc::ReasonOf(flow_->final_status()), "PREFILL_LOST");
+}
+
+}  // namespace
+}  // namespace baton::router
