@@ -7,7 +7,6 @@
 #include <map>
 #include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -115,6 +114,7 @@ std::string TaskTable(PolicySummary& summary) {
   for (const std::string& policy : summary.policies) {
     PolicySums& sums = summary.sums[policy];
     std::vector<std::string> cells;
+    cells.reserve(summary.tasks.size() + 1);
     for (const std::string& task : summary.tasks) {
       cells.push_back(ByLength<Mean>(summary.lengths,
                                      sums.correct_by_task[task],

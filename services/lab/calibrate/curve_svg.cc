@@ -32,6 +32,7 @@ std::vector<std::string> Chosen(const kv::KvCalibration& calibration) {
 std::string CurveToSvg(const kv::CalibrationFile& file) {
   const std::vector<std::string> chosen = Chosen(file.calibration);
   std::vector<PlotPoint> points;
+  points.reserve(file.curve.size());
   for (const kv::CalibrationPoint& point : file.curve) {
     points.push_back({.kv = point.kv,
                       .cases = point.cases,

@@ -5,6 +5,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/hidden/hidden_state.h"
 #include "common/kv/codec/step_kv.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/ops/op_table.h"

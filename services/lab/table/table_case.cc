@@ -16,8 +16,10 @@
 #include "common/eval/eval_case.h"
 #include "common/eval/result_row.h"
 #include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/hidden/hidden_state.h"
 #include "common/kv/codec/kv_format.h"
 #include "common/kv/codec/kv_policy.h"
+#include "common/kv/codec/policy_params.h"
 #include "common/text/tokenizer.h"
 #include "services/lab/baselines/make_baseline.h"
 #include "services/lab/table/hidden_prompt.h"
@@ -88,14 +90,14 @@ absl::Status TableCase::Prepare(const std::vector<kv::KvPolicy>& policies, Table
       encodings_.push_back({.kv = baselines.Make(*policy.baseline()), .baseline = true});
       continue;
     }
-    BATON_ASSIGN_OR_RETURN(Encoding encoding, Prepare(*policy.format(), formats));
+    BATON_ASSIGN_OR_RETURN(Encoding encoding, PrepareFormat(*policy.format(), formats));
     encodings_.push_back(std::move(encoding));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<TableCase::Encoding> TableCase::Prepare(const kv::KvFormatPolicy& policy,
-                                                       TableFormats& formats) {
+absl::StatusOr<TableCase::Encoding> TableCase::PrepareFormat(const kv::KvFormatPolicy& policy,
+                                                             TableFormats& formats) {
   Encoding encoding;
   BATON_ASSIGN_OR_RETURN(encoding.kv,
                          formats.Make(policy, setup_.prompt_tokens, eval_case_.max_new_tokens));

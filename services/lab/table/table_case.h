@@ -53,7 +53,7 @@ class TableCase {
     bool baseline = false;
   };
 
-  absl::StatusOr<Encoding> Prepare(const kv::KvFormatPolicy& policy, TableFormats& formats);
+  absl::StatusOr<Encoding> PrepareFormat(const kv::KvFormatPolicy& policy, TableFormats& formats);
   absl::StatusOr<HiddenPrompt*> HiddenPromptOf(const kv::KvFormatPolicy& policy,
                                                TableFormats& formats);
   WorkingPages NewPages() const;

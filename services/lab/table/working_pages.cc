@@ -52,10 +52,15 @@ kv::DenseTable WorkingPages::prompt_table() const {
   return {.data = prompt_table_.data(), .stride = prompt_pages_};
 }
 
+size_t WorkingPages::PartialPage(int32_t layer, int32_t pages_per_layer) const {
+  return static_cast<size_t>(layer) * static_cast<size_t>(pages_per_layer) +
+         static_cast<size_t>(full_pages_);
+}
+
 kv::DenseTable WorkingPages::StartRun() {
   for (int32_t layer = 0; layer < layers_ && full_pages_ < prompt_pages_; ++layer) {
-    const auto source = static_cast<size_t>(layer * prompt_pages_ + full_pages_);
-    const auto target = static_cast<size_t>(layer * run_pages_ + full_pages_);
+    const size_t source = PartialPage(layer, prompt_pages_);
+    const size_t target = PartialPage(layer, run_pages_);
     std::memcpy(page(run_table_[target]), page(prompt_table_[source]), layout_.page_bytes());
   }
   return {.data = run_table_.data(), .stride = run_pages_};

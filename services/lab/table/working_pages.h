@@ -1,6 +1,7 @@
 // The dense pages that a prompt is computed into, and that decode may go on from.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -35,6 +36,8 @@ class WorkingPages {
  private:
   std::byte* page(int32_t id);
   const std::byte* page(int32_t id) const;
+  // Index of a layer's partly filled page in a table.
+  size_t PartialPage(int32_t layer, int32_t pages_per_layer) const;
 
   kernels::DensePageLayout layout_;
   int32_t layers_;
