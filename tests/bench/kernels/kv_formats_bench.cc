@@ -1,7 +1,8 @@
 // Encoding a prompt, taking a token and attending to a prompt in every KV format, beside `dense`,
 // at Llama-3.1-8B's layer shape. Eight layers take turns, so that KV comes from memory as it does
 // in a model. Bytes are those that the op touches, counted by an instrumented build of the portable
-// back end (counting_ops.h).
+// back end (counting_ops.h); those of ShadowKV's encoder, a decomposition that takes minutes to
+// count, are the prompt and its section, once each.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -29,6 +30,10 @@ ByteCount CountOp(const std::string& format, int32_t tokens, Op op) {
     return found->second;
   }
   const auto layers = MakeKvLayers(format, tokens, 1);
+  if (op == &KvLayers::Encode && layers->prompt_bytes() > 0) {
+    const int64_t source = int64_t{tokens} * LlamaLayer::kKvWidth * 2 * 2;  // bf16 keys and values
+    return counts[key] = {.read = source, .written = static_cast<int64_t>(layers->prompt_bytes())};
+  }
   ThreadPool pool(1);
   Buffer workspace(
       std::max(layers->workspace_bytes(CountingOps(), 1), layers->workspace_bytes(CpuOps(), 1)));

@@ -284,6 +284,7 @@ class ShadowKvLayers final : public KvLayers {
                           .prompt = prompts_.data() + static_cast<size_t>(layer) * layout_.bytes})
         .ok();
   }
+  size_t prompt_bytes() const override { return layout_.bytes; }
   bool Append(const OpTable& ops, const ExecContext& exec, int layer) override {
     const ShadowKvSequence sequence = Sequence(layer);
     return ops

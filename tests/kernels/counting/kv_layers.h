@@ -35,6 +35,9 @@ class KvLayers {
   virtual bool Append(const OpTable& ops, const ExecContext& exec, int layer) = 0;
   // Attention of that token's query; for hidden states, which nothing attends to, their decoding.
   virtual bool Attend(const OpTable& ops, const ExecContext& exec, int layer) = 0;
+  // Bytes of a layer's prompt in this form, where Encode is so much work that counting what it
+  // touches takes minutes; else 0.
+  virtual size_t prompt_bytes() const { return 0; }
   // Of the last Attend.
   virtual const std::vector<float>& out() const = 0;
   // What the ops need in a pool of `threads` threads.
