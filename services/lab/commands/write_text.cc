@@ -2,6 +2,7 @@
 
 #include <fstream>
 #include <ios>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 

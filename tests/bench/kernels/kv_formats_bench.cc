@@ -4,12 +4,19 @@
 // back end (counting_ops.h); those of ShadowKV's encoder, a decomposition that takes minutes to
 // count, are the prompt and its section, once each.
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 #include <tuple>
 #include <utility>
 
+#include "kernels/core/buffer.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/core/thread_pool.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/ops/op_table.h"
+#include "kernels/reference/reference_ops.h"
 #include "tests/bench/kernels/bench_support.h"
 #include "tests/kernels/counting/counting_ops.h"
 #include "tests/kernels/counting/kv_layers.h"
@@ -19,18 +26,30 @@ namespace {
 
 constexpr int kLayers = 8;
 
-using Op = bool (KvLayers::*)(const OpTable&, const ExecContext&, int);
+enum class Op : uint8_t { kEncode, kAppend, kAttend };
+
+bool RunOp(Op op, KvLayers& layers, const OpTable& ops, const ExecContext& exec, int layer) {
+  switch (op) {
+    case Op::kEncode:
+      return layers.Encode(ops, exec, layer);
+    case Op::kAppend:
+      return layers.Append(ops, exec, layer);
+    case Op::kAttend:
+      return layers.Attend(ops, exec, layer);
+  }
+  return false;
+}
 
 // What `op` touches in one layer; the product's ops make the KV that it finds.
 ByteCount CountOp(const std::string& format, int32_t tokens, Op op) {
-  static std::map<std::tuple<std::string, int32_t, bool, bool>, ByteCount>& counts =
-      *new std::map<std::tuple<std::string, int32_t, bool, bool>, ByteCount>();
-  const std::tuple key = {format, tokens, op == &KvLayers::Encode, op == &KvLayers::Append};
+  using Key = std::tuple<std::string, int32_t, Op>;
+  static std::map<Key, ByteCount>& counts = *new std::map<Key, ByteCount>();
+  const Key key = {format, tokens, op};
   if (const auto found = counts.find(key); found != counts.end()) {
     return found->second;
   }
   const auto layers = MakeKvLayers(format, tokens, 1);
-  if (op == &KvLayers::Encode && layers->prompt_bytes() > 0) {
+  if (op == Op::kEncode && layers->prompt_bytes() > 0) {
     const int64_t source = int64_t{tokens} * LlamaLayer::kKvWidth * 2 * 2;  // bf16 keys and values
     return counts[key] = {.read = source, .written = static_cast<int64_t>(layers->prompt_bytes())};
   }
@@ -39,7 +58,8 @@ ByteCount CountOp(const std::string& format, int32_t tokens, Op op) {
       std::max(layers->workspace_bytes(CountingOps(), 1), layers->workspace_bytes(CpuOps(), 1)));
   const ExecContext exec = {.pool = &pool, .workspace = &workspace};
   bool ok = layers->Encode(CpuOps(), exec, 0) && layers->Append(CpuOps(), exec, 0);
-  const ByteCount bytes = CountBytes([&] { ok = ok && ((*layers).*op)(CountingOps(), exec, 0); });
+  const ByteCount bytes =
+      CountBytes([&] { ok = ok && RunOp(op, *layers, CountingOps(), exec, 0); });
   return counts[key] = ok ? bytes : ByteCount{};
 }
 
@@ -96,7 +116,7 @@ void Run(benchmark::State& state, const std::string& format, Op op) {
   }
   int layer = 0;
   for (auto _ : state) {
-    ok = ok && ((*prepared.layers).*op)(CpuOps(), exec, layer);
+    ok = ok && RunOp(op, *prepared.layers, CpuOps(), exec, layer);
     layer = (layer + 1) % kLayers;
   }
   const ByteCount bytes = CountOp(format, tokens, op);
@@ -110,14 +130,14 @@ void Register() {
     const char* name;
     Op op;
   };
-  for (const auto& [name, op] : {Named{"Encode", &KvLayers::Encode},
-                                 Named{"Append", &KvLayers::Append},
-                                 Named{"Attend", &KvLayers::Attend}}) {
+  for (const Named& named :
+       {Named{"Encode", Op::kEncode}, Named{"Append", Op::kAppend}, Named{"Attend", Op::kAttend}}) {
     for (const char* format : {"dense", "fp8", "diffkv", "shadowkv", "hidden", "hidden8"}) {
-      const bool decodes = std::string(format).starts_with("hidden") && op == &KvLayers::Attend;
-      const std::string title = std::string(decodes ? "Decode" : name) + "/" + format;
+      const bool decodes = std::string(format).starts_with("hidden") && named.op == Op::kAttend;
+      const std::string title = std::string(decodes ? "Decode" : named.name) + "/" + format;
       benchmark::RegisterBenchmark(
-          title.c_str(), [format, op = op](benchmark::State& state) { Run(state, format, op); })
+          title.c_str(),
+          [format, op = named.op](benchmark::State& state) { Run(state, format, op); })
           ->ArgNames({"tokens", "threads"})
           ->Args({8192, 1})
           ->Args({8192, 2})

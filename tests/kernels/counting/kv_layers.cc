@@ -3,20 +3,23 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <random>
+#include <string_view>
+#include <vector>
 
 #include "kernels/core/buffer.h"
 #include "kernels/core/dtype.h"
+#include "kernels/core/exec_context.h"
 #include "kernels/kv_format/dense.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/kv_format/hidden.h"
 #include "kernels/kv_format/position_range.h"
 #include "kernels/kv_format/shadowkv.h"
-#include "kernels/ops/diffkv_pages.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/diffkv_policy.h"
-#include "kernels/ops/hidden_params.h"
+#include "kernels/ops/op_table.h"
 #include "kernels/ops/params.h"
 #include "kernels/ops/shadowkv_params.h"
 
@@ -141,8 +144,8 @@ class DiffKvLayers final : public KvLayers {
     for (int32_t i = 0; i < kKvHeads * tokens; ++i) {
       const bool high = i % tokens % 20 < 3;
       classes_[static_cast<size_t>(i)] = high ? DiffKvClass::kHigh : DiffKvClass::kLow;
-      ++prompt_counts_[static_cast<size_t>(i / tokens * kDiffKvTiers +
-                                           (high ? kDiffKvHigh : kDiffKvLow))];
+      const int32_t tier = high ? kDiffKvHigh : kDiffKvLow;
+      ++prompt_counts_[static_cast<size_t>(i / tokens) * kDiffKvTiers + static_cast<size_t>(tier)];
     }
   }
 

@@ -143,7 +143,7 @@ class TestPrompt {
       : tokens_(tokens), salt_(salt), zero_queries_(zero_queries) {
     pages_.layout = {.page_tokens = 16, .kv_heads = kTestKvHeads, .head_dim = kTestHeadDim};
     const int32_t per_layer = pages_.layout.pages_for(tokens);
-    table_.resize(static_cast<size_t>(kTestLayers * per_layer));
+    table_.resize(size_t{kTestLayers} * static_cast<size_t>(per_layer));
     std::iota(table_.rbegin(), table_.rend(), 0);
     memory_ = kernels::Buffer(table_.size() * pages_.layout.stride_bytes());
     pages_.base = memory_.data();
@@ -207,6 +207,7 @@ inline absl::StatusOr<std::vector<float>> DecodeStep(const std::vector<EncodedKv
                                                      const std::vector<uint32_t>& salts) {
   const size_t count = sequences.size();
   std::vector<DecodeRow> rows;
+  rows.reserve(count);
   for (size_t i = 0; i < count; ++i) {
     // Rows of a tile come in any order.
     rows.push_back(

@@ -97,6 +97,7 @@ TEST_P(ShadowKvMemoryTest, LongAnswersAreReportedByteForByte) {
   const int64_t prompt_bytes = kTestLayers * worker_.Window(policy(), kPrompt).page_bytes;
   EXPECT_EQ(kv->ResidentBytes(), prompt_bytes);
   std::vector<WatchedTail> tails;
+  tails.reserve(kTestLayers);
   for (int32_t layer = 0; layer < kTestLayers; ++layer) {
     tails.emplace_back(static_cast<ShadowKvSequence&>(*kv).AtStep(layer, kPrompt - 1), kGenerated);
   }

@@ -1,9 +1,9 @@
 // How a calibration measures, chooses and draws.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
