@@ -2,15 +2,26 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
+#include <memory>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 
 #include "common/base/check.h"
 #include "common/base/status_context.h"
 #include "common/base/status_macros.h"
+#include "common/engine/expand_hidden.h"
+#include "common/engine/sampling/sampler.h"
+#include "common/engine/sequence.h"
+#include "common/engine/step.h"
 #include "common/engine/step_kv.h"
+#include "common/kv/codec/dense_step_kv.h"
+#include "common/kv/codec/encoded_kv.h"
+#include "common/kv/pool/page_pool.h"
+#include "common/model/forward.h"
+#include "kernels/ops/params.h"
 
 namespace baton::engine {
 
@@ -109,21 +120,15 @@ absl::Status Executor::Forward(const Step& step) {
 
 absl::Status Executor::Expand(const StepExpansion& expansion) {
   const Sequence& sequence = *expansion.sequence;
-  const auto rows = static_cast<size_t>(expansion.token_count);
-  hidden_.resize(rows * static_cast<size_t>(context_.model->config().hidden_size));
-  BATON_RETURN_IF_ERROR(
-      sequence.hidden->Read(expansion.token_begin, expansion.token_count, hidden_.data()));
-  std::vector<int32_t> positions(rows);
-  std::iota(positions.begin(), positions.end(), static_cast<int32_t>(expansion.token_begin));
-  const model::SequenceSlice slice = {.row_begin = 0, .row_count = expansion.token_count};
   const kv::DenseTable table = {.data = sequence.pages.data(), .stride = sequence.pages.stride()};
   const kernels::DensePages pages = {.base = context_.pool->base(), .layout = context_.layout};
   kv::DenseStepKv kv(*context_.ops, *context_.exec, pages, std::span(&table, 1));
-  model::ForwardBatch batch;
-  batch.positions = positions;
-  batch.sequences = std::span(&slice, 1);
-  batch.kv = &kv;
-  BATON_RETURN_IF_ERROR(context_.model->ExpandHidden(batch, hidden_));
+  BATON_RETURN_IF_ERROR(ExpandHidden(*context_.model,
+                                     *sequence.hidden,
+                                     expansion.token_begin,
+                                     expansion.token_count,
+                                     kv,
+                                     hidden_));
   return expansion.completes_prompt && sequence.encoded != nullptr
              ? EncodeUpperLayers(sequence, {.pages = pages, .table = table})
              : absl::OkStatus();

@@ -4,11 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <iostream>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -79,6 +79,7 @@ absl::Status Calibrator::Run(const std::vector<kv::KvFormatPolicy>& policies) {
   add({});  // dense: what losses are counted against
   std::ranges::for_each(policies, add);
   std::vector<kv::KvPolicy> run;
+  run.reserve(fresh.size());
   for (const kv::KvFormatPolicy& policy : fresh) {
     run.push_back({policy});
   }
@@ -89,13 +90,14 @@ absl::Status Calibrator::Run(const std::vector<kv::KvFormatPolicy>& policies) {
   std::erase_if(rows, [&](const eval::ResultRow& row) {
     return std::ranges::find(options_.cases, row.id, &eval::EvalCase::id) == options_.cases.end();
   });
+  const std::map<std::string, Candidate> measured = Measure(std::move(rows));
   for (const kv::KvFormatPolicy& policy : fresh) {
-    std::optional<Candidate> candidate = Measure(rows, policy.CanonicalString());
-    if (!candidate.has_value()) {
+    const auto found = measured.find(policy.CanonicalString());
+    if (found == measured.end()) {
       return absl::InvalidArgumentError("calibrate: there are no cases to calibrate on");
     }
-    candidate->point.kv = policy.CanonicalString(kv::KvSpelling::kExplicit);
-    measured_.push_back({policy, *std::move(candidate)});
+    measured_.push_back({policy, found->second});
+    measured_.back().candidate.point.kv = policy.CanonicalString(kv::KvSpelling::kExplicit);
   }
   return absl::OkStatus();
 }
@@ -116,6 +118,7 @@ absl::StatusOr<Params> Calibrator::Stage(std::string_view name,
       "calibrate: %s: %d policies, %d cases\n", name, formats.size(), options_.cases.size());
   BATON_RETURN_IF_ERROR(Run(formats));
   std::vector<Candidate> candidates;
+  candidates.reserve(formats.size());
   for (const kv::KvFormatPolicy& format : formats) {
     candidates.push_back(*Find(format));
   }
@@ -156,6 +159,7 @@ absl::Status Calibrator::CalibrateShadowKv() {
 kv::KvFormatPolicy Calibrator::CheapestWithin(const LossLimits& limits,
                                               const kv::KvFormatPolicy& otherwise) const {
   std::vector<Candidate> candidates;
+  candidates.reserve(measured_.size());
   for (const Measured& measured : measured_) {
     candidates.push_back(measured.candidate);
   }
@@ -177,6 +181,7 @@ kv::KvCalibration Calibrator::calibration() const {
 
 std::vector<kv::CalibrationPoint> Calibrator::curve() const {
   std::vector<kv::CalibrationPoint> curve;
+  curve.reserve(measured_.size());
   for (const Measured& measured : measured_) {
     curve.push_back(measured.candidate.point);
   }

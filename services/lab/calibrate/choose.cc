@@ -4,11 +4,10 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -31,33 +30,8 @@ double CostOf(const Candidate& candidate, Cost cost) {
                               : candidate.point.attended_share.value_or(1.0);
 }
 
-}  // namespace
-
-bool Candidate::Within(const LossLimits& limits) const {
-  return net_loss() <= Allowed(limits.total, point.cases) &&
-         std::ranges::all_of(tasks, [&](const TaskLoss& task) {
-           return task.net <= std::max<int64_t>(1, Allowed(limits.task, task.cases));
-         });
-}
-
-std::optional<Candidate> Measure(const std::vector<eval::ResultRow>& rows, std::string_view kv) {
-  std::set<std::string> compared;  // ids with a row of dense
-  for (const eval::ResultRow& row : rows) {
-    if (row.kv == eval::kDensePolicy) {
-      compared.insert(row.id);
-    }
-  }
-  std::vector<eval::ResultRow> chosen;
-  std::ranges::copy_if(rows, std::back_inserter(chosen), [&](const eval::ResultRow& row) {
-    return row.kv == eval::kDensePolicy || (row.kv == kv && compared.contains(row.id));
-  });
-  const eval::PolicySummary summary = eval::Summarize(chosen);
-  const auto found = summary.sums.find(std::string(kv));
-  if (found == summary.sums.end() || found->second.all.bytes_share.weight == 0) {
-    return std::nullopt;
-  }
-  const eval::PolicySums& sums = found->second;
-  Candidate candidate = {.point = {.kv = std::string(kv),
+Candidate MakeCandidate(const std::string& kv, const eval::PolicySums& sums) {
+  Candidate candidate = {.point = {.kv = kv,
                                    .cases = sums.all.correct.weight,
                                    .correct = std::llround(sums.all.correct.sum),
                                    .lost = sums.loss.lost,
@@ -71,6 +45,32 @@ std::optional<Candidate> Measure(const std::vector<eval::ResultRow>& rows, std::
     candidate.tasks.push_back({.cases = loss.cases, .net = loss.net()});
   }
   return candidate;
+}
+
+}  // namespace
+
+bool Candidate::Within(const LossLimits& limits) const {
+  return net_loss() <= Allowed(limits.total, point.cases) &&
+         std::ranges::all_of(tasks, [&](const TaskLoss& task) {
+           return task.net <= std::max<int64_t>(1, Allowed(limits.task, task.cases));
+         });
+}
+
+std::map<std::string, Candidate> Measure(std::vector<eval::ResultRow> rows) {
+  std::set<std::string> compared;  // ids with a row of dense
+  for (const eval::ResultRow& row : rows) {
+    if (row.kv == eval::kDensePolicy) {
+      compared.insert(row.id);
+    }
+  }
+  std::erase_if(rows, [&](const eval::ResultRow& row) { return !compared.contains(row.id); });
+  std::map<std::string, Candidate> candidates;
+  for (const auto& [kv, sums] : eval::Summarize(rows).sums) {
+    if (sums.all.bytes_share.weight > 0) {
+      candidates[kv] = MakeCandidate(kv, sums);
+    }
+  }
+  return candidates;
 }
 
 std::optional<size_t> Choose(const std::vector<Candidate>& candidates,

@@ -3,9 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "common/eval/result_row.h"
@@ -37,9 +37,9 @@ struct Candidate {
   bool Within(const LossLimits& limits) const;
 };
 
-// Sums up the rows of one policy against those of `dense`, case by case. `kv` is the policy's name
-// in rows; unset when no case has both.
-std::optional<Candidate> Measure(const std::vector<eval::ResultRow>& rows, std::string_view kv);
+// Sums up the rows of every policy, by its name in rows, against those of `dense`, case by case.
+// Policies without a case that dense has too are left out.
+std::map<std::string, Candidate> Measure(std::vector<eval::ResultRow> rows);
 
 // The index of the candidate to take: of those within the limits the cheapest, then the one with
 // more correct answers, then the first. When none is within them, the one with the smallest net

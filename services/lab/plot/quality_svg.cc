@@ -13,6 +13,7 @@
 #include "absl/strings/str_replace.h"
 
 #include "common/eval/policy_sums.h"
+#include "common/kv/codec/policy_params.h"
 
 namespace baton::lab {
 namespace {
@@ -27,28 +28,30 @@ constexpr double kRadius = 4.5;
 // The axis of correct answers begins here, in %, or below the worst policy.
 constexpr double kLeastShown = 95.0;
 
+// All that leave prefill as hidden states.
+constexpr std::string_view kHidden = "hidden";
+
 // What a format looks like. Colours differ in lightness too, so that they stay apart in grey.
 struct Series {
   std::string_view format;
   std::string_view colour;
   bool square;
 };
-constexpr std::array<Series, 12> kSeries = {{{"dense", "#222222", true},
-                                             {"fp8", "#7a5195", true},
-                                             {"diffkv", "#1b6ca8", false},
-                                             {"shadowkv", "#d9822b", true},
-                                             {"hidden", "#2f9e77", true},
-                                             {"int4", "#7fb3d5", false},
-                                             {"kivi", "#a9cce3", false},
-                                             {"snapkv", "#c0392b", false},
-                                             {"h2o", "#e6867c", false},
-                                             {"streaming", "#f2b8b0", false},
-                                             {"quest", "#b8860b", true},
-                                             {"loki", "#e0c068", true}}};
+constexpr std::array<Series, 12> kSeries = {{{kv::DensePolicy::kName, "#222222", true},
+                                             {kv::Fp8Policy::kName, "#7a5195", true},
+                                             {kv::DiffKvPolicy::kName, "#1b6ca8", false},
+                                             {kv::ShadowKvPolicy::kName, "#d9822b", true},
+                                             {kHidden, "#2f9e77", true},
+                                             {kv::Int4Policy::kName, "#7fb3d5", false},
+                                             {kv::KiviPolicy::kName, "#a9cce3", false},
+                                             {kv::SnapKvPolicy::kName, "#c0392b", false},
+                                             {kv::H2oPolicy::kName, "#e6867c", false},
+                                             {kv::StreamingPolicy::kName, "#f2b8b0", false},
+                                             {kv::QuestPolicy::kName, "#b8860b", true},
+                                             {kv::LokiPolicy::kName, "#e0c068", true}}};
 
-// "hidden" for all that leave prefill as hidden states.
 std::string_view FormatOf(std::string_view kv) {
-  return kv.starts_with("hidden") ? "hidden" : kv.substr(0, kv.find(':'));
+  return kv.starts_with(kHidden) ? kHidden : kv.substr(0, kv.find(':'));
 }
 
 double Accuracy(const PlotPoint& point) {

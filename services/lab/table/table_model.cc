@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 
 #include "common/base/status_macros.h"
+#include "common/engine/expand_hidden.h"
 #include "common/kv/codec/dense_step_kv.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/hidden/hidden_state.h"
@@ -76,19 +77,9 @@ absl::Status TableModel::Expand(const kv::HiddenState& hidden, WorkingPages& pag
   const kv::DenseTable table = pages.prompt_table();
   kv::DenseStepKv kv(ops(), exec(), pages.pages(), std::span(&table, 1));
   std::vector<float> rows;
-  std::vector<int32_t> positions;
   for (int64_t begin = 0; begin < tokens; begin += chunk) {
-    const auto count = static_cast<size_t>(std::min(chunk, tokens - begin));
-    rows.resize(count * static_cast<size_t>(config().hidden_size));
-    BATON_RETURN_IF_ERROR(hidden.Read(begin, static_cast<int64_t>(count), rows.data()));
-    positions.resize(count);
-    std::iota(positions.begin(), positions.end(), static_cast<int32_t>(begin));
-    const model::SequenceSlice slice = {.row_begin = 0, .row_count = static_cast<int32_t>(count)};
-    model::ForwardBatch batch;
-    batch.positions = positions;
-    batch.sequences = std::span(&slice, 1);
-    batch.kv = &kv;
-    BATON_RETURN_IF_ERROR(compute_->model->ExpandHidden(batch, rows));
+    const auto count = static_cast<int32_t>(std::min(chunk, tokens - begin));
+    BATON_RETURN_IF_ERROR(engine::ExpandHidden(*compute_->model, hidden, begin, count, kv, rows));
   }
   return absl::OkStatus();
 }

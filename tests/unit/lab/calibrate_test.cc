@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -58,8 +58,9 @@ TEST(MeasureTest, ComparesCaseByCaseWithDense) {
                                        Row("b2", "diffkv", true, 9000)};
   rows[1].attended_share = 0.25;
   rows[2].attended_share = 0.75;
-  const std::optional<Candidate> candidate = Measure(rows, "diffkv");
-  ASSERT_TRUE(candidate.has_value());
+  const std::map<std::string, Candidate> measured = Measure(rows);
+  ASSERT_TRUE(measured.contains("diffkv"));
+  const Candidate* candidate = &measured.at("diffkv");
   // b2 has no dense row to compare with.
   EXPECT_EQ(candidate->point.cases, 3);
   EXPECT_EQ(candidate->point.correct, 2);
@@ -69,7 +70,7 @@ TEST(MeasureTest, ComparesCaseByCaseWithDense) {
   EXPECT_DOUBLE_EQ(candidate->point.bytes_per_token, 4.0);
   EXPECT_DOUBLE_EQ(candidate->point.bytes_share, 0.4);
   EXPECT_EQ(candidate->point.attended_share, 0.5);
-  EXPECT_FALSE(Measure(rows, "int4").has_value());
+  EXPECT_FALSE(measured.contains("int4"));
 }
 
 TEST(ChooseTest, TheCheapestWithinTheLimitsWins) {
