@@ -28,7 +28,6 @@
 #include "services/lab/calibrate/choose.h"
 #include "services/lab/calibrate/sweep.h"
 #include "services/lab/table/table_cases.h"
-#include "services/lab/table/table_model.h"
 
 namespace baton::lab {
 namespace {
@@ -56,13 +55,13 @@ void PrintChoice(std::string_view stage, const Candidate& candidate) {
 
 Calibrator::Calibrator(CalibratorOptions options,
                        const text::ModelTokenizer& tokenizer,
-                       TableModel& model,
+                       const TableModels& models,
                        eval::ResultWriter& writer)
     : options_(std::move(options)),
       tokenizer_(tokenizer),
-      model_(model),
+      models_(models),
       writer_(writer),
-      key_width_(KeyWidth(model.dimensions())) {}
+      key_width_(KeyWidth(models.front()->dimensions())) {}
 
 const Candidate* Calibrator::Find(const kv::KvFormatPolicy& policy) const {
   const auto found = std::ranges::find(measured_, policy, &Measured::policy);
@@ -84,7 +83,7 @@ absl::Status Calibrator::Run(const std::vector<kv::KvFormatPolicy>& policies) {
     run.push_back({policy});
   }
   BATON_RETURN_IF_ERROR(
-      RunTableCases(options_.cases, run, tokenizer_, options_.pool_bytes, model_, writer_));
+      RunTableCases(options_.cases, run, tokenizer_, options_.pool_bytes, models_, writer_));
   // A file that is gone on with may hold rows of other cases.
   std::vector<eval::ResultRow> rows = writer_.rows();
   std::erase_if(rows, [&](const eval::ResultRow& row) {

@@ -15,7 +15,7 @@
 #include "common/kv/codec/kv_policy.h"
 #include "common/text/load_tokenizer.h"
 #include "services/lab/calibrate/choose.h"
-#include "services/lab/table/table_model.h"
+#include "services/lab/table/table_cases.h"
 
 namespace baton::lab {
 
@@ -27,13 +27,14 @@ struct CalibratorOptions {
 
 // Every stage runs all cases under its policies, those with a row already left out, and goes on
 // from what its rows say is best: an interrupted run that is given the same rows continues. Borrows
-// all but the options; the model must have no calibration of its own. Progress goes to stderr. Not
+// all but the options; the model must have no calibration of its own,
+// and is there at least once. Progress goes to stderr. Not
 // thread-safe.
 class Calibrator {
  public:
   Calibrator(CalibratorOptions options,
              const text::ModelTokenizer& tokenizer,
-             TableModel& model,
+             const TableModels& models,
              eval::ResultWriter& writer);
 
   // Tier pair and alpha_high, then alpha_low, then the window.
@@ -68,7 +69,7 @@ class Calibrator {
 
   const CalibratorOptions options_;
   const text::ModelTokenizer& tokenizer_;
-  TableModel& model_;
+  const TableModels& models_;
   eval::ResultWriter& writer_;
   const int64_t key_width_;
   std::vector<Measured> measured_;

@@ -24,9 +24,9 @@
 #include "services/lab/calibrate/choose.h"
 #include "services/lab/calibrate/curve_svg.h"
 #include "services/lab/commands/eval.h"
+#include "services/lab/commands/table.h"
 #include "services/lab/commands/write_text.h"
 #include "services/lab/flags.h"
-#include "services/lab/table/table_model.h"
 
 ABSL_FLAG(std::string, families, "both", "calibrate: diffkv, shadowkv or both.");
 ABSL_FLAG(double, max_loss, 0.01, "calibrate: net loss that a default may have, of all cases.");
@@ -135,19 +135,19 @@ absl::Status RunCalibrate() {
                              .task = absl::GetFlag(FLAGS_max_task_loss)};
   const int64_t pool_bytes = options.engine.kv_pool_bytes;
   BATON_ASSIGN_OR_RETURN(const auto tokenizer, text::LoadTokenizer(options.model_dir));
-  BATON_ASSIGN_OR_RETURN(const auto model, TableModel::Create(std::move(options)));
-  BATON_ASSIGN_OR_RETURN(
-      const auto writer,
-      eval::ResultWriter::Open(RowsPath(model->identity()), absl::GetFlag(FLAGS_resume)));
+  BATON_ASSIGN_OR_RETURN(const auto models, TableModelsFromFlags(std::move(options)));
+  const kv::CalibratedModel& identity = models.front()->identity();
+  BATON_ASSIGN_OR_RETURN(const auto writer,
+                         eval::ResultWriter::Open(RowsPath(identity), absl::GetFlag(FLAGS_resume)));
   const auto count = static_cast<int64_t>(cases.size());
   WarnOfFewCases(limits.total, count);
   Calibrator calibrator({.cases = std::move(cases), .limits = limits, .pool_bytes = pool_bytes},
                         tokenizer,
-                        *model,
+                        models,
                         *writer);
   BATON_RETURN_IF_ERROR(Sweep(calibrator));
   std::cout << eval::FormatPolicyTable(writer->rows());
-  return WriteFiles({.model = model->identity(),
+  return WriteFiles({.model = identity,
                      .calibration = calibrator.calibration(),
                      .curve = calibrator.curve(),
                      .made = {.command = CommandLine(),

@@ -1,5 +1,6 @@
 #include "services/lab/commands/table.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <iostream>
 #include <string>
@@ -24,7 +25,6 @@
 #include "services/lab/flags.h"
 #include "services/lab/plot/quality_svg.h"
 #include "services/lab/table/table_cases.h"
-#include "services/lab/table/table_model.h"
 #include "services/lab/table/table_run.h"
 
 ABSL_FLAG(std::string, rows, "", "table: files of eval --out, separated by commas");
@@ -33,6 +33,12 @@ ABSL_FLAG(std::string,
           plot,
           "",
           "table, eval --table: SVG file for correct answers over bytes; empty = none");
+
+ABSL_FLAG(
+    int32_t,
+    jobs,
+    1,
+    "eval --table, calibrate: cases at once. Each job holds the model and its share of --threads.");
 
 ABSL_DECLARE_FLAG(std::string, kv);
 
@@ -51,6 +57,13 @@ absl::Status Report(const std::vector<eval::ResultRow>& rows) {
 
 }  // namespace
 
+absl::StatusOr<TableModels> TableModelsFromFlags(worker::WorkerOptions options) {
+  const int32_t jobs = absl::GetFlag(FLAGS_jobs);
+  BATON_RETURN_IF_ERROR(config::CheckFlagRange("jobs", jobs, 1, 1024));
+  options.threads = std::max(options.threads / jobs, 1);
+  return CreateTableModels(options, jobs);
+}
+
 absl::Status RunTable() {
   const std::string paths = absl::GetFlag(FLAGS_rows);
   BATON_RETURN_IF_ERROR(config::CheckFlagSet("rows", paths));
@@ -61,13 +74,14 @@ absl::Status RunTable() {
 absl::Status RunEvalTable(const std::vector<eval::EvalCase>& cases, worker::WorkerOptions options) {
   const int64_t pool_bytes = options.engine.kv_pool_bytes;
   BATON_ASSIGN_OR_RETURN(const auto tokenizer, text::LoadTokenizer(options.model_dir));
-  BATON_ASSIGN_OR_RETURN(const auto model, TableModel::Create(std::move(options)));
-  BATON_ASSIGN_OR_RETURN(const auto policies,
-                         ParsePolicies(absl::GetFlag(FLAGS_kv), model->calibration().get()));
+  BATON_ASSIGN_OR_RETURN(const auto models, TableModelsFromFlags(std::move(options)));
+  BATON_ASSIGN_OR_RETURN(
+      const auto policies,
+      ParsePolicies(absl::GetFlag(FLAGS_kv), models.front()->calibration().get()));
   BATON_ASSIGN_OR_RETURN(
       const auto writer,
       eval::ResultWriter::Open(absl::GetFlag(FLAGS_out), absl::GetFlag(FLAGS_resume)));
-  absl::Status status = RunTableCases(cases, policies, tokenizer, pool_bytes, *model, *writer);
+  absl::Status status = RunTableCases(cases, policies, tokenizer, pool_bytes, models, *writer);
   status.Update(Report(writer->rows()));
   return status;
 }

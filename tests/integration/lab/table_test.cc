@@ -2,6 +2,7 @@
 // files of several processes join.
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,6 +76,32 @@ TEST_P(ModelTest, DenseAndWholeBudgetsAnswerLikeAnEngine) {
   EXPECT_EQ(rows[4].at("kv_resident_bytes"), expected[0].at("kv_resident_bytes"));
   EXPECT_LT(rows[0].at("kv_resident_bytes").get<int64_t>() * 3,
             rows[4].at("kv_resident_bytes").get<int64_t>());
+}
+
+// Rows by case and policy, without times.
+std::map<std::string, json> RowsByName(const std::string& path) {
+  std::map<std::string, json> rows;
+  for (json row : ReadRows(path)) {
+    row.erase("ttft_ms");
+    row.erase("total_ms");
+    const std::string name =
+        absl::StrCat(row.at("id").get<std::string>(), " ", row.at("kv").get<std::string>());
+    EXPECT_TRUE(rows.emplace(name, std::move(row)).second) << name << " occurs twice";
+  }
+  return rows;
+}
+
+TEST_P(ModelTest, SeveralJobsWriteTheRowsOfOne) {
+  const TempDir folder;
+  const std::string policies = "--kv=dense;int4;diffkv;shadowkv:chunk=1,sel=q2,budget=64";
+  for (const std::string jobs : {"1", "3"}) {
+    const LabRun run =
+        Eval(GetParam(), folder.File(jobs), {"--limit=5", "--table", policies, "--jobs=" + jobs});
+    ASSERT_EQ(run.exit_code, 0) << run.errors;
+  }
+  const auto rows = RowsByName(folder.File("1"));
+  EXPECT_EQ(rows.size(), 20u);
+  EXPECT_EQ(RowsByName(folder.File("3")), rows);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models,
