@@ -1,14 +1,28 @@
 #include "tests/integration/worker/worker_pair.h"
 
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+#include "prometheus/metric_family.h"
 
+#include "common/engine/engine.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/limits.h"
 #include "common/rpc/request_metadata.h"
 #include "common/rpc/status_mapping.h"
+#include "common/rpc/tls.h"
 #include "common/worker/conversions.h"
+#include "common/worker/worker.h"
+#include "common/worker/worker_options.h"
+#include "services/decode/decode_server.h"
+#include "services/prefill/prefill_server.h"
 
 namespace baton {
 namespace {
@@ -22,12 +36,21 @@ void Append(Outcome& outcome, const worker::v1::TokenDelta& delta) {
   }
 }
 
-void Size(Outcome& outcome, const Request& request) {
-  outcome.tokens.resize(request.sampling.n());
-  outcome.finished.resize(request.sampling.n());
+bool AllFree(const engine::EngineLoad& load) {
+  return load.pages_free == load.pages_total && load.kept_sessions == 0 && load.kept_bytes == 0 &&
+         std::all_of(load.format_pools.begin(), load.format_pools.end(), [](const auto& pool) {
+           return pool.bytes.free == pool.bytes.total;
+         });
 }
 
 }  // namespace
+
+Outcome EmptyOutcome(const Request& request) {
+  Outcome outcome;
+  outcome.tokens.resize(request.sampling.n());
+  outcome.finished.resize(request.sampling.n());
+  return outcome;
+}
 
 worker::WorkerOptions TinyOptions(engine::Role role) {
   worker::WorkerOptions options;
@@ -89,7 +112,8 @@ DecodeCall::DecodeCall(const std::shared_ptr<grpc::Channel>& channel,
   proto.set_prompt_tokens(static_cast<uint32_t>(request.prompt.size()));
   *proto.mutable_sampling() = request.sampling;
   proto.set_kv_policy(request.kv_policy);
-  if (with_prompt) {
+  proto.set_session_id(request.session_id);
+  if (with_prompt || !request.session_id.empty()) {
     proto.set_prompt_token_ids(worker::PromptToBytes(request.prompt));
   }
   rpc::SetDeadline(request.deadline, &context_);
@@ -173,16 +197,17 @@ absl::Status PrefillCall::Finish() { return rpc::FromGrpcStatus(reader_->Finish(
 Outcome RunSplit(const std::shared_ptr<grpc::Channel>& prefill,
                  const std::shared_ptr<grpc::Channel>& decode,
                  const Request& request) {
-  Outcome outcome;
-  Size(outcome, request);
+  Outcome outcome = EmptyOutcome(request);
   DecodeCall decode_call(decode, request, /*with_prompt=*/false);
   worker::v1::Reserved reserved;
   if (!decode_call.ReadReserved(&reserved)) {
     outcome.status = decode_call.Finish();
     return outcome;
   }
-  PrefillCall prefill_call(prefill, request, reserved);
-  prefill_call.ReadAll(outcome);
+  if (!reserved.local_prefill()) {
+    PrefillCall prefill_call(prefill, request, reserved);
+    prefill_call.ReadAll(outcome);
+  }
   if (outcome.status.ok()) {
     decode_call.ReadAll(outcome);
   }
@@ -190,8 +215,7 @@ Outcome RunSplit(const std::shared_ptr<grpc::Channel>& prefill,
 }
 
 Outcome RunBoth(const std::shared_ptr<grpc::Channel>& both, const Request& request) {
-  Outcome outcome;
-  Size(outcome, request);
+  Outcome outcome = EmptyOutcome(request);
   DecodeCall call(both, request, /*with_prompt=*/true);
   worker::v1::Reserved reserved;
   if (!call.ReadReserved(&reserved)) {
@@ -214,12 +238,30 @@ bool Eventually(const std::function<bool()>& condition, absl::Duration timeout) 
   return true;
 }
 
+std::map<std::string, double> Gauges(worker::Worker& worker) {
+  std::map<std::string, double> gauges;
+  for (const prometheus::MetricFamily& family : worker.metrics().registry().Collect()) {
+    if (family.type != prometheus::MetricType::Gauge) {
+      continue;
+    }
+    for (const prometheus::ClientMetric& metric : family.metric) {
+      std::string name = family.name;
+      for (const prometheus::ClientMetric::Label& label : metric.label) {
+        absl::StrAppend(&name, " ", label.name, "=", label.value);
+      }
+      gauges[name] = metric.gauge.value;
+    }
+  }
+  return gauges;
+}
+
 bool AtBaseline(worker::Worker& worker, absl::Duration timeout) {
   return Eventually(
       [&] {
         const engine::EngineLoad load = worker.engine().load();
-        return worker.idle() && load.pages_free == load.pages_total && load.pages_reserved == 0 &&
-               load.reservations == 0 && load.running_sequences == 0 && load.waiting_requests == 0;
+        return worker.idle() && AllFree(load) && load.pages_reserved == 0 &&
+               load.reservations == 0 && load.running_sequences == 0 &&
+               load.waiting_requests == 0 && load.waiting_tokens == 0 && !load.has_work;
       },
       timeout);
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,6 +36,7 @@ struct Request {
   std::vector<int32_t> prompt = Prompt(40);
   worker::v1::SamplingParams sampling;
   std::string kv_policy = "dense";
+  std::string session_id;  // of the conversation that it is a turn of
   absl::Time deadline = absl::InfiniteFuture();
 };
 
@@ -97,14 +99,20 @@ class PrefillCall {
   std::unique_ptr<grpc::ClientReader<worker::v1::PrefillEvent>> reader_;
 };
 
-// The whole way: reserve, prefill, decode.
+// An outcome that holds nothing yet, of as many sequences as the request has.
+Outcome EmptyOutcome(const Request& request);
+
+// The whole way: reserve, prefill unless decode goes on from kept KV, decode.
 Outcome RunSplit(const std::shared_ptr<grpc::Channel>& prefill,
                  const std::shared_ptr<grpc::Channel>& decode,
                  const Request& request);
 // The same on a worker of role both.
 Outcome RunBoth(const std::shared_ptr<grpc::Channel>& both, const Request& request);
 
-// Waits until every page is free and nothing is reserved or runs; false after `timeout`.
+// Every gauge of /metrics by its name and labels.
+std::map<std::string, double> Gauges(worker::Worker& worker);
+// Waits until nothing runs, waits or is reserved and every byte of every pool is free, KV kept
+// between turns included; false after `timeout`.
 bool AtBaseline(worker::Worker& worker, absl::Duration timeout = absl::Seconds(20));
 // Waits for `condition`, at most `timeout`.
 bool Eventually(const std::function<bool()>& condition, absl::Duration timeout = absl::Seconds(20));
