@@ -22,8 +22,10 @@ class CopySink final : public KvSink {
     size_t next = 0;
     for (int32_t layer = ready.layer_begin; layer < ready.layer_end; ++layer) {
       for (int32_t page = 0; page < ready.page_count; ++page) {
-        const auto target = grant_.pages[static_cast<size_t>(layer * grant_.pages_per_layer +
-                                                             ready.page_begin + page)];
+        const auto index =
+            static_cast<size_t>(layer) * static_cast<size_t>(grant_.pages_per_layer) +
+            static_cast<size_t>(ready.page_begin + page);
+        const auto target = grant_.pages[index];
         const auto source = ready.pages[next++];
         std::memcpy(target.data(), source.data(), source.size());
         bytes_ += static_cast<int64_t>(source.size());
