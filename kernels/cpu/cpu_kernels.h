@@ -81,9 +81,15 @@ size_t ShadowKvWorkspaceBytes(const IsaKernels& isa,
 absl::Status ShadowKvEncode(const IsaKernels& isa,
                             const ExecContext& context,
                             const ShadowKvEncodeParams& params);
+absl::Status ShadowKvEncodeJoint(const IsaKernels& isa,
+                                 const ExecContext& context,
+                                 const ShadowKvEncodeJointParams& params);
 absl::Status ShadowKvAppend(const IsaKernels& isa,
                             const ExecContext& context,
                             const ShadowKvAppendParams& params);
+absl::Status ShadowKvAppendJoint(const IsaKernels& isa,
+                                 const ExecContext& context,
+                                 const ShadowKvAppendJointParams& params);
 absl::Status ShadowKvSelect(const IsaKernels& isa,
                             const ExecContext& context,
                             const ShadowKvSelectParams& params);

@@ -23,44 +23,20 @@ constexpr int64_t kMaxChunkTokens = 8;
 void CodeCoefficients(const IsaKernels& isa,
                       const CodingGroup& group,
                       const CodingScratch& scratch) {
-  const ShadowKvConfig& config = group.config;
-  const int64_t width = config.width();
-  for (int64_t t = 0; t < group.tokens; ++t) {
-    Unrotate(isa,
-             config,
-             group.rope,
-             group.key_bias,
-             group.position + t,
-             scratch.keys + t * width,
-             scratch.negated_sines,
-             scratch.factored + t * width);
-  }
-  isa.dot_rows({.x = scratch.factored,
-                .x_stride = width,
-                .lines = group.tokens,
-                .rows = group.basis,
-                .row_stride = width,
-                .count = config.rank,
-                .bf16 = config.dtype == DType::kBF16,
-                .depth = width,
-                .out = scratch.coefficients,
-                .out_stride = config.rank});
-  std::byte* target = group.section + group.layout.coefficients;
-  const int64_t first = group.token * config.rank;
-  if (config.int8_coefficients) {
-    auto* scales = reinterpret_cast<uint16_t*>(group.section + group.layout.coefficient_scales);
-    ShadowKvQuantizeCoefficients(scratch.coefficients,
-                                 group.tokens,
-                                 config.rank,
-                                 reinterpret_cast<int8_t*>(target) + first,
-                                 scales + group.token / kShadowKvBlockTokens * config.rank);
-    return;
-  }
-  StoreVector(isa,
-              scratch.coefficients,
-              config.dtype,
-              group.tokens * config.rank,
-              target + static_cast<size_t>(first) * DTypeBytes(config.dtype));
+  ProjectKeys(isa,
+              group.config,
+              {.basis = group.basis,
+               .rope = group.rope,
+               .key_bias = group.key_bias,
+               .position = group.position,
+               .tokens = group.tokens},
+              scratch,
+              scratch.coefficients);
+  StoreCoefficients(isa,
+                    group.config,
+                    {.tokens = group.layout.tokens, .token = group.token, .count = group.tokens},
+                    scratch.coefficients,
+                    group.section + group.layout.coefficients);
 }
 
 // mean = the chunk's mean key; keys are `width` apart.
@@ -192,6 +168,57 @@ void StoreVector(
   }
 }
 
+void ProjectKeys(const IsaKernels& isa,
+                 const ShadowKvConfig& config,
+                 const KeyProjection& projection,
+                 const CodingScratch& scratch,
+                 float* out) {
+  const int64_t width = config.width();
+  for (int64_t t = 0; t < projection.tokens; ++t) {
+    Unrotate(isa,
+             config,
+             projection.rope,
+             projection.key_bias,
+             projection.position + t,
+             scratch.keys + t * width,
+             scratch.negated_sines,
+             scratch.factored + t * width);
+  }
+  isa.dot_rows({.x = scratch.factored,
+                .x_stride = width,
+                .lines = projection.tokens,
+                .rows = projection.basis,
+                .row_stride = width,
+                .count = config.rank,
+                .bf16 = config.dtype == DType::kBF16,
+                .depth = width,
+                .out = out,
+                .out_stride = config.rank});
+}
+
+void StoreCoefficients(const IsaKernels& isa,
+                       const ShadowKvConfig& config,
+                       const CodedRange& range,
+                       const float* coefficients,
+                       std::byte* target) {
+  const int64_t first = range.token * config.rank;
+  if (config.int8_coefficients) {
+    auto* scales = reinterpret_cast<uint16_t*>(
+        target + ShadowKvCoefficientLayout(config, range.tokens).scales);
+    ShadowKvQuantizeCoefficients(coefficients,
+                                 range.count,
+                                 config.rank,
+                                 reinterpret_cast<int8_t*>(target) + first,
+                                 scales + range.token / kShadowKvBlockTokens * config.rank);
+    return;
+  }
+  StoreVector(isa,
+              coefficients,
+              config.dtype,
+              range.count * config.rank,
+              target + static_cast<size_t>(first) * DTypeBytes(config.dtype));
+}
+
 CodingScratch CarveCoding(const ShadowKvConfig& config, Carver& carver) {
   CodingScratch scratch;
   scratch.keys = carver.Take<float>(kShadowKvBlockTokens * config.width());
@@ -231,7 +258,9 @@ void CodeGroup(const IsaKernels& isa,
   const ShadowKvConfig& config = group.config;
   const int64_t width = config.width();
   const bool q2 = config.selector == ShadowKvSelector::kQ2;
-  CodeCoefficients(isa, group, scratch);
+  if (!config.joint) {
+    CodeCoefficients(isa, group, scratch);
+  }
   for (int64_t head = 0; head < config.kv_heads; ++head) {
     const float* keys = scratch.keys + head * config.head_dim;
     const float* values = scratch.values + head * config.head_dim;

@@ -52,7 +52,37 @@ void Unrotate(const IsaKernels& isa,
               float* negated_sines,
               float* out);
 
-// Writes the group's coefficients, selector data and values. chunk_scores,
+// At most 64 consecutive tokens of one layer whose keys, after RoPE, are in CodingScratch::keys.
+struct KeyProjection {
+  const std::byte* basis = nullptr;  // [rank][width]
+  ShadowKvRope rope;
+  const float* key_bias = nullptr;
+  int64_t position = 0;  // of the first token
+  int64_t tokens = 0;
+};
+
+// out, [tokens][rank], = the un-rotated keys times the basis, transposed.
+void ProjectKeys(const IsaKernels& isa,
+                 const ShadowKvConfig& config,
+                 const KeyProjection& projection,
+                 const CodingScratch& scratch,
+                 float* out);
+
+// Part of a section of coefficients.
+struct CodedRange {
+  int64_t tokens = 0;  // of the section
+  int64_t token = 0;   // the first, a multiple of 64
+  int64_t count = 0;   // at most 64
+};
+
+// Codes coefficients, [count][rank], into `target`, a ShadowKvCoefficientLayout.
+void StoreCoefficients(const IsaKernels& isa,
+                       const ShadowKvConfig& config,
+                       const CodedRange& range,
+                       const float* coefficients,
+                       std::byte* target);
+
+// Writes the group's coefficients, unless they are joint, selector data and values. chunk_scores,
 // [kv_heads][layout.chunks] or null, gets every chunk's smallest cosine between its mean key and a
 // key (ShadowKV Algorithm 1; a zero vector's cosine counts as 0).
 void CodeGroup(const IsaKernels& isa,

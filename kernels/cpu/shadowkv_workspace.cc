@@ -6,9 +6,10 @@
 
 #include "kernels/core/carver.h"
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/dominant_subspace.h"
 #include "kernels/cpu/isa_kernels.h"
 #include "kernels/cpu/shadowkv_coding.h"
+#include "kernels/cpu/shadowkv_factor.h"
+#include "kernels/cpu/shadowkv_joint.h"
 #include "kernels/cpu/workspace.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_clusters.h"
@@ -28,8 +29,9 @@ EncodeScratch CarveEncode(const IsaKernels& isa,
                           Carver& carver) {
   const ShadowKvConfig& config = layout.config;
   EncodeScratch scratch;
-  scratch.subspace = CarveSubspace(config.width(), config.rank, carver);
-  scratch.panels = carver.Take<float>(PaddedColumns(isa, config.width()) * kGramTileTokens);
+  if (!config.joint) {
+    scratch.factor = CarveFactor(isa, config, 1, carver);
+  }
   scratch.chunk_scores = carver.Take<float>(config.kv_heads * layout.coded.chunks);
   scratch.order = carver.Take<int32_t>(config.kv_heads * layout.coded.chunks);
   scratch.clusters = CarveShadowKvClusters(config, carver);
@@ -80,9 +82,15 @@ size_t ShadowKvWorkspaceBytes(const IsaKernels& isa,
   const ShadowKvConfig& config = sizes.config;
   Carver encode(nullptr);
   CarveEncode(isa, ShadowKvPromptLayout(config, sizes.max_tokens), encode);
+  Carver joint(nullptr);
+  if (config.joint) {
+    CarveFactor(isa, config, sizes.layers, joint);
+  }
   Carver coding(nullptr);
   CarveCoding(config, coding);
   CarveShadowKvClusters(config, coding);
+  Carver coding_jointly(nullptr);
+  CarveJointCoding(config, coding_jointly);
   Carver select(nullptr);
   CarveSelect(config,
               sizes.heads / std::max(config.kv_heads, 1),
@@ -91,8 +99,10 @@ size_t ShadowKvWorkspaceBytes(const IsaKernels& isa,
   Carver attend(nullptr);
   CarveAttend(isa, config, attend);
   const auto count = static_cast<size_t>(std::max(threads, 1));
-  return std::max(
-      {encode.used() + count * coding.used(), count * select.used(), count * attend.used()});
+  return std::max({encode.used() + count * coding.used(),
+                   joint.used() + count * coding_jointly.used(),
+                   count * select.used(),
+                   count * attend.used()});
 }
 
 }  // namespace baton::kernels::cpu

@@ -5,21 +5,16 @@
 #include <cstdint>
 
 #include "kernels/core/carver.h"
-#include "kernels/cpu/dominant_subspace.h"
 #include "kernels/cpu/isa_kernels.h"
-#include "kernels/cpu/shadowkv_coding.h"
+#include "kernels/cpu/shadowkv_factor.h"
 #include "kernels/cpu/workspace.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_clusters.h"
 
 namespace baton::kernels::cpu {
 
-// Tokens whose outer products are summed in fp32 before they go into the Gram matrix.
-inline constexpr int64_t kGramTileTokens = kDepthBlock;
-
 struct EncodeScratch {
-  SubspaceScratch subspace;
-  float* panels = nullptr;        // [panels of the width][kGramTileTokens][panel_columns]
+  FactorScratch factor;           // without joint coefficients
   float* chunk_scores = nullptr;  // [kv_heads][chunks]
   int32_t* order = nullptr;       // [kv_heads][chunks]
   ShadowKvClusterScratch clusters;

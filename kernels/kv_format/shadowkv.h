@@ -8,6 +8,11 @@
 //   Tail: what decode appends; grows with the generated tokens.
 //   Cache: reconstructed chunks of the previous step; may be dropped at any time.
 //
+// Layers whose keys are projections of one hidden state (the upper ones of SwiftKV) can share the
+// coefficients of a joint factorization: the keys of all of them side by side are one low-rank
+// product, each layer holds its columns of the basis, and the coefficients, of prompt and tail, are
+// in blocks of their own (ShadowKvCoefficientLayout).
+//
 // Positions count from the prompt's first token. Chunk c holds positions [c * chunk, (c + 1) *
 // chunk). The prompt's first `coded` tokens, whole chunks, are coded; the rest of the prompt is its
 // local window. The tail's exact tokens follow; when the exact tokens reach a limit, their oldest
@@ -28,6 +33,9 @@ inline constexpr int64_t kShadowKvBlockTokens = 64;
 // Most clusters of a head's values: a token's cluster takes one byte.
 inline constexpr int32_t kShadowKvMaxClusters = 256;
 
+// Most columns of the keys that are factored together: the Gram matrix is that wide.
+inline constexpr int64_t kShadowKvMaxJointWidth = 4096;
+
 // What a chunk's score is computed from.
 enum class ShadowKvSelector : uint8_t {
   kMean,    // q . mean key (ShadowKV)
@@ -44,7 +52,7 @@ enum class ShadowKvGenerated : uint8_t {
 struct ShadowKvConfig {
   static constexpr uint16_t kVersion = 2;
 
-  int32_t rank = 0;            // 1 .. kv_heads * head_dim
+  int32_t rank = 0;            // 1 .. kv_heads * head_dim, of a joint one times the layers
   int32_t chunk_tokens = 8;    // 1, 2, 4 or 8
   int32_t budget_tokens = 0;   // selected per step and KV head; rounded to the nearest chunk
   int32_t outlier_chunks = 0;  // per KV head
@@ -59,6 +67,7 @@ struct ShadowKvConfig {
   int32_t value_clusters = 0;
   int32_t value_bits = 16;         // 8, 4, 2, or 16 for values of `dtype`
   bool int8_coefficients = false;  // else coefficients of `dtype`
+  bool joint = false;              // the coefficients are shared with other layers
   DType dtype = DType::kBF16;      // of everything exact: bf16 or f32
   int32_t kv_heads = 0;
   int32_t head_dim = 0;  // a multiple of 8
@@ -95,27 +104,41 @@ class ShadowKvSections {
   size_t end_ = 0;
 };
 
+// The coefficients of some coded tokens; byte offsets from their start.
+struct ShadowKvCoefficientLayout {
+  size_t scales = 0;  // fp16 [groups of 64 tokens][rank]; int8 coefficients only
+  size_t bytes = 0;   // before the scales: [tokens][rank] dtype or int8
+
+  constexpr ShadowKvCoefficientLayout() = default;
+  constexpr ShadowKvCoefficientLayout(const ShadowKvConfig& config, int64_t tokens) {
+    const auto count = static_cast<size_t>(tokens);
+    const auto rank = static_cast<size_t>(config.rank);
+    ShadowKvSections sections;
+    sections.Take(count * rank * (config.int8_coefficients ? 1 : DTypeBytes(config.dtype)));
+    scales = sections.Take(config.int8_coefficients ? (count + 63) / 64 * rank * 2 : 0);
+    bytes = sections.end();
+  }
+};
+
 // Where `tokens` coded tokens are; byte offsets from the start of the coded section. Sections that
 // the configuration leaves out have no bytes.
 struct ShadowKvCodedLayout {
   int64_t tokens = 0;  // a multiple of the chunk
   int64_t chunks = 0;
-  size_t coefficients = 0;        // [tokens][rank] dtype or int8
-  size_t coefficient_scales = 0;  // fp16 [groups of 64 tokens][rank]; int8 coefficients only
-  size_t landmarks = 0;           // [kv_heads][chunks][head_dim] dtype: mean key after RoPE
-  size_t deviations = 0;          // the same shape: largest |key - mean|, rounded up
-  size_t key_codes = 0;           // [kv_heads][tokens][head_dim / 4]: 2-bit keys after RoPE
-  size_t key_scales = 0;          // fp16 [kv_heads][tokens][scale, zero]
-  size_t cluster_ids = 0;         // uint8 [kv_heads][tokens]; clusters only
-  size_t values = 0;              // [kv_heads][tokens][head_dim] dtype, or codes
-  size_t value_scales = 0;        // fp16 [kv_heads][tokens][scale, zero]; codes only
+  size_t coefficients = 0;  // ShadowKvCoefficientLayout; no bytes if they are joint
+  size_t landmarks = 0;     // [kv_heads][chunks][head_dim] dtype: mean key after RoPE
+  size_t deviations = 0;    // the same shape: largest |key - mean|, rounded up
+  size_t key_codes = 0;     // [kv_heads][tokens][head_dim / 4]: 2-bit keys after RoPE
+  size_t key_scales = 0;    // fp16 [kv_heads][tokens][scale, zero]
+  size_t cluster_ids = 0;   // uint8 [kv_heads][tokens]; clusters only
+  size_t values = 0;        // [kv_heads][tokens][head_dim] dtype, or codes
+  size_t value_scales = 0;  // fp16 [kv_heads][tokens][scale, zero]; codes only
   size_t bytes = 0;
 
   constexpr ShadowKvCodedLayout() = default;
   constexpr ShadowKvCodedLayout(const ShadowKvConfig& config, int64_t coded_tokens)
       : tokens(coded_tokens), chunks(coded_tokens / config.chunk_tokens) {
     const auto count = static_cast<size_t>(tokens);
-    const auto rank = static_cast<size_t>(config.rank);
     const auto heads = static_cast<size_t>(config.kv_heads);
     const size_t landmark_bytes = heads * static_cast<size_t>(chunks) * config.vector_bytes();
     const size_t pair_bytes = heads * count * 4;
@@ -123,8 +146,7 @@ struct ShadowKvCodedLayout {
     const bool bounds = config.selector == ShadowKvSelector::kBounds;
     ShadowKvSections sections;
     coefficients =
-        sections.Take(count * rank * (config.int8_coefficients ? 1 : DTypeBytes(config.dtype)));
-    coefficient_scales = sections.Take(config.int8_coefficients ? (count + 63) / 64 * rank * 2 : 0);
+        sections.Take(config.joint ? 0 : ShadowKvCoefficientLayout(config, tokens).bytes);
     landmarks = sections.Take(q2 ? 0 : landmark_bytes);
     deviations = sections.Take(bounds ? landmark_bytes : 0);
     key_codes = sections.Take(q2 ? heads * count * config.code_bytes(2) : 0);
@@ -145,7 +167,9 @@ struct ShadowKvPromptLayout {
   int64_t local_tokens = 0;   // prompt tokens behind the coded ones
   int64_t static_chunks = 0;  // per KV head: sinks and outliers
   ShadowKvCodedLayout coded;
-  size_t basis = 0;           // [rank][kv_heads * head_dim] dtype: orthonormal rows
+  // [rank][kv_heads * head_dim] dtype: orthonormal rows; of a joint factorization this layer's
+  // columns of them.
+  size_t basis = 0;
   size_t cluster_values = 0;  // [kv_heads][value_clusters][head_dim] dtype: mean values
   size_t coded_begin = 0;     // start of the coded section
   size_t static_ids = 0;      // int32 [kv_heads][static_chunks], ascending
@@ -249,6 +273,12 @@ struct ShadowKvTailLayout {
   }
   constexpr size_t block_begin(int64_t index) const {
     return blocks + static_cast<size_t>(index) * block.bytes;
+  }
+  // Of a joint factorization, the coefficients of a coded block in the block of memory that the
+  // layers share.
+  constexpr size_t joint_block_begin(int64_t index) const {
+    return static_cast<size_t>(index) *
+           ShadowKvCoefficientLayout(config, kShadowKvBlockTokens).bytes;
   }
   // Bytes that have been written once `generated` tokens are behind the prompt: the slots of exact
   // tokens, those that wait to be written again included, and the coded blocks.

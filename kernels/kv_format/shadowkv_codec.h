@@ -85,24 +85,28 @@ inline void ShadowKvQuantizeCoefficients(
 // One coded section in memory, read only. Tokens and chunks count from the section's first.
 class ShadowKvCodedView {
  public:
+  // `joint`: the coefficients, if they are shared with other layers.
   ShadowKvCodedView(const ShadowKvConfig& config,
                     const ShadowKvCodedLayout& layout,
-                    const std::byte* base)
-      : config_(config), layout_(layout), base_(base) {}
+                    const std::byte* base,
+                    const std::byte* joint = nullptr)
+      : config_(config),
+        layout_(layout),
+        base_(base),
+        coefficients_(config.joint ? joint : base + layout.coefficients),
+        scales_(coefficients_ + ShadowKvCoefficientLayout(config, layout.tokens).scales) {}
 
   const ShadowKvCodedLayout& layout() const { return layout_; }
   // Row of `token`, [rank] of the configuration's dtype.
   const std::byte* Coefficients(int64_t token) const {
-    return base_ + layout_.coefficients +
-           static_cast<size_t>(token * config_.rank) * DTypeBytes(config_.dtype);
+    return coefficients_ + static_cast<size_t>(token * config_.rank) * DTypeBytes(config_.dtype);
   }
   // Row of `token` in int8, and its scales.
   const int8_t* CoefficientCodes(int64_t token) const {
-    return reinterpret_cast<const int8_t*>(base_ + layout_.coefficients) + token * config_.rank;
+    return reinterpret_cast<const int8_t*>(coefficients_) + token * config_.rank;
   }
   const uint16_t* CoefficientScales(int64_t token) const {
-    return reinterpret_cast<const uint16_t*>(base_ + layout_.coefficient_scales) +
-           token / kShadowKvBlockTokens * config_.rank;
+    return reinterpret_cast<const uint16_t*>(scales_) + token / kShadowKvBlockTokens * config_.rank;
   }
   // [chunks][head_dim].
   const std::byte* Landmarks(int64_t head) const {
@@ -142,6 +146,8 @@ class ShadowKvCodedView {
   const ShadowKvConfig& config_;
   const ShadowKvCodedLayout& layout_;
   const std::byte* base_;
+  const std::byte* coefficients_;
+  const std::byte* scales_;
 };
 
 // What the previous selection leaves to the next: for selection index i, plan[i] is the slot that

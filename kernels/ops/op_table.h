@@ -51,7 +51,11 @@ struct OpTable {
   // problems no larger than given; the workspace must hold workspace_bytes as well.
   size_t (*shadowkv_workspace_bytes)(int threads, const ShadowKvWorkspaceSizes& sizes) = nullptr;
   absl::Status (*shadowkv_encode)(const ExecContext&, const ShadowKvEncodeParams&) = nullptr;
+  absl::Status (*shadowkv_encode_joint)(const ExecContext&,
+                                        const ShadowKvEncodeJointParams&) = nullptr;
   absl::Status (*shadowkv_append)(const ExecContext&, const ShadowKvAppendParams&) = nullptr;
+  absl::Status (*shadowkv_append_joint)(const ExecContext&,
+                                        const ShadowKvAppendJointParams&) = nullptr;
   absl::Status (*shadowkv_select)(const ExecContext&, const ShadowKvSelectParams&) = nullptr;
   absl::Status (*shadowkv_attention)(const ExecContext&, const ShadowKvAttentionParams&) = nullptr;
 

@@ -24,7 +24,7 @@ float Element(const std::byte* data, DType dtype, int64_t index) {
 // Widens one token's value of a head.
 void LoadValue(const ShadowKvEncodeParams& params, int64_t position, int32_t head, float* out) {
   const DensePageLayout& layout = params.pages.layout;
-  const PageSlot at = LocatePromptToken(params, position);
+  const PageSlot at = LocatePromptToken(params.pages, params.page_table, position);
   const std::byte* value = at.page + layout.value_offset(head, at.slot);
   for (int64_t i = 0; i < layout.head_dim; ++i) {
     out[i] = Element(value, layout.dtype, i);

@@ -41,7 +41,7 @@ void CopyToken(const ShadowKvEncodeParams& params,
                std::byte* key,
                std::byte* value) {
   const DensePageLayout& layout = params.pages.layout;
-  const PageSlot at = LocatePromptToken(params, position);
+  const PageSlot at = LocatePromptToken(params.pages, params.page_table, position);
   const size_t bytes = params.layout.config.vector_bytes();
   std::memcpy(key, at.page + layout.key_offset(head, at.slot), bytes);
   std::memcpy(value, at.page + layout.value_offset(head, at.slot), bytes);
@@ -65,10 +65,10 @@ absl::Status CheckShadowKvWorkspace(absl::string_view op,
   return absl::OkStatus();
 }
 
-PageSlot LocatePromptToken(const ShadowKvEncodeParams& params, int64_t position) {
-  const DensePageLayout& layout = params.pages.layout;
-  const auto id = static_cast<size_t>(params.page_table[position / layout.page_tokens]);
-  return {.page = params.pages.base + id * layout.stride_bytes(),
+PageSlot LocatePromptToken(const DensePages& pages, const int32_t* page_table, int64_t position) {
+  const DensePageLayout& layout = pages.layout;
+  const auto id = static_cast<size_t>(page_table[position / layout.page_tokens]);
+  return {.page = pages.base + id * layout.stride_bytes(),
           .slot = static_cast<int32_t>(position % layout.page_tokens)};
 }
 

@@ -16,12 +16,12 @@ namespace baton::kernels {
 // kInvalidArgument when the context's workspace is smaller than `bytes`.
 absl::Status CheckShadowKvWorkspace(absl::string_view op, const ExecContext& context, size_t bytes);
 
-// Where token `position` of the prompt is in its dense page.
+// Where a token is in its dense page.
 struct PageSlot {
   const std::byte* page;
   int32_t slot;
 };
-PageSlot LocatePromptToken(const ShadowKvEncodeParams& params, int64_t position);
+PageSlot LocatePromptToken(const DensePages& pages, const int32_t* page_table, int64_t position);
 
 // Chooses one head's static chunks (ShadowKV Algorithm 1: the sinks, then the lowest scores, ties
 // to the lower id; ids ascend) and copies their and the local window's exact keys and values into

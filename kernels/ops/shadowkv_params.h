@@ -24,6 +24,7 @@ struct ShadowKvWorkspaceSizes {
   ShadowKvConfig config;   // the largest rank and budget in use
   int64_t heads = 0;       // query heads
   int64_t max_tokens = 0;  // of a sequence, prompt and generated
+  int64_t layers = 1;      // that are factored together
 };
 
 // Codes a prompt that lies in dense pages, keys after RoPE, into a prompt section. Keys are
@@ -31,13 +32,40 @@ struct ShadowKvWorkspaceSizes {
 // key = RoPE(coefficients x basis + key_bias). For models that normalise keys per head (Qwen3) the
 // factored key is the normalised one. Rows of the basis come in the order of falling energy, each
 // with its largest element positive. Value clusters: kernels/ops/shadowkv_clusters.h.
+// With joint coefficients all the rest is coded; shadowkv_encode_joint writes the basis, before or
+// after.
 struct ShadowKvEncodeParams {
   ShadowKvPromptLayout layout;
   DensePages pages;                     // layout.config's kv_heads, head_dim and dtype
   const int32_t* page_table = nullptr;  // of this layer, layout.prompt_tokens tokens
   ShadowKvRope rope;                    // at least prompt_tokens positions
   const float* key_bias = nullptr;      // [kv_heads * head_dim] before RoPE, or null
-  std::byte* prompt = nullptr;          // layout.bytes, 64-aligned; every byte is written
+  std::byte* prompt = nullptr;          // layout.bytes, 64-aligned; every byte is written, but for
+                                        // the basis of a joint factorization
+};
+
+// One of the layers whose keys are factored together.
+struct ShadowKvJointLayer {
+  const int32_t* page_table = nullptr;  // layout.prompt_tokens tokens
+  const float* key_bias = nullptr;      // [kv_heads * head_dim] before RoPE, or null
+  std::byte* prompt = nullptr;          // the layer's prompt section; only its basis is written
+};
+
+// Factors the keys of several layers, side by side, as shadowkv_encode does those of one:
+// [K_1 ... K_n] = Z [B_1 ... B_n], the best approximation of that rank (Eckart and Young). Where
+// K_j = H W_j, the upper layers of SwiftKV, Z and B_j are those of the joint code of shadowkv.md
+// 7.3, because [K_1 ... K_n] [K_1 ... K_n]^T = H G H^T. Keys of models that normalise them per head
+// are no products of H; they are factored all the same.
+struct ShadowKvEncodeJointParams {
+  ShadowKvPromptLayout layout;                 // of every layer, joint
+  DensePages pages;                            // layout.config's kv_heads, head_dim and dtype
+  const ShadowKvJointLayer* layers = nullptr;  // [num_layers]
+  // Times kv_heads * head_dim: at least the rank, at most kShadowKvMaxJointWidth.
+  int64_t num_layers = 0;
+  ShadowKvRope rope;  // at least prompt_tokens positions
+  // Z: ShadowKvCoefficientLayout(config, layout.coded.tokens).bytes, 64-aligned; every byte is
+  // written.
+  std::byte* coefficients = nullptr;
 };
 
 // One sequence of a decode step in one layer. `position` is the index of its newest token: the
@@ -55,6 +83,10 @@ struct ShadowKvSequence {
   // ShadowKvCacheLayout(layout->config).bytes, or null to reconstruct every selected chunk. One per
   // layer, or one for all layers that share this sequence's KV: results do not depend on it.
   std::byte* cache = nullptr;
+  // With joint coefficients, those of the prompt and those of the tail's blocks, from
+  // ShadowKvTailLayout::joint_block_begin; else null.
+  const std::byte* joint_prompt = nullptr;
+  std::byte* joint_tail = nullptr;
 };
 
 // Writes the key (after RoPE) and value of row s to sequence s; codes the oldest 64 exact tokens
@@ -68,6 +100,15 @@ struct ShadowKvAppendParams {
   int64_t num_sequences = 0;
   ShadowKvRope rope;                // past every sequence's position
   const float* key_bias = nullptr;  // [kv_heads * head_dim] or null
+};
+
+// Codes the joint coefficients of the oldest 64 exact tokens of one sequence when they are due:
+// once shadowkv_append ran for the newest token in all the layers, before any of them attends.
+struct ShadowKvAppendJointParams {
+  const ShadowKvSequence* layers = nullptr;  // [num_layers]: the sequence in every layer
+  const float* const* key_bias = nullptr;    // [num_layers], each [kv_heads * head_dim] or null
+  int64_t num_layers = 0;
+  ShadowKvRope rope;  // past the sequence's position
 };
 
 // Chooses the chunks of the step for each sequence and KV head: those with the largest

@@ -36,9 +36,14 @@ class ShadowKvSequenceView {
   int64_t sections() const { return 1 + blocks_; }
   ShadowKvCodedView Section(int64_t index) const {
     if (index == 0) {
-      return {config(), layout().coded, sequence_.prompt + layout().coded_begin};
+      return {config(),
+              layout().coded,
+              sequence_.prompt + layout().coded_begin,
+              sequence_.joint_prompt};
     }
-    return {config(), tail_.block, sequence_.tail + tail_.block_begin(index - 1)};
+    const std::byte* joint =
+        config().joint ? sequence_.joint_tail + tail_.joint_block_begin(index - 1) : nullptr;
+    return {config(), tail_.block, sequence_.tail + tail_.block_begin(index - 1), joint};
   }
   // The first chunk of a section.
   int64_t SectionChunk(int64_t index) const {

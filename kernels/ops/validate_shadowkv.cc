@@ -12,6 +12,14 @@
 namespace baton::kernels {
 namespace {
 
+// `layers` are factored together.
+void CheckRank(const ShadowKvConfig& config, int64_t layers, ParamChecker& check) {
+  check.Require(config.rank <= layers * config.width(),
+                "config.rank",
+                config.rank,
+                "must be at most kv_heads * head_dim of the layers it is shared by");
+}
+
 void CheckConfig(const ShadowKvConfig& config, ParamChecker& check) {
   const int32_t chunk = config.chunk_tokens;
   const int32_t bits = config.value_bits;
@@ -21,10 +29,6 @@ void CheckConfig(const ShadowKvConfig& config, ParamChecker& check) {
           config.head_dim % 8 == 0, "config.head_dim", config.head_dim, "must be a multiple of 8")
       .FloatDType("config.dtype", config.dtype)
       .Positive("config.rank", config.rank)
-      .Require(config.rank <= config.width(),
-               "config.rank",
-               config.rank,
-               "must be at most kv_heads * head_dim")
       .Require(chunk == 1 || chunk == 2 || chunk == 4 || chunk == 8,
                "config.chunk_tokens",
                chunk,
@@ -45,6 +49,41 @@ void CheckConfig(const ShadowKvConfig& config, ParamChecker& check) {
                "config.value_clusters",
                config.value_clusters,
                "must be 0 to 256");
+  if (!config.joint) {
+    CheckRank(config, 1, check);
+  }
+}
+
+// A group of layers that share coefficients.
+void CheckJointLayers(const ShadowKvConfig& config, int64_t layers, ParamChecker& check) {
+  check.Require(config.joint, "config.joint", 0, "must be set")
+      .Positive("num_layers", layers)
+      .Require(layers * config.width() <= kShadowKvMaxJointWidth,
+               "num_layers",
+               layers,
+               "times kv_heads * head_dim must be at most 4096");
+  CheckRank(config, layers, check);
+}
+
+void CheckWorkingPages(const ShadowKvPromptLayout& prompt,
+                       const DensePages& pages,
+                       ParamChecker& check) {
+  const ShadowKvConfig& config = prompt.config;
+  check.Positive("layout.prompt_tokens", prompt.prompt_tokens)
+      .Require(pages.layout.kv_heads == config.kv_heads,
+               "pages.layout.kv_heads",
+               pages.layout.kv_heads,
+               "must be config.kv_heads")
+      .Require(pages.layout.head_dim == config.head_dim,
+               "pages.layout.head_dim",
+               pages.layout.head_dim,
+               "must be config.head_dim")
+      .Require(pages.layout.dtype == config.dtype,
+               "pages.layout.dtype",
+               static_cast<int64_t>(pages.layout.dtype),
+               "must be config.dtype")
+      .Positive("pages.layout.page_tokens", pages.layout.page_tokens)
+      .NotNull("pages.base", pages.base);
 }
 
 void CheckRope(const ShadowKvRope& rope, int64_t positions, ParamChecker& check) {
@@ -73,6 +112,10 @@ void CheckSequence(const ShadowKvSequence& sequence,
       .AtLeast("sequence max_generated",
                sequence.max_generated,
                sequence.position + 1 - layout.prompt_tokens);
+  if (layout.config.joint) {
+    check.NotNull("sequence joint_prompt", sequence.joint_prompt)
+        .NotNull("sequence joint_tail", sequence.joint_tail);
+  }
 }
 
 // True when there are sequences and all of them are sound.
@@ -159,24 +202,49 @@ absl::Status Validate(const ShadowKvEncodeParams& params) {
   ParamChecker check("shadowkv_encode");
   const ShadowKvConfig& config = params.layout.config;
   CheckConfig(config, check);
-  check.Positive("layout.prompt_tokens", params.layout.prompt_tokens)
-      .Require(params.pages.layout.kv_heads == config.kv_heads,
-               "pages.layout.kv_heads",
-               params.pages.layout.kv_heads,
-               "must be config.kv_heads")
-      .Require(params.pages.layout.head_dim == config.head_dim,
-               "pages.layout.head_dim",
-               params.pages.layout.head_dim,
-               "must be config.head_dim")
-      .Require(params.pages.layout.dtype == config.dtype,
-               "pages.layout.dtype",
-               static_cast<int64_t>(params.pages.layout.dtype),
-               "must be config.dtype")
-      .Positive("pages.layout.page_tokens", params.pages.layout.page_tokens)
-      .NotNull("pages.base", params.pages.base)
-      .NotNull("page_table", params.page_table)
-      .NotNull("prompt", params.prompt);
+  CheckWorkingPages(params.layout, params.pages, check);
+  check.NotNull("page_table", params.page_table).NotNull("prompt", params.prompt);
   CheckRope(params.rope, params.layout.prompt_tokens, check);
+  return check.status();
+}
+
+absl::Status Validate(const ShadowKvEncodeJointParams& params) {
+  ParamChecker check("shadowkv_encode_joint");
+  CheckConfig(params.layout.config, check);
+  if (check.ok()) {
+    CheckJointLayers(params.layout.config, params.num_layers, check);
+  }
+  CheckWorkingPages(params.layout, params.pages, check);
+  check.NotNull("layers", params.layers).NotNull("coefficients", params.coefficients);
+  for (int64_t i = 0; check.ok() && i < params.num_layers; ++i) {
+    check.NotNull("layer page_table", params.layers[i].page_table)
+        .NotNull("layer prompt", params.layers[i].prompt);
+  }
+  CheckRope(params.rope, params.layout.prompt_tokens, check);
+  return check.status();
+}
+
+absl::Status Validate(const ShadowKvAppendJointParams& params) {
+  ParamChecker check("shadowkv_append_joint");
+  check.Positive("num_layers", params.num_layers);
+  if (!CheckSequences(params.layers, params.num_layers, /*decodes=*/true, check)) {
+    return check.status();
+  }
+  const ShadowKvSequence& first = params.layers[0];
+  CheckJointLayers(first.layout->config, params.num_layers, check);
+  for (int64_t i = 1; check.ok() && i < params.num_layers; ++i) {
+    const ShadowKvSequence& layer = params.layers[i];
+    check
+        .Require(layer.layout->config.rank == first.layout->config.rank,
+                 "config.rank",
+                 layer.layout->config.rank,
+                 "must be the same in all layers")
+        .Require(layer.position == first.position && layer.joint_tail == first.joint_tail,
+                 "layer",
+                 i,
+                 "must be at the same position of the same sequence");
+  }
+  CheckRope(params.rope, PositionsInUse(params.layers, params.num_layers), check);
   return check.status();
 }
 

@@ -48,7 +48,11 @@ absl::Status DiffKvAppend(const ExecContext& context, const DiffKvAppendParams& 
 absl::Status DiffKvAttention(const ExecContext& context, const DiffKvAttentionParams& params);
 size_t ShadowKvWorkspaceBytes(int threads, const ShadowKvWorkspaceSizes& sizes);
 absl::Status ShadowKvEncode(const ExecContext& context, const ShadowKvEncodeParams& params);
+absl::Status ShadowKvEncodeJoint(const ExecContext& context,
+                                 const ShadowKvEncodeJointParams& params);
 absl::Status ShadowKvAppend(const ExecContext& context, const ShadowKvAppendParams& params);
+absl::Status ShadowKvAppendJoint(const ExecContext& context,
+                                 const ShadowKvAppendJointParams& params);
 absl::Status ShadowKvSelect(const ExecContext& context, const ShadowKvSelectParams& params);
 absl::Status ShadowKvAttention(const ExecContext& context, const ShadowKvAttentionParams& params);
 absl::Status HiddenEncode(const ExecContext& context, const HiddenEncodeParams& params);

@@ -17,37 +17,20 @@ namespace {
 
 void CodeCoefficients(const CodingGroup& group, const CodingScratch& scratch) {
   const ShadowKvConfig& config = group.config;
-  const int64_t width = config.width();
   for (int64_t t = 0; t < group.tokens; ++t) {
-    Unrotate(config,
-             group.rope,
-             group.key_bias,
-             group.position + t,
-             group.keys + t * width,
-             scratch.factored);
-    for (int64_t j = 0; j < config.rank; ++j) {
-      double sum = 0.0;
-      for (int64_t i = 0; i < width; ++i) {
-        sum += double{scratch.factored[i]} *
-               double{LoadElement(group.basis, config.dtype, static_cast<size_t>(j * width + i))};
-      }
-      scratch.coefficients[t * config.rank + j] = static_cast<float>(sum);
-    }
+    ProjectKey(config,
+               {.basis = group.basis,
+                .rope = group.rope,
+                .key_bias = group.key_bias,
+                .position = group.position + t},
+               group.keys + t * config.width(),
+               scratch.factored,
+               scratch.coefficients + t * config.rank);
   }
-  std::byte* target = group.section + group.layout.coefficients;
-  const int64_t first = group.token * config.rank;
-  if (config.int8_coefficients) {
-    auto* scales = reinterpret_cast<uint16_t*>(group.section + group.layout.coefficient_scales);
-    ShadowKvQuantizeCoefficients(scratch.coefficients,
-                                 group.tokens,
-                                 config.rank,
-                                 reinterpret_cast<int8_t*>(target) + first,
-                                 scales + group.token / kShadowKvBlockTokens * config.rank);
-    return;
-  }
-  for (int64_t i = 0; i < group.tokens * config.rank; ++i) {
-    StoreElement(target, config.dtype, first + i, scratch.coefficients[i]);
-  }
+  StoreCoefficients(config,
+                    {.tokens = group.layout.tokens, .token = group.token, .count = group.tokens},
+                    scratch.coefficients,
+                    group.section + group.layout.coefficients);
 }
 
 double Cosine(const float* a, const float* b, int64_t n) {
@@ -167,10 +150,50 @@ void Unrotate(const ShadowKvConfig& config,
   }
 }
 
+void ProjectKey(const ShadowKvConfig& config,
+                const KeyProjection& projection,
+                const float* key,
+                float* factored,
+                float* out) {
+  const int64_t width = config.width();
+  Unrotate(config, projection.rope, projection.key_bias, projection.position, key, factored);
+  for (int64_t j = 0; j < config.rank; ++j) {
+    double sum = 0.0;
+    for (int64_t i = 0; i < width; ++i) {
+      sum +=
+          double{factored[i]} *
+          double{LoadElement(projection.basis, config.dtype, static_cast<size_t>(j * width + i))};
+    }
+    out[j] = static_cast<float>(sum);
+  }
+}
+
+void StoreCoefficients(const ShadowKvConfig& config,
+                       const CodedRange& range,
+                       const float* coefficients,
+                       std::byte* target) {
+  const int64_t first = range.token * config.rank;
+  if (config.int8_coefficients) {
+    auto* scales = reinterpret_cast<uint16_t*>(
+        target + ShadowKvCoefficientLayout(config, range.tokens).scales);
+    ShadowKvQuantizeCoefficients(coefficients,
+                                 range.count,
+                                 config.rank,
+                                 reinterpret_cast<int8_t*>(target) + first,
+                                 scales + range.token / kShadowKvBlockTokens * config.rank);
+    return;
+  }
+  for (int64_t i = 0; i < range.count * config.rank; ++i) {
+    StoreElement(target, config.dtype, first + i, coefficients[i]);
+  }
+}
+
 void CodeGroup(const CodingGroup& group, const CodingScratch& scratch, float* chunk_scores) {
   const ShadowKvConfig& config = group.config;
   const int64_t width = config.width();
-  CodeCoefficients(group, scratch);
+  if (!config.joint) {
+    CodeCoefficients(group, scratch);
+  }
   for (int64_t head = 0; head < config.kv_heads; ++head) {
     const int64_t column = head * config.head_dim;
     for (int64_t t = 0; t < group.tokens; ++t) {

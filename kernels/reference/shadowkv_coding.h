@@ -55,7 +55,35 @@ void Unrotate(const ShadowKvConfig& config,
               const float* key,
               float* out);
 
-// Writes the group's coefficients, selector data and values. chunk_scores,
+// Where a layer's keys are projected to.
+struct KeyProjection {
+  const std::byte* basis = nullptr;  // [rank][width]
+  ShadowKvRope rope;
+  const float* key_bias = nullptr;
+  int64_t position = 0;
+};
+
+// out, [rank], = the un-rotated key times the basis, transposed; factored, [width], is scratch.
+void ProjectKey(const ShadowKvConfig& config,
+                const KeyProjection& projection,
+                const float* key,
+                float* factored,
+                float* out);
+
+// Part of a section of coefficients.
+struct CodedRange {
+  int64_t tokens = 0;  // of the section
+  int64_t token = 0;   // the first, a multiple of 64
+  int64_t count = 0;   // at most 64
+};
+
+// Codes coefficients, [count][rank], into `target`, a ShadowKvCoefficientLayout.
+void StoreCoefficients(const ShadowKvConfig& config,
+                       const CodedRange& range,
+                       const float* coefficients,
+                       std::byte* target);
+
+// Writes the group's coefficients, unless they are joint, selector data and values. chunk_scores,
 // [kv_heads][layout.chunks] or null, gets every chunk's smallest cosine between its mean key and a
 // key (ShadowKV Algorithm 1; a zero vector's cosine counts as 0).
 void CodeGroup(const CodingGroup& group, const CodingScratch& scratch, float* chunk_scores);

@@ -10,17 +10,18 @@
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/reference/reference_kernels.h"
 #include "kernels/reference/shadowkv_coding.h"
+#include "kernels/reference/shadowkv_factor.h"
 
 namespace baton::kernels::reference {
 
 EncodeScratch CarveEncode(const ShadowKvPromptLayout& layout, Carver& carver) {
-  const int64_t width = layout.config.width();
   EncodeScratch scratch;
   scratch.coding = CarveCoding(layout.config, carver);
-  scratch.gram = carver.Take<double>(width * width);
-  scratch.vectors = carver.Take<double>(width * width);
+  if (!layout.config.joint) {
+    scratch.factor = CarveFactor(layout.config, 1, carver);
+  }
   scratch.chunk_scores = carver.Take<float>(layout.config.kv_heads * layout.coded.chunks);
-  scratch.order = carver.Take<int32_t>(std::max(width, layout.coded.chunks));
+  scratch.order = carver.Take<int32_t>(layout.coded.chunks);
   scratch.clusters = CarveShadowKvClusters(layout.config, carver);
   return scratch;
 }
@@ -46,11 +47,17 @@ AttendScratch CarveAttend(const ShadowKvConfig& config, int64_t tokens, Carver& 
 size_t ShadowKvWorkspaceBytes(int, const ShadowKvWorkspaceSizes& sizes) {
   Carver encode(nullptr);
   CarveEncode(ShadowKvPromptLayout(sizes.config, sizes.max_tokens), encode);
+  Carver joint(nullptr);
+  CarveCoding(sizes.config, joint);
+  joint.Take<float>(kShadowKvBlockTokens * sizes.config.rank);
+  if (sizes.config.joint) {
+    CarveFactor(sizes.config, sizes.layers, joint);
+  }
   Carver select(nullptr);
   CarveSelect(sizes.config, sizes.max_tokens / sizes.config.chunk_tokens, select);
   Carver attend(nullptr);
   CarveAttend(sizes.config, 2 * sizes.max_tokens, attend);
-  return std::max({encode.used(), select.used(), attend.used()});
+  return std::max({encode.used(), joint.used(), select.used(), attend.used()});
 }
 
 }  // namespace baton::kernels::reference

@@ -9,15 +9,15 @@
 #include "kernels/ops/shadowkv_clusters.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/reference/shadowkv_coding.h"
+#include "kernels/reference/shadowkv_factor.h"
 
 namespace baton::kernels::reference {
 
 struct EncodeScratch {
   CodingScratch coding;
-  double* gram = nullptr;         // [width, width]
-  double* vectors = nullptr;      // [width, width]
+  FactorScratch factor;           // without joint coefficients
   float* chunk_scores = nullptr;  // [kv_heads, chunks]
-  int32_t* order = nullptr;       // [max(width, chunks)]
+  int32_t* order = nullptr;       // [chunks]
   ShadowKvClusterScratch clusters;
 };
 EncodeScratch CarveEncode(const ShadowKvPromptLayout& layout, Carver& carver);

@@ -48,8 +48,9 @@ TEST(ShadowKvLayoutTest, CodesTakeTheirOwnSections) {
   config.value_bits = 4;
   config.int8_coefficients = true;
   const ShadowKvCodedLayout layout(config, 66);
-  EXPECT_EQ(layout.coefficients, 0u);          // 66 x 3 = 198
-  EXPECT_EQ(layout.coefficient_scales, 256u);  // 2 groups x 3 x 2 = 12
+  EXPECT_EQ(layout.coefficients, 0u);  // 66 x 3 = 198
+  // 2 groups x 3 x 2 = 12
+  EXPECT_EQ(ShadowKvCoefficientLayout(config, 66).scales, 256u);
   EXPECT_EQ(layout.landmarks, 320u);
   EXPECT_EQ(layout.deviations, 320u);
   EXPECT_EQ(layout.key_codes, 320u);      // 2 x 66 x 2 = 264

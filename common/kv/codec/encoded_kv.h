@@ -87,7 +87,8 @@ class EncodedKv {
                                const PromptRows& rows,
                                const KvQueries& queries) = 0;
   // The whole prompt is written, and observed, in this stored layer: encodes it, or, in an
-  // extension, takes the new tokens in. Layers come in any order, each once.
+  // extension, takes the new tokens in. Layers come in any order, each once. When the first upper
+  // layer of a SwiftKV model comes, the whole prompt is written in all of them.
   virtual absl::Status EncodeLayer(const WorkingKv& working, int32_t kv_layer) = 0;
   // Attention of extension rows, in each model layer that reads the stored layer: over the encoded
   // tokens and, exact and causal, the extension's own in `working`, of which only pages from

@@ -104,7 +104,7 @@ absl::Status Calibrator::Run(const std::vector<kv::KvFormatPolicy>& policies) {
 template <typename Params>
 absl::StatusOr<Params> Calibrator::Stage(std::string_view name,
                                          const std::vector<Params>& policies,
-                                         Cost cost,
+                                         const Goal& goal,
                                          const Params* current) {
   std::vector<kv::KvFormatPolicy> formats;
   if (current != nullptr) {
@@ -121,37 +121,36 @@ absl::StatusOr<Params> Calibrator::Stage(std::string_view name,
   for (const kv::KvFormatPolicy& format : formats) {
     candidates.push_back(*Find(format));
   }
-  const std::optional<size_t> best = Choose(candidates, options_.limits, cost);
+  const std::optional<size_t> best = Choose(candidates, goal);
   PrintChoice(name, candidates[*best]);
   return std::get<Params>(formats[*best].resident);
 }
 
 absl::Status Calibrator::CalibrateDiffKv() {
+  const Goal goal = {.limits = options_.limits, .max_bytes = options_.max_bytes.diffkv};
   kv::DiffKvPolicy& best = chosen_.diffkv;
   BATON_ASSIGN_OR_RETURN(
       best,
       Stage<kv::DiffKvPolicy>(
-          "diffkv 1/3, tiers and alpha_high", DiffKvTiersAndAlphaHigh(), Cost::kBytes, nullptr));
-  BATON_ASSIGN_OR_RETURN(best,
-                         Stage("diffkv 2/3, alpha_low", DiffKvAlphaLow(best), Cost::kBytes, &best));
-  BATON_ASSIGN_OR_RETURN(best,
-                         Stage("diffkv 3/3, window", DiffKvWindow(best), Cost::kBytes, &best));
+          "diffkv 1/3, tiers and alpha_high", DiffKvTiersAndAlphaHigh(), goal, nullptr));
+  BATON_ASSIGN_OR_RETURN(best, Stage("diffkv 2/3, alpha_low", DiffKvAlphaLow(best), goal, &best));
+  BATON_ASSIGN_OR_RETURN(best, Stage("diffkv 3/3, window", DiffKvWindow(best), goal, &best));
   return absl::OkStatus();
 }
 
 absl::Status Calibrator::CalibrateShadowKv() {
+  const Goal attended = {.limits = options_.limits, .cost = Cost::kAttended};
+  const Goal bytes = {.limits = options_.limits, .max_bytes = options_.max_bytes.shadowkv};
   kv::ShadowKvPolicy& best = chosen_.shadowkv;
-  BATON_ASSIGN_OR_RETURN(best,
-                         Stage<kv::ShadowKvPolicy>("shadowkv 1/4, selector and chunk",
-                                                   ShadowKvSelectors(key_width_),
-                                                   Cost::kAttended,
-                                                   nullptr));
   BATON_ASSIGN_OR_RETURN(
-      best, Stage("shadowkv 2/4, budget", ShadowKvBudgets(best), Cost::kAttended, &best));
-  BATON_ASSIGN_OR_RETURN(
-      best, Stage("shadowkv 3/4, rank", ShadowKvRanks(best, key_width_), Cost::kBytes, &best));
+      best,
+      Stage<kv::ShadowKvPolicy>(
+          "shadowkv 1/4, selector and chunk", ShadowKvSelectors(key_width_), attended, nullptr));
   BATON_ASSIGN_OR_RETURN(best,
-                         Stage("shadowkv 4/4, values", ShadowKvValues(best), Cost::kBytes, &best));
+                         Stage("shadowkv 2/4, budget", ShadowKvBudgets(best), attended, &best));
+  BATON_ASSIGN_OR_RETURN(
+      best, Stage("shadowkv 3/4, rank", ShadowKvRanks(best, key_width_), bytes, &best));
+  BATON_ASSIGN_OR_RETURN(best, Stage("shadowkv 4/4, values", ShadowKvValues(best), bytes, &best));
   return absl::OkStatus();
 }
 
@@ -162,7 +161,7 @@ kv::KvFormatPolicy Calibrator::CheapestWithin(const LossLimits& limits,
   for (const Measured& measured : measured_) {
     candidates.push_back(measured.candidate);
   }
-  const std::optional<size_t> best = Choose(candidates, limits, Cost::kBytes);
+  const std::optional<size_t> best = Choose(candidates, {.limits = limits});
   return best.has_value() && candidates[*best].Within(limits) ? measured_[*best].policy : otherwise;
 }
 

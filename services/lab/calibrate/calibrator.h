@@ -22,6 +22,7 @@ namespace baton::lab {
 struct CalibratorOptions {
   std::vector<eval::EvalCase> cases;
   LossLimits limits;
+  MaxBytes max_bytes;      // unset: what the limits give
   int64_t pool_bytes = 0;  // of each format
 };
 
@@ -55,11 +56,11 @@ class Calibrator {
     Candidate candidate;
   };
 
-  // Runs `policies` and takes the cheapest good one among them and `current`, which may be null.
+  // Runs `policies` and takes the best of them and `current`, which may be null.
   template <typename Params>
   absl::StatusOr<Params> Stage(std::string_view name,
                                const std::vector<Params>& policies,
-                               Cost cost,
+                               const Goal& goal,
                                const Params* current);
   // The measured policy, which is run before if it has not been.
   absl::Status Run(const std::vector<kv::KvFormatPolicy>& policies);

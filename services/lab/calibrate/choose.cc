@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -73,14 +74,16 @@ std::map<std::string, Candidate> Measure(std::vector<eval::ResultRow> rows) {
   return candidates;
 }
 
-std::optional<size_t> Choose(const std::vector<Candidate>& candidates,
-                             const LossLimits& limits,
-                             Cost cost) {
+std::optional<size_t> Choose(const std::vector<Candidate>& candidates, const Goal& goal) {
   // Smaller is better, from the left.
   const auto rank = [&](const Candidate& candidate) {
-    const double price = CostOf(candidate, cost);
+    const double price = CostOf(candidate, goal.cost);
     const auto loss = static_cast<double>(candidate.net_loss());
-    return candidate.Within(limits)
+    if (goal.max_bytes.has_value()) {
+      return candidate.point.bytes_share <= *goal.max_bytes ? std::tuple(0, loss, price)
+                                                            : std::tuple(1, price, loss);
+    }
+    return candidate.Within(goal.limits)
                ? std::tuple(0, price, -static_cast<double>(candidate.point.correct))
                : std::tuple(1, loss, price);
   };
@@ -93,14 +96,27 @@ std::optional<size_t> Choose(const std::vector<Candidate>& candidates,
   return best;
 }
 
-std::string DescribeRule(const LossLimits& limits) {
-  return absl::StrCat(
+std::string DescribeRule(const LossLimits& limits, const MaxBytes& max_bytes) {
+  std::string rule = absl::StrCat(
       "fewest resident bytes (for shadowkv's selector, chunk and budget: fewest attended tokens) "
       "among the policies whose net loss against dense is at most ",
       100.0 * limits.total,
       "% of all cases and ",
       100.0 * limits.task,
       "% (one case at least) of every task's; then more correct answers");
+  for (const auto& [family, bytes] :
+       {std::pair("diffkv", max_bytes.diffkv),
+        std::pair("shadowkv's rank, factors and values", max_bytes.shadowkv)}) {
+    if (bytes.has_value()) {
+      absl::StrAppend(&rule,
+                      "; for ",
+                      family,
+                      ": smallest net loss in at most ",
+                      100.0 * *bytes,
+                      "% of the bytes of bf16 KV, then fewest bytes");
+    }
+  }
+  return rule;
 }
 
 }  // namespace baton::lab

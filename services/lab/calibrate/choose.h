@@ -23,6 +23,15 @@ struct LossLimits {
 // What is made as small as it goes.
 enum class Cost : uint8_t { kBytes, kAttended };
 
+// What a stage is for.
+struct Goal {
+  LossLimits limits;
+  Cost cost = Cost::kBytes;
+  // The most resident bytes, as a share of bf16 KV. Set: the smallest loss that these bytes give is
+  // wanted, in place of the smallest cost within the limits.
+  std::optional<double> max_bytes = std::nullopt;
+};
+
 // A policy on the calibration's cases.
 struct Candidate {
   kv::CalibrationPoint point;
@@ -41,14 +50,20 @@ struct Candidate {
 // Policies without a case that dense has too are left out.
 std::map<std::string, Candidate> Measure(std::vector<eval::ResultRow> rows);
 
-// The index of the candidate to take: of those within the limits the cheapest, then the one with
-// more correct answers, then the first. When none is within them, the one with the smallest net
-// loss, then the cheapest, then the first. Nothing for no candidates.
-std::optional<size_t> Choose(const std::vector<Candidate>& candidates,
-                             const LossLimits& limits,
-                             Cost cost);
+// The index of the candidate to take. Without max_bytes: of those within the limits the cheapest,
+// then the one with more correct answers, then the first; when none is within them, the one with
+// the smallest net loss, then the cheapest, then the first. With max_bytes: of those with at most
+// so many bytes the one with the smallest net loss, then the cheapest, then the first; when none
+// has, the one with the fewest. Nothing for no candidates.
+std::optional<size_t> Choose(const std::vector<Candidate>& candidates, const Goal& goal);
+
+// Bytes of the families, as Goal::max_bytes.
+struct MaxBytes {
+  std::optional<double> diffkv;
+  std::optional<double> shadowkv;
+};
 
 // The rule in words, for the file.
-std::string DescribeRule(const LossLimits& limits);
+std::string DescribeRule(const LossLimits& limits, const MaxBytes& max_bytes);
 
 }  // namespace baton::lab

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +36,13 @@ ABSL_FLAG(double,
           0.04,
           "calibrate: the same of every single task's cases; one case is always allowed.");
 
+ABSL_FLAG(double,
+          diffkv_max_bytes,
+          0.0,
+          "calibrate: most resident bytes of diffkv, as a share of bf16 KV: the smallest loss that "
+          "they give is chosen; 0: the fewest bytes that the loss limits allow.");
+ABSL_FLAG(double, shadowkv_max_bytes, 0.0, "calibrate: the same of shadowkv.");
+
 ABSL_DECLARE_FLAG(std::string, cases);
 ABSL_DECLARE_FLAG(std::string, subset);
 ABSL_DECLARE_FLAG(int64_t, limit);
@@ -57,11 +65,22 @@ absl::Status CheckFlags() {
       "families", absl::GetFlag(FLAGS_families), {"diffkv", "shadowkv", "both"}));
   BATON_RETURN_IF_ERROR(CheckShare("max_loss", absl::GetFlag(FLAGS_max_loss)));
   BATON_RETURN_IF_ERROR(CheckShare("max_task_loss", absl::GetFlag(FLAGS_max_task_loss)));
+  BATON_RETURN_IF_ERROR(CheckShare("diffkv_max_bytes", absl::GetFlag(FLAGS_diffkv_max_bytes)));
+  BATON_RETURN_IF_ERROR(CheckShare("shadowkv_max_bytes", absl::GetFlag(FLAGS_shadowkv_max_bytes)));
   if (!absl::GetFlag(FLAGS_kv_calibration).empty()) {
     return absl::InvalidArgumentError(
         "flag --kv_calibration does not apply: a calibration starts from the grammar's defaults");
   }
   return absl::OkStatus();
+}
+
+std::optional<double> Bytes(double share) {
+  return share > 0.0 ? std::optional(share) : std::nullopt;
+}
+
+MaxBytes MaxBytesFromFlags() {
+  return {.diffkv = Bytes(absl::GetFlag(FLAGS_diffkv_max_bytes)),
+          .shadowkv = Bytes(absl::GetFlag(FLAGS_shadowkv_max_bytes))};
 }
 
 // The command without the folders of the machine it ran on.
@@ -87,6 +106,13 @@ std::string CommandLine() {
                   absl::GetFlag(FLAGS_max_loss),
                   " --max_task_loss ",
                   absl::GetFlag(FLAGS_max_task_loss));
+  const MaxBytes bytes = MaxBytesFromFlags();
+  if (bytes.diffkv.has_value()) {
+    absl::StrAppend(&command, " --diffkv_max_bytes ", *bytes.diffkv);
+  }
+  if (bytes.shadowkv.has_value()) {
+    absl::StrAppend(&command, " --shadowkv_max_bytes ", *bytes.shadowkv);
+  }
   return command;
 }
 
@@ -141,7 +167,10 @@ absl::Status RunCalibrate() {
                          eval::ResultWriter::Open(RowsPath(identity), absl::GetFlag(FLAGS_resume)));
   const auto count = static_cast<int64_t>(cases.size());
   WarnOfFewCases(limits.total, count);
-  Calibrator calibrator({.cases = std::move(cases), .limits = limits, .pool_bytes = pool_bytes},
+  Calibrator calibrator({.cases = std::move(cases),
+                         .limits = limits,
+                         .max_bytes = MaxBytesFromFlags(),
+                         .pool_bytes = pool_bytes},
                         tokenizer,
                         models,
                         *writer);
@@ -151,7 +180,7 @@ absl::Status RunCalibrate() {
                      .calibration = calibrator.calibration(),
                      .curve = calibrator.curve(),
                      .made = {.command = CommandLine(),
-                              .rule = DescribeRule(limits),
+                              .rule = DescribeRule(limits, MaxBytesFromFlags()),
                               .compute = absl::GetFlag(FLAGS_compute),
                               .cases = count}});
 }

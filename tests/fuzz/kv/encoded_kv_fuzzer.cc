@@ -28,6 +28,7 @@ constexpr const char* kPolicies[] = {
     "diffkv:high=k8v8,low=k4v4,policy=paper,w=4,ah=3,al=0.5",
     "shadowkv:rank=8,budget=32,outliers=2,local=2",
     "shadowkv:rank=8,sel=q2,budget=16,outliers=1,local=1,v=bf16,a=int8",
+    "shadowkv:rank=8,sel=q2,budget=16,outliers=1,local=1,joint=20",
 };
 constexpr int32_t kPromptTokens = 90;
 constexpr int32_t kMaxTokens = 24;
@@ -73,7 +74,7 @@ void CheckSentPages(const CodecWorker& worker,
 }
 
 void Land(const CodecWorker& worker, std::span<const uint8_t> input) {
-  const char* policy = kPolicies[input[0] % std::size(kPolicies)];
+  const char* policy = kPolicies[(input[0] & 0x7f) % std::size(kPolicies)];
   const bool repair = (input[0] & 0x80) != 0;
   const bool shadowkv = std::string_view(policy).starts_with("shadowkv");
   const size_t state_size = std::min<size_t>(input[2], input.size() - 3);

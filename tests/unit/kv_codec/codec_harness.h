@@ -27,6 +27,7 @@
 #include "common/kv/codec/kv_policy.h"
 #include "common/kv/codec/policy_params.h"
 #include "common/kv/codec/shadowkv/shadowkv_format.h"
+#include "common/kv/codec/shadowkv/shadowkv_map.h"
 #include "kernels/core/buffer.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/core/thread_pool.h"
@@ -39,6 +40,7 @@
 namespace baton::kv {
 
 inline constexpr int32_t kTestLayers = 3;
+inline constexpr int32_t kTestFullLayers = 1;  // the others are the upper layers of a SwiftKV model
 inline constexpr int32_t kTestKvHeads = 2;
 inline constexpr int32_t kTestHeads = 4;
 inline constexpr int32_t kTestHeadDim = 64;
@@ -68,7 +70,7 @@ struct CodecWorker {
                        const kernels::OpTable& ops = kernels::CpuOps()) {
     CodecContext context;
     context.calibration = std::move(calibration);
-    context.full_layers = kTestLayers;
+    context.full_layers = kTestFullLayers;
     context.ops = &ops;
     context.exec = exec;
     context.dimensions = {
@@ -200,53 +202,79 @@ class TestPrompt {
   std::vector<int32_t> table_;
 };
 
-// One decode step of sequences that have one codec: the token at positions[i] of sequence i, whose
-// key, value and query depend on salts[i]. Outputs [layers][sequences][heads x head_dim].
+// The rows of one decode step: the token at positions[i] of sequence i, whose key, value and query
+// depend on salts[i].
+class TestStep {
+ public:
+  TestStep(const std::vector<EncodedKv*>& sequences,
+           const std::vector<int32_t>& positions,
+           const std::vector<uint32_t>& salts)
+      : salts_(salts) {
+    const size_t count = sequences.size();
+    for (size_t i = 0; i < count; ++i) {
+      // Rows of a tile come in any order.
+      rows_.push_back({.kv = sequences[i],
+                       .row = static_cast<int32_t>(count - 1 - i),
+                       .position = positions[i]});
+    }
+  }
+
+  absl::Status Append(int32_t layer) const {
+    const std::vector<float> k = Rows(1, layer, kTestKvWidth);
+    const std::vector<float> v = Rows(2, layer, kTestKvWidth);
+    return rows_.front().kv->codec().Append(
+        rows_, {.kv_layer = layer, .k = k.data(), .v = v.data(), .stride = kTestKvWidth});
+  }
+  // Outputs [sequences][heads x head_dim].
+  absl::Status Attend(int32_t layer, float* out) const {
+    const std::vector<float> q = Rows(3, layer, kTestQueryWidth);
+    std::vector<float> attended(q.size());
+    BATON_RETURN_IF_ERROR(rows_.front().kv->codec().Attend(rows_,
+                                                           {.kv_layer = layer,
+                                                            .q = q.data(),
+                                                            .q_stride = kTestQueryWidth,
+                                                            .heads = kTestHeads,
+                                                            .scale = kTestScale,
+                                                            .out = attended.data(),
+                                                            .out_stride = kTestQueryWidth}));
+    for (const DecodeRow& row : rows_) {
+      out = std::copy_n(attended.begin() + row.row * static_cast<ptrdiff_t>(kTestQueryWidth),
+                        kTestQueryWidth,
+                        out);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<float> Rows(uint32_t kind, int32_t layer, size_t width) const {
+    std::vector<float> rows(rows_.size() * width);
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      const auto values = TestFloats(width, kind, salts_[i], layer, rows_[i].position);
+      std::ranges::copy(values, rows.begin() + rows_[i].row * static_cast<ptrdiff_t>(width));
+    }
+    return rows;
+  }
+
+  const std::vector<uint32_t>& salts_;
+  std::vector<DecodeRow> rows_;
+};
+
+// One decode step of sequences that have one codec, as a SwiftKV model runs it: the upper layers'
+// keys and values are written before the first of them attends. Outputs
+// [layers][sequences][heads x head_dim].
 inline absl::StatusOr<std::vector<float>> DecodeStep(const std::vector<EncodedKv*>& sequences,
                                                      const std::vector<int32_t>& positions,
                                                      const std::vector<uint32_t>& salts) {
-  const size_t count = sequences.size();
-  std::vector<DecodeRow> rows;
-  rows.reserve(count);
-  for (size_t i = 0; i < count; ++i) {
-    // Rows of a tile come in any order.
-    rows.push_back(
-        {.kv = sequences[i], .row = static_cast<int32_t>(count - 1 - i), .position = positions[i]});
-  }
-  std::vector<float> out(kTestLayers * count * kTestQueryWidth);
+  const TestStep step(sequences, positions, salts);
+  const size_t outputs = sequences.size() * kTestQueryWidth;
+  std::vector<float> out(kTestLayers * outputs);
+  int32_t written = 0;
   for (int32_t layer = 0; layer < kTestLayers; ++layer) {
-    std::vector<float> k(count * kTestKvWidth);
-    std::vector<float> v(count * kTestKvWidth);
-    std::vector<float> q(count * kTestQueryWidth);
-    for (size_t i = 0; i < count; ++i) {
-      const auto row = static_cast<ptrdiff_t>(rows[i].row);
-      const auto put = [&](std::vector<float>& target, uint32_t kind, size_t width) {
-        const auto values = TestFloats(width, kind, salts[i], layer, positions[i]);
-        std::copy(
-            values.begin(), values.end(), target.begin() + row * static_cast<ptrdiff_t>(width));
-      };
-      put(k, 1, kTestKvWidth);
-      put(v, 2, kTestKvWidth);
-      put(q, 3, kTestQueryWidth);
+    const int32_t end = layer < kTestFullLayers ? layer + 1 : kTestLayers;
+    for (; written < end; ++written) {
+      BATON_RETURN_IF_ERROR(step.Append(written));
     }
-    KvCodec& codec = sequences.front()->codec();
-    BATON_RETURN_IF_ERROR(codec.Append(
-        rows, {.kv_layer = layer, .k = k.data(), .v = v.data(), .stride = kTestKvWidth}));
-    std::vector<float> attended(count * kTestQueryWidth);
-    BATON_RETURN_IF_ERROR(codec.Attend(rows,
-                                       {.kv_layer = layer,
-                                        .q = q.data(),
-                                        .q_stride = kTestQueryWidth,
-                                        .heads = kTestHeads,
-                                        .scale = kTestScale,
-                                        .out = attended.data(),
-                                        .out_stride = kTestQueryWidth}));
-    for (size_t i = 0; i < count; ++i) {
-      std::copy_n(attended.begin() + rows[i].row * static_cast<ptrdiff_t>(kTestQueryWidth),
-                  kTestQueryWidth,
-                  out.begin() + static_cast<ptrdiff_t>((static_cast<size_t>(layer) * count + i) *
-                                                       kTestQueryWidth));
-    }
+    BATON_RETURN_IF_ERROR(step.Attend(layer, out.data() + static_cast<size_t>(layer) * outputs));
   }
   return out;
 }
@@ -276,8 +304,8 @@ inline void Ship(const EncodedKv& sender, EncodedKv& receiver, const WindowShape
   }
 }
 
-// Where things are in a prompt section of a shadowkv policy with mean or 2-bit selection.
-inline kernels::ShadowKvPromptLayout ShadowKvLayout(std::string_view policy, int64_t tokens) {
+// Where things are in the memory of a shadowkv policy.
+inline ShadowKvMap ShadowKvTestMap(std::string_view policy, int64_t tokens) {
   const KvFormatPolicy parsed = CodecWorker::Parse(policy);
   const auto& shadowkv = std::get<ShadowKvPolicy>(parsed.resident);
   kernels::ShadowKvConfig config;
@@ -298,23 +326,33 @@ inline kernels::ShadowKvPromptLayout ShadowKvLayout(std::string_view policy, int
   config.int8_coefficients = shadowkv.factor == ShadowKvPolicy::FactorType::kInt8;
   config.kv_heads = kTestKvHeads;
   config.head_dim = kTestHeadDim;
-  return kernels::ShadowKvPromptLayout(config, tokens);
+  CodecContext context;
+  context.dimensions = {.layers = kTestLayers, .kv_heads = kTestKvHeads, .head_dim = kTestHeadDim};
+  context.full_layers = kTestFullLayers;
+  return {context, config, shadowkv.joint_rank, tokens};
+}
+// The same of a prompt section without joint coefficients, where all layers are alike.
+inline kernels::ShadowKvPromptLayout ShadowKvLayout(std::string_view policy, int64_t tokens) {
+  return ShadowKvTestMap(policy, tokens).layout(0);
 }
 
 // Gives random sections of a shadowkv prompt what a receiver insists on: static ids that ascend,
 // and value clusters that there are.
 inline void RepairShadowKvIds(std::string_view policy, int64_t tokens, EncodedKv& kv) {
-  const kernels::ShadowKvPromptLayout layout = ShadowKvLayout(policy, tokens);
-  for (const std::span<std::byte> section : kv.Window()) {
-    BATON_CHECK(section.size() == layout.bytes);
-    std::byte* next = section.data() + layout.static_ids;
+  const ShadowKvMap map = ShadowKvTestMap(policy, tokens);
+  const std::vector<std::span<std::byte>> window = kv.Window();
+  BATON_CHECK(window.size() == static_cast<size_t>(kTestLayers * map.most_pages()));
+  for (int32_t layer = 0; layer < kTestLayers; ++layer) {
+    const kernels::ShadowKvPromptLayout& layout = map.layout(layer);
+    std::byte* section = window[static_cast<size_t>(layer * map.most_pages())].data();
+    std::byte* next = section + layout.static_ids;
     for (int32_t head = 0; head < kTestKvHeads; ++head) {
       for (int32_t id = 0; id < layout.static_chunks; ++id, next += sizeof(id)) {
         std::memcpy(next, &id, sizeof(id));
       }
     }
     const int64_t clusters = layout.config.value_clusters;
-    std::byte* cluster = section.data() + layout.coded_begin + layout.coded.cluster_ids;
+    std::byte* cluster = section + layout.coded_begin + layout.coded.cluster_ids;
     for (int64_t i = 0; clusters > 0 && i < kTestKvHeads * layout.coded.tokens; ++i) {
       cluster[i] = static_cast<std::byte>(std::to_integer<int64_t>(cluster[i]) % clusters);
     }

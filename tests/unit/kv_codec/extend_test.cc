@@ -264,14 +264,18 @@ TEST_P(ExtendTest, AStepSendsExtensionRowsToTheirSequence) {
 INSTANTIATE_TEST_SUITE_P(
     Policies,
     ExtendTest,
-    testing::Values("fp8",
-                    "diffkv",
-                    "diffkv:high=k8v8,low=k4v4,ah=1.5,al=0.3,w=16,sinks=3,every=3",
-                    "diffkv:high=k4v4,ah=2,al=0.5,score=all,base=i,policy=paper,w=8",
-                    "shadowkv:rank=32,budget=64,outliers=2,local=2",
-                    "shadowkv:rank=128,sel=q2,budget=0.25,outliers=0,local=1,sink=0,v=bf16",
-                    "shadowkv:rank=16,chunk=4,sel=bounds,budget=32,outliers=3,gen=exact,v=v2,"
-                    "a=int8"),
+    testing::Values(
+        "fp8",
+        "diffkv",
+        "diffkv:high=k8v8,low=k4v4,ah=1.5,al=0.3,w=16,sinks=3,every=3",
+        "diffkv:high=k4v4,ah=2,al=0.5,score=all,base=i,policy=paper,w=8",
+        "shadowkv:rank=32,budget=64,outliers=2,local=2",
+        "shadowkv:rank=128,sel=q2,budget=0.25,outliers=0,local=1,sink=0,v=bf16",
+        "shadowkv:rank=32,chunk=1,sel=q2,budget=0.1,outliers=0,local=32,a=int8,joint=160",
+        "shadowkv:rank=16,chunk=4,sel=bounds,budget=32,outliers=3,gen=exact,v=v2,"
+        "joint=96",
+        "shadowkv:rank=16,chunk=4,sel=bounds,budget=32,outliers=3,gen=exact,v=v2,"
+        "a=int8"),
     [](const testing::TestParamInfo<const char*>& instance) {
       std::string name = instance.param;
       std::replace_if(name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');

@@ -184,6 +184,10 @@ INSTANTIATE_TEST_SUITE_P(
         GoldenFormat{"shadowkv-q2-int8",
                      "shadowkv:rank=8,chunk=1,sel=q2,budget=16,outliers=0,local=16,a=int8",
                      false,
+                     2},
+        GoldenFormat{"shadowkv-joint",
+                     "shadowkv:rank=8,chunk=1,sel=q2,budget=16,outliers=0,local=16,joint=24",
+                     false,
                      2}),
     [](const testing::TestParamInfo<GoldenFormat>& instance) {
       std::string name = instance.param.name;

@@ -76,34 +76,44 @@ TEST(MeasureTest, ComparesCaseByCaseWithDense) {
 TEST(ChooseTest, TheCheapestWithinTheLimitsWins) {
   constexpr LossLimits kLimits = {.total = 0.02, .task = 0.1};
   EXPECT_EQ(
-      Choose(
-          {Make(100, 0, 0, 50), Make(100, 3, 1, 30), Make(100, 3, 0, 10)}, kLimits, Cost::kBytes),
+      Choose({Make(100, 0, 0, 50), Make(100, 3, 1, 30), Make(100, 3, 0, 10)}, {.limits = kLimits}),
       1u);
   // A net gain is no loss, whatever was lost on the way.
-  EXPECT_EQ(Choose({Make(100, 0, 0, 50), Make(100, 9, 9, 40)}, kLimits, Cost::kBytes), 1u);
+  EXPECT_EQ(Choose({Make(100, 0, 0, 50), Make(100, 9, 9, 40)}, {.limits = kLimits}), 1u);
 }
 
 TEST(ChooseTest, AmongEquallyCheapMoreCorrectAnswersAndThenTheFirstWin) {
   constexpr LossLimits kLimits = {.total = 0.05, .task = 0.1};
   EXPECT_EQ(
-      Choose(
-          {Make(100, 2, 0, 50), Make(100, 1, 0, 50), Make(100, 1, 0, 50)}, kLimits, Cost::kBytes),
+      Choose({Make(100, 2, 0, 50), Make(100, 1, 0, 50), Make(100, 1, 0, 50)}, {.limits = kLimits}),
       1u);
 }
 
 TEST(ChooseTest, WithoutAGoodOneTheSmallestLossAndThenTheCheapestWin) {
   constexpr LossLimits kLimits = {.total = 0.01, .task = 0.1};
   EXPECT_EQ(
-      Choose(
-          {Make(100, 9, 0, 10), Make(100, 5, 0, 60), Make(100, 6, 1, 50)}, kLimits, Cost::kBytes),
+      Choose({Make(100, 9, 0, 10), Make(100, 5, 0, 60), Make(100, 6, 1, 50)}, {.limits = kLimits}),
       2u);
-  EXPECT_FALSE(Choose({}, kLimits, Cost::kBytes).has_value());
+  EXPECT_FALSE(Choose({}, {.limits = kLimits}).has_value());
 }
 
 TEST(ChooseTest, AttendedTokensAreACostOfTheirOwn) {
   Candidate few = Make(100, 0, 0, 90);
   few.point.attended_share = 0.1;
-  EXPECT_EQ(Choose({Make(100, 0, 0, 10), few}, {.total = 0.01}, Cost::kAttended), 1u);
+  EXPECT_EQ(
+      Choose({Make(100, 0, 0, 10), few}, {.limits = {.total = 0.01}, .cost = Cost::kAttended}), 1u);
+}
+
+TEST(ChooseTest, WithALimitOfBytesTheSmallestLossThatTheyGiveWins) {
+  const auto of_share = [](int64_t lost, double share) {
+    Candidate candidate = Make(100, lost, 0, 100 * share);
+    candidate.point.bytes_share = share;
+    return candidate;
+  };
+  const Goal goal = {.limits = {}, .max_bytes = 0.35};
+  EXPECT_EQ(Choose({of_share(0, 0.5), of_share(3, 0.2), of_share(2, 0.35)}, goal), 2u);
+  EXPECT_EQ(Choose({of_share(2, 0.3), of_share(2, 0.2), of_share(2, 0.2)}, goal), 1u);
+  EXPECT_EQ(Choose({of_share(0, 0.6), of_share(9, 0.4)}, goal), 1u) << "the fewest";
 }
 
 TEST(ChooseTest, EveryTaskHasItsOwnLimitOfAtLeastOneCase) {

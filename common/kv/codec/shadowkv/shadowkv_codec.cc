@@ -61,12 +61,14 @@ const float* ShadowKvCodec::key_bias(int32_t kv_layer) const {
 }
 
 size_t ShadowKvCodec::WorkspaceBytes(const kernels::ShadowKvConfig& config,
-                                     int64_t max_tokens) const {
+                                     int64_t max_tokens,
+                                     int64_t layers) const {
   const int threads = context_.exec.pool->threads();
   return std::max(
       context_.ops->workspace_bytes(threads, config.width(), config.head_dim),
       context_.ops->shadowkv_workspace_bytes(
-          threads, {.config = config, .heads = context_.heads, .max_tokens = max_tokens}));
+          threads,
+          {.config = config, .heads = context_.heads, .max_tokens = max_tokens, .layers = layers}));
 }
 
 const kernels::ExecContext& ShadowKvCodec::ExecWith(size_t bytes) {
@@ -98,15 +100,21 @@ absl::Status ShadowKvCodec::Append(std::span<const DecodeRow> rows, const KvEntr
   for (const DecodeRow& row : rows) {
     static_cast<ShadowKvSequence&>(*row.kv).NoteAppended(row.position);
   }
-  return context_.ops->shadowkv_append(ExecWith(workspace),
-                                       {.k = packed_.data(),
-                                        .k_stride = width,
-                                        .v = values,
-                                        .v_stride = width,
-                                        .sequences = sequences_.data(),
-                                        .num_sequences = static_cast<int64_t>(sequences_.size()),
-                                        .rope = rope_,
-                                        .key_bias = key_bias(entries.kv_layer)});
+  BATON_RETURN_IF_ERROR(
+      context_.ops->shadowkv_append(ExecWith(workspace),
+                                    {.k = packed_.data(),
+                                     .k_stride = width,
+                                     .v = values,
+                                     .v_stride = width,
+                                     .sequences = sequences_.data(),
+                                     .num_sequences = static_cast<int64_t>(sequences_.size()),
+                                     .rope = rope_,
+                                     .key_bias = key_bias(entries.kv_layer)}));
+  for (const DecodeRow& row : rows) {
+    BATON_RETURN_IF_ERROR(
+        static_cast<ShadowKvSequence&>(*row.kv).CodeJoint(entries.kv_layer, row.position));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> ShadowKvCodec::Select(const kernels::ExecContext& exec,

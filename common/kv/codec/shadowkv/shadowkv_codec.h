@@ -43,8 +43,11 @@ class ShadowKvCodec final : public KvCodec {
   const float* key_bias(int32_t kv_layer) const;
   // The executor's threads with a workspace of at least `bytes`.
   const kernels::ExecContext& ExecWith(size_t bytes);
-  // Workspace that ops need for sequences of `config` and at most `max_tokens` tokens.
-  size_t WorkspaceBytes(const kernels::ShadowKvConfig& config, int64_t max_tokens) const;
+  // Workspace that ops need for sequences of `config` and at most `max_tokens` tokens, whose layers
+  // are factored `layers` at a time.
+  size_t WorkspaceBytes(const kernels::ShadowKvConfig& config,
+                        int64_t max_tokens,
+                        int64_t layers) const;
 
  private:
   // Fills sequences_ for a stored layer; the largest workspace that one of them needs.

@@ -1,6 +1,5 @@
 #include "common/kv/codec/shadowkv/shadowkv_format.h"
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/policy_params.h"
+#include "common/kv/codec/shadowkv/shadowkv_map.h"
 #include "common/kv/codec/shadowkv/shadowkv_sequence.h"
 #include "common/kv/pool/run_pool.h"
 #include "kernels/kv_format/shadowkv.h"
@@ -65,7 +65,7 @@ kernels::ShadowKvConfig ShadowKvFormat::Config(const KvResidentPolicy& policy,
   config.kv_heads = context_.dimensions.kv_heads;
   config.head_dim = context_.dimensions.head_dim;
   config.dtype = context_.dtype;
-  config.rank = static_cast<int32_t>(std::min<int64_t>(shadowkv.rank, config.width()));
+  config.rank = shadowkv.rank;
   config.chunk_tokens = shadowkv.chunk_tokens;
   config.budget_tokens = shadowkv.budget.Tokens(prompt_tokens);
   config.outlier_chunks = shadowkv.outlier_chunks;
@@ -81,19 +81,25 @@ kernels::ShadowKvConfig ShadowKvFormat::Config(const KvResidentPolicy& policy,
   return config;
 }
 
+ShadowKvMap ShadowKvFormat::Map(const KvResidentPolicy& policy, int64_t prompt_tokens) const {
+  return {context_,
+          Config(policy, prompt_tokens),
+          std::get<ShadowKvPolicy>(policy).joint_rank,
+          prompt_tokens};
+}
+
 absl::Status ShadowKvFormat::Check(const KvResidentPolicy& policy,
                                    int64_t prompt_tokens,
                                    int64_t max_tokens,
                                    int32_t sequences) const {
-  if (std::get<ShadowKvPolicy>(policy).joint_rank > 0) {
-    return absl::FailedPreconditionError(
-        "POLICY_NOT_SERVED: kv_policy: joint: a joint factorization of the upper layers is not "
-        "served; leave it out");
+  if (std::get<ShadowKvPolicy>(policy).joint_rank > 0 &&
+      context_.full_layers >= context_.dimensions.layers) {
+    return absl::InvalidArgumentError(
+        "kv_policy: joint: the model has no layers that are projections of one hidden state "
+        "(SwiftKV); leave it out");
   }
-  const int64_t units =
-      sequences *
-      RunPool::UnitsFor(ShadowKvSequence::RunBytes(
-          Config(policy, prompt_tokens), context_.dimensions.layers, prompt_tokens, max_tokens));
+  const int64_t units = sequences * RunPool::UnitsFor(ShadowKvSequence::RunBytes(
+                                        Map(policy, prompt_tokens), max_tokens));
   if (units > pool_->units_total()) {
     return absl::InvalidArgumentError(
         absl::StrCat("EXCEEDS_CAPACITY: the request needs ",
@@ -112,20 +118,21 @@ bool ShadowKvFormat::PrefersDense(const KvResidentPolicy& policy, int64_t prompt
 }
 
 WindowShape ShadowKvFormat::window(const KvResidentPolicy& policy, int64_t prompt_tokens) const {
-  const kernels::ShadowKvPromptLayout layout(Config(policy, prompt_tokens), prompt_tokens);
-  return {.pages_per_layer = 1, .page_bytes = static_cast<int64_t>(layout.bytes)};
+  const ShadowKvMap map = Map(policy, prompt_tokens);
+  return {.pages_per_layer = map.most_pages(),
+          .page_bytes = static_cast<int64_t>(map.page_bytes())};
 }
 
 std::unique_ptr<EncodedKv> ShadowKvFormat::Allocate(const KvResidentPolicy& policy,
                                                     int64_t prompt_tokens,
                                                     int64_t max_tokens) {
-  const kernels::ShadowKvConfig config = Config(policy, prompt_tokens);
-  const std::optional<RunPool::Run> run = pool_->Allocate(
-      ShadowKvSequence::RunBytes(config, context_.dimensions.layers, prompt_tokens, max_tokens));
+  ShadowKvMap map = Map(policy, prompt_tokens);
+  const std::optional<RunPool::Run> run =
+      pool_->Allocate(ShadowKvSequence::RunBytes(map, max_tokens));
   if (!run.has_value()) {
     return nullptr;
   }
-  return std::make_unique<ShadowKvSequence>(codec_, config, prompt_tokens, max_tokens, *run);
+  return std::make_unique<ShadowKvSequence>(codec_, std::move(map), max_tokens, *run);
 }
 
 bool ShadowKvFormat::Extend(EncodedKv& sequence, int64_t prompt_tokens, int64_t max_tokens) {

@@ -12,6 +12,7 @@
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/codec/kv_policy.h"
 #include "common/kv/codec/shadowkv/shadowkv_codec.h"
+#include "common/kv/codec/shadowkv/shadowkv_map.h"
 #include "common/kv/pool/run_pool.h"
 #include "kernels/kv_format/shadowkv.h"
 
@@ -32,7 +33,7 @@ class ShadowKvFormat final : public EncodedFormat {
 
   KvFormatId id() const override { return KvFormatId::kShadowKv; }
   uint16_t version() const override { return kernels::ShadowKvConfig::kVersion; }
-  // kFailedPrecondition for a joint factorization of the upper layers.
+  // kInvalidArgument for a joint factorization of a model without upper layers.
   absl::Status Check(const KvResidentPolicy& policy,
                      int64_t prompt_tokens,
                      int64_t max_tokens,
@@ -49,8 +50,9 @@ class ShadowKvFormat final : public EncodedFormat {
  private:
   ShadowKvFormat(const CodecContext& context, std::unique_ptr<RunPool> pool)
       : context_(context), pool_(std::move(pool)), codec_(context, *pool_) {}
-  // Ranks above the keys' width are the width; a budget that is a share becomes tokens.
+  // A budget that is a share becomes tokens.
   kernels::ShadowKvConfig Config(const KvResidentPolicy& policy, int64_t prompt_tokens) const;
+  ShadowKvMap Map(const KvResidentPolicy& policy, int64_t prompt_tokens) const;
 
   const CodecContext& context_;
   const std::unique_ptr<RunPool> pool_;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -14,8 +15,8 @@
 #include "common/base/status_macros.h"
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/encoded_kv.h"
-#include "common/kv/codec/kv_calibration.h"
 #include "common/kv/codec/shadowkv/shadowkv_codec.h"
+#include "common/kv/codec/shadowkv/shadowkv_map.h"
 #include "common/kv/pool/run_pool.h"
 #include "kernels/core/buffer.h"
 #include "kernels/kv_format/shadowkv.h"
@@ -29,22 +30,9 @@ size_t Aligned(size_t bytes) {
          kernels::Buffer::kAlignment;
 }
 
-std::vector<kernels::ShadowKvPromptLayout> LayoutsByLayer(
-    const CodecContext& context, const kernels::ShadowKvPromptLayout& layout) {
-  std::vector<kernels::ShadowKvPromptLayout> layouts(static_cast<size_t>(context.dimensions.layers),
-                                                     layout);
-  if (context.calibration != nullptr) {
-    for (size_t i = 0; i < layouts.size(); ++i) {
-      const float weight = context.calibration->budget_weight(static_cast<int32_t>(i));
-      layouts[i].config.budget_tokens = ScaledBudget(layout.config.budget_tokens, weight);
-    }
-  }
-  return layouts;
-}
-
-std::vector<size_t> CacheBegins(std::span<const kernels::ShadowKvPromptLayout> layouts) {
+std::vector<size_t> CacheBegins(const ShadowKvMap& map) {
   std::vector<size_t> begins = {0};
-  for (const kernels::ShadowKvPromptLayout& layout : layouts) {
+  for (const kernels::ShadowKvPromptLayout& layout : map.layouts()) {
     begins.push_back(begins.back() + Aligned(kernels::ShadowKvCacheLayout(layout.config).bytes));
   }
   return begins;
@@ -54,43 +42,35 @@ std::vector<size_t> CacheBegins(std::span<const kernels::ShadowKvPromptLayout> l
 
 size_t ShadowKvSequence::LargestWorkspace(int64_t tokens) const {
   size_t bytes = 0;
-  for (const kernels::ShadowKvPromptLayout& layout : layouts_) {
-    bytes = std::max(bytes, codec_.WorkspaceBytes(layout.config, tokens));
+  for (int32_t kv_layer = 0; kv_layer < map_.layers(); ++kv_layer) {
+    bytes = std::max(bytes,
+                     codec_.WorkspaceBytes(
+                         map_.layout(kv_layer).config, tokens, map_.layers_factored(kv_layer)));
   }
   return bytes;
 }
 
 // Without room for a token there is no tail: the prompt is for another worker, or only kept.
-size_t ShadowKvSequence::TailBytes(const kernels::ShadowKvPromptLayout& layout, int64_t behind) {
-  return behind == 0 ? 0 : Aligned(kernels::ShadowKvTailLayout(layout, behind).bytes);
-}
-
-int64_t ShadowKvSequence::RunBytes(const kernels::ShadowKvConfig& config,
-                                   int32_t layers,
-                                   int64_t prompt_tokens,
-                                   int64_t max_tokens) {
-  const kernels::ShadowKvPromptLayout layout(config, prompt_tokens);
-  return layers * static_cast<int64_t>(layout.bytes + TailBytes(layout, max_tokens));
+int64_t ShadowKvSequence::RunBytes(const ShadowKvMap& map, int64_t max_tokens) {
+  return static_cast<int64_t>(map.prompt_bytes() + map.Tails(max_tokens).bytes());
 }
 
 ShadowKvSequence::ShadowKvSequence(ShadowKvCodec& codec,
-                                   const kernels::ShadowKvConfig& config,
-                                   int64_t prompt_tokens,
+                                   ShadowKvMap map,
                                    int64_t max_tokens,
                                    RunPool::Run run)
     : codec_(codec),
-      layout_(config, prompt_tokens),
-      layers_(codec.context().dimensions.layers),
-      layouts_(LayoutsByLayer(codec.context(), layout_)),
+      map_(std::move(map)),
       max_tokens_(max_tokens),
-      tail_bytes_(TailBytes(layout_, max_tokens)),
-      cache_begin_(CacheBegins(layouts_)),
+      encoded_layers_(map_.groups().size()),
+      tail_map_(map_.Tails(max_tokens)),
+      cache_begin_(CacheBegins(map_)),
       run_(run),
       base_(codec.pool().bytes(run).data()),
-      tails_(base_ + PromptBytes()),
-      workspace_bytes_(LargestWorkspace(prompt_tokens + max_tokens)),
-      held_(layers_, prompt_tokens) {
-  BATON_CHECK(run.units == RunPool::UnitsFor(RunBytes(config, layers_, prompt_tokens, max_tokens)));
+      tails_(base_ + map_.prompt_bytes()),
+      workspace_bytes_(LargestWorkspace(prompt_tokens() + max_tokens)),
+      held_(map_.layers(), prompt_tokens()) {
+  BATON_CHECK(run.units == RunPool::UnitsFor(RunBytes(map_, max_tokens)));
 }
 
 ShadowKvSequence::~ShadowKvSequence() {
@@ -100,40 +80,61 @@ ShadowKvSequence::~ShadowKvSequence() {
   }
 }
 
-std::byte* ShadowKvSequence::prompt(int32_t kv_layer) const {
-  return base_ + static_cast<size_t>(kv_layer) * layout_.bytes;
-}
-
-std::byte* ShadowKvSequence::tail(int32_t kv_layer) const {
-  return tails_ + static_cast<size_t>(kv_layer) * tail_bytes_;
-}
-
 absl::Status ShadowKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_layer) {
-  if (extension_begin_ > 0) {
-    BATON_RETURN_IF_ERROR(AppendWorking(working, kv_layer));
+  const bool extends = extension_begin_ > 0;
+  const int32_t index = map_.group_of(kv_layer);
+  if (index < 0) {
+    BATON_RETURN_IF_ERROR(extends ? AppendWorking(working, kv_layer, kv_layer + 1)
+                                  : EncodePrompt(working, kv_layer));
   } else {
-    BATON_RETURN_IF_ERROR(codec_.context().ops->shadowkv_encode(
-        codec_.ExecWith(workspace_bytes_),
-        {.layout = layout_,
-         .pages = working.pages,
-         .page_table = working.table.data + static_cast<ptrdiff_t>(kv_layer) * working.table.stride,
-         .rope = codec_.rope(),
-         .key_bias = codec_.key_bias(kv_layer),
-         .prompt = prompt(kv_layer)}));
+    const JointGroup& group = map_.groups()[static_cast<size_t>(index)];
+    const int32_t encoded = ++encoded_layers_[static_cast<size_t>(index)];
+    if (!extends && encoded == 1) {
+      BATON_RETURN_IF_ERROR(EncodeJoint(working, group));
+    }
+    if (!extends) {
+      BATON_RETURN_IF_ERROR(EncodePrompt(working, kv_layer));
+    } else if (encoded == group.end - group.begin) {
+      BATON_RETURN_IF_ERROR(AppendWorking(working, group.begin, group.end));
+    }
   }
   held_.TakeLayers(1);
   return absl::OkStatus();
 }
 
-std::vector<std::span<const std::byte>> ShadowKvSequence::LayerPages(int32_t kv_layer) const {
-  return {std::span<const std::byte>(prompt(kv_layer), layout_.bytes)};
+absl::Status ShadowKvSequence::EncodePrompt(const WorkingKv& working, int32_t kv_layer) {
+  const size_t used = map_.used_bytes(kv_layer);
+  const size_t pages = static_cast<size_t>(map_.pages(kv_layer)) * map_.page_bytes();
+  std::memset(prompt(kv_layer) + used, 0, pages - used);
+  return codec_.context().ops->shadowkv_encode(
+      codec_.ExecWith(workspace_bytes_),
+      {.layout = map_.layout(kv_layer),
+       .pages = working.pages,
+       .page_table = working.table.data + static_cast<ptrdiff_t>(kv_layer) * working.table.stride,
+       .rope = codec_.rope(),
+       .key_bias = codec_.key_bias(kv_layer),
+       .prompt = prompt(kv_layer)});
 }
 
+std::vector<std::span<const std::byte>> ShadowKvSequence::LayerPages(int32_t kv_layer) const {
+  std::vector<std::span<const std::byte>> pages;
+  for (int32_t i = 0; i < map_.pages(kv_layer); ++i) {
+    pages.emplace_back(prompt(kv_layer) + static_cast<size_t>(i) * map_.page_bytes(),
+                       map_.page_bytes());
+  }
+  return pages;
+}
+
+// Layers that are smaller than the largest have windows of as many pages; those that they have no
+// memory for are never sent (SentPages) and stand where their last page is.
 std::vector<std::span<std::byte>> ShadowKvSequence::Window() {
   std::vector<std::span<std::byte>> window;
-  window.reserve(static_cast<size_t>(layers_));
-  for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
-    window.emplace_back(prompt(kv_layer), layout_.bytes);
+  for (int32_t kv_layer = 0; kv_layer < map_.layers(); ++kv_layer) {
+    for (int32_t i = 0; i < map_.most_pages(); ++i) {
+      const int32_t page = std::min(i, map_.pages(kv_layer) - 1);
+      window.emplace_back(prompt(kv_layer) + static_cast<size_t>(page) * map_.page_bytes(),
+                          map_.page_bytes());
+    }
   }
   return window;
 }
@@ -144,18 +145,23 @@ absl::StatusOr<std::vector<int32_t>> ShadowKvSequence::SentPages(std::string_vie
     return absl::InvalidArgumentError(
         absl::StrCat("shadowkv has no state beside its sections; ", state.size(), " bytes came"));
   }
-  return std::vector<int32_t>(static_cast<size_t>(layers), 1);
+  std::vector<int32_t> pages;
+  for (int32_t kv_layer = 0; kv_layer < layers; ++kv_layer) {
+    pages.push_back(map_.pages(kv_layer));
+  }
+  return pages;
 }
 
 // Ids index chunks in every decode step; everything else in a section is only computed with.
 absl::Status ShadowKvSequence::CheckStaticIds(int32_t kv_layer) const {
-  const std::byte* bytes = prompt(kv_layer) + layout_.static_ids;
-  for (int32_t head = 0; head < layout_.config.kv_heads; ++head) {
+  const kernels::ShadowKvPromptLayout& layout = map_.layout(kv_layer);
+  const std::byte* bytes = prompt(kv_layer) + layout.static_ids;
+  for (int32_t head = 0; head < layout.config.kv_heads; ++head) {
     int64_t previous = -1;
-    for (int64_t i = 0; i < layout_.static_chunks; ++i, bytes += sizeof(int32_t)) {
+    for (int64_t i = 0; i < layout.static_chunks; ++i, bytes += sizeof(int32_t)) {
       int32_t id = 0;
       std::memcpy(&id, bytes, sizeof(id));
-      if (id <= previous || id >= layout_.coded.chunks) {
+      if (id <= previous || id >= layout.coded.chunks) {
         return absl::InvalidArgumentError(absl::StrCat("shadowkv section of layer ",
                                                        kv_layer,
                                                        ": static chunk ",
@@ -163,7 +169,7 @@ absl::Status ShadowKvSequence::CheckStaticIds(int32_t kv_layer) const {
                                                        " after ",
                                                        previous,
                                                        "; ids ascend below ",
-                                                       layout_.coded.chunks));
+                                                       layout.coded.chunks));
       }
       previous = id;
     }
@@ -173,13 +179,14 @@ absl::Status ShadowKvSequence::CheckStaticIds(int32_t kv_layer) const {
 
 // Cluster ids index sums in every decode step.
 absl::Status ShadowKvSequence::CheckClusterIds(int32_t kv_layer) const {
-  const int32_t clusters = layout_.config.value_clusters;
+  const kernels::ShadowKvPromptLayout& layout = map_.layout(kv_layer);
+  const int32_t clusters = layout.config.value_clusters;
   if (clusters == 0) {
     return absl::OkStatus();
   }
-  const auto* ids = reinterpret_cast<const uint8_t*>(prompt(kv_layer) + layout_.coded_begin +
-                                                     layout_.coded.cluster_ids);
-  const uint8_t* end = ids + layout_.config.kv_heads * layout_.coded.tokens;
+  const auto* ids = reinterpret_cast<const uint8_t*>(prompt(kv_layer) + layout.coded_begin +
+                                                     layout.coded.cluster_ids);
+  const uint8_t* end = ids + layout.config.kv_heads * layout.coded.tokens;
   const uint8_t* bad = std::find_if(ids, end, [&](uint8_t id) { return id >= clusters; });
   if (bad != end) {
     return absl::InvalidArgumentError(absl::StrCat("shadowkv section of layer ",
@@ -207,15 +214,14 @@ absl::Status ShadowKvSequence::CopyTo(EncodedKv& other) const {
     return absl::UnimplementedError("shadowkv: a sequence that was extended can't be copied");
   }
   auto& target = static_cast<ShadowKvSequence&>(other);
-  std::memcpy(target.base_, base_, static_cast<size_t>(layers_) * layout_.bytes);
+  std::memcpy(target.base_, base_, map_.prompt_bytes());
   target.held_ = held_;
   return absl::OkStatus();
 }
 
 int64_t ShadowKvSequence::ResidentBytes() const {
-  const int64_t behind = std::max<int64_t>(0, held_.tokens() - layout_.prompt_tokens);
-  const kernels::ShadowKvTailLayout tail(layout_, max_tokens_);
-  return layers_ * static_cast<int64_t>(layout_.bytes + tail.WrittenBytes(behind));
+  const int64_t behind = std::max<int64_t>(0, tokens_behind());
+  return static_cast<int64_t>(map_.prompt_bytes() + map_.WrittenTailBytes(behind));
 }
 
 int64_t ShadowKvSequence::ReservedBytes() const {
@@ -227,16 +233,22 @@ kernels::ShadowKvSequence ShadowKvSequence::AtStep(int32_t kv_layer, int32_t pos
     cache_ = kernels::Buffer(cache_begin_.back());
   }
   const auto layer = static_cast<size_t>(kv_layer);
-  return {.layout = &layouts_[layer],
-          .prompt = prompt(kv_layer),
-          .tail = tail(kv_layer),
-          .max_generated = max_tokens_,
-          .position = position,
-          .cache = cache_.data() + cache_begin_[layer]};
+  kernels::ShadowKvSequence sequence = {.layout = &map_.layout(kv_layer),
+                                        .prompt = prompt(kv_layer),
+                                        .tail = tail(layer),
+                                        .max_generated = max_tokens_,
+                                        .position = position,
+                                        .cache = cache_.data() + cache_begin_[layer]};
+  if (const int32_t group = map_.group_of(kv_layer); group >= 0) {
+    const auto index = static_cast<size_t>(group);
+    sequence.joint_prompt = base_ + map_.groups()[index].coefficients;
+    sequence.joint_tail = tail(static_cast<size_t>(map_.layers()) + index);
+  }
+  return sequence;
 }
 
 void ShadowKvSequence::Count(const kernels::ShadowKvCounters& counters) {
-  counters_.heads += layout_.config.kv_heads;
+  counters_.heads += map_.layout(0).config.kv_heads;
   counters_.attended_tokens += counters.attended_tokens;
   counters_.hits += counters.hits;
   counters_.misses += counters.misses;
