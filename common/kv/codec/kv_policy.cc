@@ -281,7 +281,7 @@ absl::StatusOr<KvPolicy> ParseKvPolicy(std::string_view text, const KvPolicyDefa
                  Quote(text),
                  "; known: dense, fp8, diffkv, shadowkv, hidden+F, hidden8+F, auto, "
                  "tier=exact|high|balanced|economy; in baton-lab also int4, kivi, snapkv, h2o, "
-                 "streaming, quest, loki");
+                 "streaming, quest, loki, static");
 }
 
 }  // namespace baton::kv

@@ -7,7 +7,8 @@
 //            gen=blocks|exact,v=bf16|v8|v4|v2,vplace=device|host,a=bf16|int8,joint=]
 //   hidden+F, hidden8+F     F = dense, diffkv or shadowkv with its parameters
 //   auto, tier=exact|high|balanced|economy
-//   int4, kivi, snapkv:budget=, h2o:budget=, streaming:budget=, quest:budget=,page=, loki:budget=
+//   int4, kivi, snapkv:budget=, h2o:budget=, streaming:budget=, quest:budget=,page=, loki:budget=,
+//   static:share=SHARE[,high=,low=]
 //
 // Keys come in any order, each at most once. Ranges: policy_fields.cc; meanings: policy_params.h.
 #pragma once

@@ -73,6 +73,27 @@ PolicyField<Params> NotNegative(std::string_view key, float Params::* member) {
           .print = [=](const Params& params) { return Print(params.*member); }};
 }
 
+// Required.
+template <typename Params>
+PolicyField<Params> Share(std::string_view key, double Params::* member) {
+  return {
+      .key = key,
+      .allowed = "a number in 0..1",
+      .required = true,
+      .parse =
+          [=](std::string_view text, Params& params) {
+            double value = 0.0;
+            if (!ParseWhole(text, value, std::chars_format::fixed) || std::signbit(value) ||
+                !(value <= 1.0)) {
+              return false;
+            }
+            params.*member = value;
+            return true;
+          },
+      .print =
+          [=](const Params& params) { return Print(params.*member, std::chars_format::fixed); }};
+}
+
 template <typename Params, typename Value>
 PolicyField<Params> OneOf(std::string_view key,
                           Value Params::* member,
@@ -150,13 +171,26 @@ const std::vector<PolicyField<Params>>& BudgetOnly() {
 
 std::string TierName(KvTier tier) { return absl::StrCat("k", KeyBits(tier), "v", ValueBits(tier)); }
 
-PolicyField<DiffKvPolicy> Tier(std::string_view key, KvTier DiffKvPolicy::* member) {
+template <typename Params>
+PolicyField<Params> Tier(std::string_view key, KvTier Params::* member) {
   return OneOf(key,
                member,
                {{"k8v8", KvTier::kK8V8},
                 {"k8v4", KvTier::kK8V4},
                 {"k4v4", KvTier::kK4V4},
                 {"k4v2", KvTier::kK4V2}});
+}
+
+// What is wrong with a pair of tiers, or empty.
+std::string TierConflict(KvTier high, KvTier low) {
+  if (KeyBits(high) >= KeyBits(low) && ValueBits(high) >= ValueBits(low)) {
+    return "";
+  }
+  return absl::StrCat("`high` is ",
+                      TierName(high),
+                      " and `low` is ",
+                      TierName(low),
+                      "; `high` must not be narrower than `low` in keys or values");
 }
 
 }  // namespace
@@ -244,14 +278,20 @@ const std::vector<PolicyField<LokiPolicy>>& PolicyFields() {
 }
 
 template <>
+const std::vector<PolicyField<StaticPolicy>>& PolicyFields() {
+  using P = StaticPolicy;
+  static const auto& fields = *new std::vector<PolicyField<P>>{
+      Share("share", &P::share),
+      Tier("high", &P::high),
+      Tier("low", &P::low),
+  };
+  return fields;
+}
+
+template <>
 std::string PolicyConflict(const DiffKvPolicy& params) {
-  if (KeyBits(params.high) < KeyBits(params.low) ||
-      ValueBits(params.high) < ValueBits(params.low)) {
-    return absl::StrCat("`high` is ",
-                        TierName(params.high),
-                        " and `low` is ",
-                        TierName(params.low),
-                        "; `high` must not be narrower than `low` in keys or values");
+  if (std::string conflict = TierConflict(params.high, params.low); !conflict.empty()) {
+    return conflict;
   }
   if (params.alpha_low > params.alpha_high) {
     return absl::StrCat("`al` is ",
@@ -261,6 +301,11 @@ std::string PolicyConflict(const DiffKvPolicy& params) {
                         "; `al` must not exceed `ah`");
   }
   return "";
+}
+
+template <>
+std::string PolicyConflict(const StaticPolicy& params) {
+  return TierConflict(params.high, params.low);
 }
 
 }  // namespace baton::kv

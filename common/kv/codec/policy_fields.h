@@ -43,6 +43,8 @@ template <>
 const std::vector<PolicyField<QuestPolicy>>& PolicyFields();
 template <>
 const std::vector<PolicyField<LokiPolicy>>& PolicyFields();
+template <>
+const std::vector<PolicyField<StaticPolicy>>& PolicyFields();
 
 // What is wrong between fields that are each in range ("`al` is 2; ..."), or empty.
 template <typename Params>
@@ -51,5 +53,7 @@ std::string PolicyConflict(const Params& /*params*/) {
 }
 template <>
 std::string PolicyConflict(const DiffKvPolicy& params);
+template <>
+std::string PolicyConflict(const StaticPolicy& params);
 
 }  // namespace baton::kv

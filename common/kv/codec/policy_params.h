@@ -135,6 +135,14 @@ struct LokiPolicy {
   KvBudget budget;
   bool operator==(const LokiPolicy&) const = default;
 };
+// DiffKV's tiers with the same share of high tokens in every head and prompt.
+struct StaticPolicy {
+  static constexpr std::string_view kName = "static";
+  double share = 1.0;  // of prompt tokens that are high, in [0, 1]
+  KvTier high = KvTier::kK8V4;
+  KvTier low = KvTier::kK4V2;  // neither keys nor values wider than `high`
+  bool operator==(const StaticPolicy&) const = default;
+};
 
 // In the order of KvFormatId.
 using KvResidentPolicy = std::variant<DensePolicy, Fp8Policy, DiffKvPolicy, ShadowKvPolicy>;
@@ -144,6 +152,7 @@ using KvBaselinePolicy = std::variant<Int4Policy,
                                       H2oPolicy,
                                       StreamingPolicy,
                                       QuestPolicy,
-                                      LokiPolicy>;
+                                      LokiPolicy,
+                                      StaticPolicy>;
 
 }  // namespace baton::kv

@@ -12,6 +12,7 @@
 #include "services/lab/baselines/prompt_attention.h"
 #include "services/lab/baselines/quest.h"
 #include "services/lab/baselines/snapkv.h"
+#include "services/lab/baselines/static.h"
 #include "services/lab/baselines/streaming.h"
 
 namespace baton::lab {
@@ -48,6 +49,10 @@ std::unique_ptr<Baseline> BaselineFactory::Make(const kv::KvBaselinePolicy& poli
           },
           [&](const kv::LokiPolicy& loki) -> Made {
             return std::make_unique<LokiBaseline>(setup_, budget(loki));
+          },
+          [&](const kv::StaticPolicy& params) -> Made {
+            const int64_t first = StaticBaseline::FirstObserved(setup_.prompt_tokens);
+            return std::make_unique<StaticBaseline>(setup_, params, Attention(first));
           }},
       policy);
 }

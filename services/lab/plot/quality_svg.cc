@@ -37,7 +37,7 @@ struct Series {
   std::string_view colour;
   bool square;
 };
-constexpr std::array<Series, 12> kSeries = {{{kv::DensePolicy::kName, "#222222", true},
+constexpr std::array<Series, 13> kSeries = {{{kv::DensePolicy::kName, "#222222", true},
                                              {kv::Fp8Policy::kName, "#7a5195", true},
                                              {kv::DiffKvPolicy::kName, "#1b6ca8", false},
                                              {kv::ShadowKvPolicy::kName, "#d9822b", true},
@@ -48,7 +48,8 @@ constexpr std::array<Series, 12> kSeries = {{{kv::DensePolicy::kName, "#222222",
                                              {kv::H2oPolicy::kName, "#e6867c", false},
                                              {kv::StreamingPolicy::kName, "#f2b8b0", false},
                                              {kv::QuestPolicy::kName, "#b8860b", true},
-                                             {kv::LokiPolicy::kName, "#e0c068", true}}};
+                                             {kv::LokiPolicy::kName, "#e0c068", true},
+                                             {kv::StaticPolicy::kName, "#0b3c5d", false}}};
 
 std::string_view FormatOf(std::string_view kv) {
   return kv.starts_with(kHidden) ? kHidden : kv.substr(0, kv.find(':'));

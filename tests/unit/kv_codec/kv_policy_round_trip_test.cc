@@ -123,7 +123,7 @@ class RandomPolicy {
   }
 
   KvBaselinePolicy Baseline() {
-    switch (Integer(0, 6)) {
+    switch (Integer(0, 7)) {
       case 0:
         return Int4Policy{};
       case 1:
@@ -136,8 +136,10 @@ class RandomPolicy {
         return StreamingPolicy{.budget = Budget()};
       case 5:
         return QuestPolicy{.budget = Budget(), .page_tokens = Integer(1, 1024)};
-      default:
+      case 6:
         return LokiPolicy{.budget = Budget()};
+      default:
+        return StaticPolicy{.share = Fraction(), .high = KvTier::kK8V8, .low = KvTier::kK4V4};
     }
   }
 

@@ -130,6 +130,15 @@ TEST(KvPolicyTest, ABudgetIsTokensOrAFraction) {
   EXPECT_EQ(Parse("loki:budget=1"), KvPolicy{LokiPolicy{.budget = {.tokens = 1}}});
 }
 
+TEST(KvPolicyTest, AStaticShareIsANumberUpToOne) {
+  using P = StaticPolicy;
+  EXPECT_EQ(Parse("static:share=0"), KvPolicy{P{.share = 0.0}});
+  EXPECT_EQ(Parse("static:share=1.0"), KvPolicy{P{.share = 1.0}});
+  EXPECT_EQ(Parse("static:low=k4v4,high=k8v8,share=.25"),
+            (KvPolicy{P{.share = 0.25, .high = KvTier::kK8V8, .low = KvTier::kK4V4}}));
+  EXPECT_TRUE(Parse("static:share=0.5").is_baseline());
+}
+
 TEST(KvPolicyTest, AFormatABaselineAndAChoiceExcludeOneAnother) {
   const KvPolicy format = Parse("diffkv");
   EXPECT_EQ(format.format()->id(), KvFormatId::kDiffKv);
@@ -178,6 +187,8 @@ TEST(KvPolicyTest, CanonicalStringListsWhatDiffersInTheOrderOfTheGrammar) {
       {"hidden8+shadowkv:v=bf16,vplace=device", "hidden8+shadowkv:v=bf16"},
       {"quest:page=16,budget=64", "quest:budget=64"},
       {"quest:page=8,budget=0.5", "quest:budget=0.5,page=8"},
+      {"static:high=k8v4,share=0.250", "static:share=0.25"},
+      {"static:low=k4v4,share=1", "static:share=1,low=k4v4"},
       {"tier=balanced", "tier=balanced"},
       {"auto", "auto"},
   };
@@ -267,6 +278,11 @@ TEST(KvPolicyTest, ARefusalNamesTheKeyWhatWasGivenAndWhatIsAllowed) {
       {"quest:page=16", {"quest", "`budget`", "tokens"}},
       {"quest:budget=64,page=0", {"`page`", "\"0\"", "integer in 1.."}},
       {"snapkv:budget=64,page=16", {"snapkv has no key \"page\"", "budget"}},
+      {"static", {"static", "`share`", "0..1"}},
+      {"static:share=1.01", {"`share`", "\"1.01\"", "0..1"}},
+      {"static:share=-0", {"`share`", "\"-0\"", "0..1"}},
+      {"static:share=nan", {"`share`", "\"nan\"", "0..1"}},
+      {"static:share=0.5,low=k8v8", {"`low` is k8v8", "`high` is k8v4", "narrower"}},
   };
   for (const Case& c : cases) {
     const auto policy = ParseKvPolicy(c.given);

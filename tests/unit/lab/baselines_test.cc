@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -227,6 +228,107 @@ TEST(SnapKvTest, ABudgetWithinTheWindowKeepsTheNewest) {
   const auto baseline = Make(bench, "snapkv:budget=10");
   bench.Prefill(*baseline);
   ExpectAttended(bench, *baseline, 100, Range(90, 101));
+}
+
+// Four levels in every value but those of `fine` tokens, which have sixteen: exact in 4 bits, not
+// in 2. Keys are equal, so that attention is uniform.
+void SetValueLevels(SequenceBench& bench, const std::set<int32_t>& fine) {
+  bench.SetAllKeys(0.0f);
+  for (int32_t token = 0; token < bench.setup().max_tokens; ++token) {
+    std::vector<float> value(static_cast<size_t>(bench.head_dim()));
+    for (size_t i = 0; i < value.size(); ++i) {
+      value[i] = static_cast<float>(fine.contains(token) ? i % 16 : i % 4 * 5);
+    }
+    bench.SetValue(token, value);
+  }
+}
+
+// Whether the first decode step answers like dense KV.
+bool AnswersLikeDense(SequenceBench& bench, const std::string& policy) {
+  const auto baseline = Make(bench, policy);
+  bench.Prefill(*baseline, 1.0f);
+  const int64_t token = bench.setup().prompt_tokens;
+  return bench.Decode(*baseline, token) == bench.DecodeDense(token);
+}
+
+TEST(StaticTest, AShareOfOneIsTheHighTierEverywhere) {
+  SCOPED_TRACE(kernels::SeedMessage());
+  SequenceBench bench(100, 104, 16);
+  const auto all = Make(bench, "static:share=1,high=k4v4");
+  const auto int4 = Make(bench, "int4");
+  const std::vector<kv::EncodedKv*> both = {all.get(), int4.get()};
+  bench.Prefill(both, 30);
+  for (int64_t token = 100; token < 104; ++token) {
+    kernels::ExpectSameBits(bench.Decode(*all, token), bench.Decode(*int4, token));
+    EXPECT_EQ(all->ResidentBytes(), int4->ResidentBytes());
+  }
+}
+
+TEST(StaticTest, AShareOfZeroLeavesTheWindowAndGeneratedTokens) {
+  SequenceBench bench(100, 104, 16);
+  for (const int32_t token : {36, 99, 100}) {
+    SetValueLevels(bench, {token});
+    EXPECT_TRUE(AnswersLikeDense(bench, "static:share=0")) << token;
+  }
+  for (const int32_t token : {0, 35}) {
+    SetValueLevels(bench, {token});
+    EXPECT_FALSE(AnswersLikeDense(bench, "static:share=0")) << token;
+    EXPECT_TRUE(AnswersLikeDense(bench, "static:share=1")) << token;
+  }
+}
+
+// The window's queries look at tokens 20 and 9, in this order; the last token's key is larger but
+// in the window whatever it gets.
+TEST(StaticTest, HighAreTheWindowAndTheTokensWithMostAttentionOfIt) {
+  SequenceBench bench(100, 104, 16);
+  const auto set = [&](int32_t fine) {
+    SetValueLevels(bench, {fine});
+    bench.SetAllQueries(0.0f);
+    bench.SetKey(20, {3.0f});
+    bench.SetKey(9, {2.0f});
+    bench.SetKey(50, {0.0f, 9.0f});
+    bench.SetKey(99, {4.0f});
+    for (int64_t token = 0; token < 100; ++token) {
+      bench.SetQuery(token, token < 36 ? std::vector<float>{0.0f, 9.0f} : std::vector<float>{1.0f});
+    }
+  };
+  EXPECT_EQ(Make(bench, "static:share=0.66")->first_observed(), 36);
+  set(20);
+  EXPECT_FALSE(AnswersLikeDense(bench, "static:share=0.64"));
+  EXPECT_TRUE(AnswersLikeDense(bench, "static:share=0.65"));
+  set(9);
+  EXPECT_FALSE(AnswersLikeDense(bench, "static:share=0.65"));
+  EXPECT_TRUE(AnswersLikeDense(bench, "static:share=0.66"));
+  set(21);
+  EXPECT_FALSE(AnswersLikeDense(bench, "static:share=0.66")) << "votes are not pooled";
+}
+
+// Keys of sixteen levels and values of four.
+TEST(StaticTest, KeysAndValuesHaveTheirOwnWidths) {
+  SequenceBench bench(30, 34, 16);
+  SetValueLevels(bench, {});
+  std::vector<float> levels(16);
+  std::iota(levels.begin(), levels.end(), 0.0f);
+  for (int64_t token = 0; token < 34; ++token) {
+    std::swap(levels[static_cast<size_t>(token % 15)], levels[15]);
+    bench.SetKey(token, levels);
+  }
+  EXPECT_TRUE(AnswersLikeDense(bench, "static:share=1,high=k4v2"));
+  bench.SetValue(3, levels);
+  EXPECT_FALSE(AnswersLikeDense(bench, "static:share=1,high=k4v2"));
+  EXPECT_TRUE(AnswersLikeDense(bench, "static:share=1,high=k4v4"));
+}
+
+TEST(StaticTest, BytesAreCodesScalesAndZerosOfBothTiers) {
+  SequenceBench bench(200, 204, 64);
+  const auto baseline = Make(bench, "static:share=0.4");
+  EXPECT_EQ(baseline->ResidentBytes(), 0) << "nothing is encoded";
+  bench.Prefill(*baseline);
+  constexpr int64_t kHigh = (8 + 4) * 64 / 8 + 2 * 4;
+  constexpr int64_t kLow = (4 + 2) * 64 / 8 + 2 * 4;
+  EXPECT_EQ(BytesPerHead(*baseline), 80 * kHigh + 120 * kLow);
+  bench.Decode(*baseline, 200);
+  EXPECT_EQ(BytesPerHead(*baseline), 81 * kHigh + 120 * kLow);
 }
 
 // Every query looks at tokens 2, 5 and 7.

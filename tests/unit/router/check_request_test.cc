@@ -174,7 +174,8 @@ TEST(CheckRequestTest, EveryKvPolicyOfTheGrammarPasses) {
 }
 
 TEST(CheckRequestTest, BaselinesAndNonsenseAreBadArgumentsNamingTheField) {
-  for (const char* policy : {"int4", "kivi", "snapkv:budget=64", "nonsense", "diffkv:w=-1", " "}) {
+  for (const char* policy :
+       {"int4", "kivi", "snapkv:budget=64", "static:share=0.5", "nonsense", "diffkv:w=-1", " "}) {
     GenerateRequest request = Good();
     request.set_kv_policy(policy);
     const absl::Status status = CheckRequest(TestModel(), request);
