@@ -12,6 +12,7 @@
 #include "services/lab/commands/eval.h"
 #include "services/lab/commands/inspect.h"
 #include "services/lab/commands/logits.h"
+#include "services/lab/commands/overlap.h"
 #include "services/lab/commands/table.h"
 #include "services/lab/commands/tokenize.h"
 
@@ -23,7 +24,7 @@ struct Command {
   absl::Status (*run)();
 };
 
-constexpr std::array<Command, 6> kCommands = {{
+constexpr std::array<Command, 7> kCommands = {{
     {"logits", "logits of every position and a greedy continuation", baton::lab::RunLogits},
     {"tokenize",
      "token ids, text and chat templates, JSON lines on stdin",
@@ -31,6 +32,9 @@ constexpr std::array<Command, 6> kCommands = {{
     {"eval", "evaluation cases with accuracy and KV bytes", baton::lab::RunEval},
     {"table", "KV policies side by side, from files of eval --table", baton::lab::RunTable},
     {"calibrate", "KV parameters for one model, from cases", baton::lab::RunCalibrate},
+    {"overlap",
+     "how well a prompt's key basis fits later turns of a conversation",
+     baton::lab::RunOverlap},
     {"inspect", "what a model directory holds", baton::lab::RunInspect},
 }};
 
