@@ -147,12 +147,14 @@ INSTANTIATE_TEST_SUITE_P(Formats,
                                          "fp8",
                                          "diffkv:al=0",
                                          "shadowkv:rank=96,chunk=1,sel=q2,outliers=0,local=32",
+                                         "shadowkv:chunk=1,sel=q2,outliers=0,local=32,joint=160",
                                          "hidden+dense",
                                          "hidden8+diffkv:al=0",
                                          "hidden+shadowkv:rank=96,outliers=4"),
                          [](const auto& test) {
                            const std::string head = test.param.substr(0, test.param.find(':'));
-                           return absl::StrReplaceAll(head, {{"+", "_"}});
+                           return absl::StrCat(absl::StrReplaceAll(head, {{"+", "_"}}),
+                                               test.param.ends_with("joint=160") ? "_joint" : "");
                          });
 
 TEST(TableTest, ShardsJoinToTheWholeTable) {

@@ -66,7 +66,9 @@ std::vector<std::string> PoliciesOf(const std::string& model) {
                      "hidden8+dense",
                      "hidden+diffkv:ah=2,al=0.5,w=8",
                      "hidden8+diffkv",
-                     absl::StrCat("hidden+", kShadowKv)});
+                     absl::StrCat("hidden+", kShadowKv),
+                     absl::StrCat(kShadowKv, ",joint=20"),
+                     absl::StrCat("hidden8+", kShadowKv, ",joint=20")});
   }
   return policies;
 }

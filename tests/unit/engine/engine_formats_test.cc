@@ -527,6 +527,12 @@ TEST_P(EngineFormatsTest, BothSidesDescribeTheSameHandOff) {
   }
 }
 
+std::string NameOf(const testing::TestParamInfo<EngineFormatsTest::ParamType>& instance) {
+  std::string name = absl::StrCat(std::get<0>(instance.param), "_", std::get<1>(instance.param));
+  std::replace_if(name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Models,
     EngineFormatsTest,
@@ -534,12 +540,14 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values("diffkv",
                                      "diffkv:ah=2,al=0.5,score=all,w=16,sinks=2",
                                      "shadowkv:rank=32,budget=48,outliers=2,local=2")),
-    [](const auto& instance) {
-      std::string name =
-          absl::StrCat(std::get<0>(instance.param), "_", std::get<1>(instance.param));
-      std::replace_if(name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
-      return name;
-    });
+    NameOf);
+
+INSTANTIATE_TEST_SUITE_P(
+    SwiftKvModels,
+    EngineFormatsTest,
+    testing::Combine(testing::Values("tiny-llama-needle-swiftkv-l6-across2"),
+                     testing::Values("shadowkv:rank=32,budget=48,outliers=2,local=2,joint=80")),
+    NameOf);
 
 }  // namespace
 }  // namespace baton::engine

@@ -181,7 +181,8 @@ INSTANTIATE_TEST_SUITE_P(
     EngineLongAnswerTest,
     testing::Values("diffkv",
                     "diffkv:ah=2,al=0.5,policy=paper,w=16",
-                    "shadowkv:rank=96,chunk=1,sel=q2,budget=64,outliers=0,local=32,a=int8"),
+                    "shadowkv:rank=96,chunk=1,sel=q2,budget=64,outliers=0,local=32,a=int8",
+                    "shadowkv:rank=96,chunk=1,sel=q2,budget=64,outliers=0,local=32,joint=160"),
     [](const testing::TestParamInfo<const char*>& instance) {
       return std::to_string(instance.index);
     });

@@ -233,5 +233,13 @@ INSTANTIATE_TEST_SUITE_P(
                                      "a=int8")),
     NameOf);
 
+INSTANTIATE_TEST_SUITE_P(
+    SwiftKvModels,
+    EngineSessionFormatsTest,
+    testing::Combine(testing::Values("tiny-llama-needle-swiftkv-l6-across2"),
+                     testing::Values("shadowkv:rank=32,chunk=2,sel=q2,budget=32,outliers=0,local=8,"
+                                     "joint=160")),
+    NameOf);
+
 }  // namespace
 }  // namespace baton::engine
