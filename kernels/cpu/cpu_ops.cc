@@ -1,7 +1,17 @@
 #include "kernels/cpu/cpu_ops.h"
 
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+#include "kernels/core/dtype.h"
+#include "kernels/core/exec_context.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/isa_kernels.h"
 #include "kernels/cpu/workspace.h"
+#include "kernels/ops/op_table.h"
+#include "kernels/ops/shadowkv_params.h"
 
 namespace baton::kernels {
 namespace {

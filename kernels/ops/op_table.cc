@@ -1,7 +1,6 @@
 #include "kernels/ops/op_table.h"
 
-#include <string>
-
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 namespace baton::kernels {

@@ -6,6 +6,7 @@
 
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/param_checker.h"
+#include "kernels/ops/params.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/ops/validate.h"
 

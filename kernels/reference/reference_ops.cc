@@ -1,5 +1,6 @@
 #include "kernels/reference/reference_ops.h"
 
+#include "kernels/ops/op_table.h"
 #include "kernels/reference/reference_kernels.h"
 
 namespace baton::kernels {

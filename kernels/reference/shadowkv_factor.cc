@@ -10,6 +10,7 @@
 #include "kernels/core/carver.h"
 #include "kernels/kv_format/dense.h"
 #include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/params.h"
 #include "kernels/ops/shadowkv_host.h"
 #include "kernels/reference/jacobi.h"
 #include "kernels/reference/reference_kernels.h"

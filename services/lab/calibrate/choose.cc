@@ -80,8 +80,9 @@ std::optional<size_t> Choose(const std::vector<Candidate>& candidates, const Goa
     const double price = CostOf(candidate, goal.cost);
     const auto loss = static_cast<double>(candidate.net_loss());
     if (goal.max_bytes.has_value()) {
-      return candidate.point.bytes_share <= *goal.max_bytes ? std::tuple(0, loss, price)
-                                                            : std::tuple(1, price, loss);
+      return candidate.point.bytes_share > *goal.max_bytes
+                 ? std::tuple(2, price, loss)
+                 : std::tuple(candidate.Within(goal.limits) ? 0 : 1, loss, -price);
     }
     return candidate.Within(goal.limits)
                ? std::tuple(0, price, -static_cast<double>(candidate.point.correct))
@@ -113,7 +114,7 @@ std::string DescribeRule(const LossLimits& limits, const MaxBytes& max_bytes) {
                       family,
                       ": smallest net loss in at most ",
                       100.0 * *bytes,
-                      "% of the bytes of bf16 KV, then fewest bytes");
+                      "% of the bytes of bf16 KV, within these limits if any is, then most bytes");
     }
   }
   return rule;

@@ -53,8 +53,9 @@ std::map<std::string, Candidate> Measure(std::vector<eval::ResultRow> rows);
 // The index of the candidate to take. Without max_bytes: of those within the limits the cheapest,
 // then the one with more correct answers, then the first; when none is within them, the one with
 // the smallest net loss, then the cheapest, then the first. With max_bytes: of those with at most
-// so many bytes the one with the smallest net loss, then the cheapest, then the first; when none
-// has, the one with the fewest. Nothing for no candidates.
+// so many bytes, those within the limits first, the one with the smallest net loss, then the one
+// with most bytes, because on few cases equal losses are no reason to save more than was asked for,
+// then the first; when none has so few bytes, the one with the fewest. Nothing for no candidates.
 std::optional<size_t> Choose(const std::vector<Candidate>& candidates, const Goal& goal);
 
 // Bytes of the families, as Goal::max_bytes.

@@ -110,10 +110,15 @@ TEST(ChooseTest, WithALimitOfBytesTheSmallestLossThatTheyGiveWins) {
     candidate.point.bytes_share = share;
     return candidate;
   };
-  const Goal goal = {.limits = {}, .max_bytes = 0.35};
+  const Goal goal = {.limits = {.total = 0.02, .task = 0.0}, .max_bytes = 0.35};
   EXPECT_EQ(Choose({of_share(0, 0.5), of_share(3, 0.2), of_share(2, 0.35)}, goal), 2u);
-  EXPECT_EQ(Choose({of_share(2, 0.3), of_share(2, 0.2), of_share(2, 0.2)}, goal), 1u);
+  EXPECT_EQ(Choose({of_share(5, 0.3), of_share(3, 0.2), of_share(4, 0.35)}, goal), 1u);
+  EXPECT_EQ(Choose({of_share(2, 0.2), of_share(2, 0.3), of_share(2, 0.3)}, goal), 1u)
+      << "most bytes";
   EXPECT_EQ(Choose({of_share(0, 0.6), of_share(9, 0.4)}, goal), 1u) << "the fewest";
+  Candidate bad_task = of_share(0, 0.3);
+  bad_task.tasks = {{.cases = 10, .net = 2}};
+  EXPECT_EQ(Choose({bad_task, of_share(1, 0.3)}, goal), 1u) << "limits come first";
 }
 
 TEST(ChooseTest, EveryTaskHasItsOwnLimitOfAtLeastOneCase) {

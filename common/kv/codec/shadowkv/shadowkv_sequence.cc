@@ -118,6 +118,7 @@ absl::Status ShadowKvSequence::EncodePrompt(const WorkingKv& working, int32_t kv
 
 std::vector<std::span<const std::byte>> ShadowKvSequence::LayerPages(int32_t kv_layer) const {
   std::vector<std::span<const std::byte>> pages;
+  pages.reserve(static_cast<size_t>(map_.pages(kv_layer)));
   for (int32_t i = 0; i < map_.pages(kv_layer); ++i) {
     pages.emplace_back(prompt(kv_layer) + static_cast<size_t>(i) * map_.page_bytes(),
                        map_.page_bytes());
@@ -146,6 +147,7 @@ absl::StatusOr<std::vector<int32_t>> ShadowKvSequence::SentPages(std::string_vie
         absl::StrCat("shadowkv has no state beside its sections; ", state.size(), " bytes came"));
   }
   std::vector<int32_t> pages;
+  pages.reserve(static_cast<size_t>(layers));
   for (int32_t kv_layer = 0; kv_layer < layers; ++kv_layer) {
     pages.push_back(map_.pages(kv_layer));
   }
