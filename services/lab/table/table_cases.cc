@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <mutex>
 #include <span>
 #include <string>
@@ -49,11 +48,12 @@ std::vector<kv::KvPolicy> Missing(const std::vector<kv::KvPolicy>& policies,
 class CaseQueue {
  public:
   explicit CaseQueue(std::span<const eval::EvalCase> cases) {
+    cases_.reserve(cases.size());
     for (const eval::EvalCase& eval_case : cases) {
       cases_.push_back(&eval_case);
     }
-    std::ranges::stable_sort(cases_, std::ranges::greater(), [](const eval::EvalCase* eval_case) {
-      return eval_case->length_bucket;
+    std::ranges::sort(cases_, [](const eval::EvalCase* a, const eval::EvalCase* b) {
+      return a->length_bucket != b->length_bucket ? a->length_bucket > b->length_bucket : a < b;
     });
   }
 

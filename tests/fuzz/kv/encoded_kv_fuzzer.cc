@@ -15,7 +15,6 @@
 #include "absl/status/status.h"
 
 #include "common/kv/codec/encoded_kv.h"
-#include "common/kv/codec/kv_policy.h"
 #include "tests/unit/kv_codec/codec_harness.h"
 
 namespace {

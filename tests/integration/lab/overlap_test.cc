@@ -93,7 +93,7 @@ TEST_P(ModelOverlapTest, AFullBasisFitsEveryTurnAndASmallOneItsOwnBest) {
     ASSERT_EQ(cells.size(), 10u) << run.output;
     EXPECT_EQ(cells[0], static_cast<double>(turn + 1));
     EXPECT_EQ(cells[1], 1.0);
-    for (const size_t cell : {4, 5, 6}) {
+    for (const size_t cell : {4u, 5u, 6u}) {
       EXPECT_EQ(cells[cell], cell == 4 ? 1.0 : 100.0) << "rank 128, cell " << cell;
     }
     EXPECT_GE(cells[9], cells[8]) << "rank 24";

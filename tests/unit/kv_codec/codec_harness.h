@@ -341,10 +341,11 @@ inline kernels::ShadowKvPromptLayout ShadowKvLayout(std::string_view policy, int
 inline void RepairShadowKvIds(std::string_view policy, int64_t tokens, EncodedKv& kv) {
   const ShadowKvMap map = ShadowKvTestMap(policy, tokens);
   const std::vector<std::span<std::byte>> window = kv.Window();
-  BATON_CHECK(window.size() == static_cast<size_t>(kTestLayers * map.most_pages()));
+  BATON_CHECK(window.size() == size_t{kTestLayers} * static_cast<size_t>(map.most_pages()));
+  const auto most_pages = static_cast<size_t>(map.most_pages());
   for (int32_t layer = 0; layer < kTestLayers; ++layer) {
     const kernels::ShadowKvPromptLayout& layout = map.layout(layer);
-    std::byte* section = window[static_cast<size_t>(layer * map.most_pages())].data();
+    std::byte* section = window[static_cast<size_t>(layer) * most_pages].data();
     std::byte* next = section + layout.static_ids;
     for (int32_t head = 0; head < kTestKvHeads; ++head) {
       for (int32_t id = 0; id < layout.static_chunks; ++id, next += sizeof(id)) {
