@@ -8,6 +8,7 @@
 #include "common/kv/codec/shadowkv/shadowkv_codec.h"
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
 #include "common/kv/codec/shadowkv/shadowkv_sequence.h"
+#include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/shadowkv_params.h"
 
@@ -36,6 +37,11 @@ absl::Status ShadowKvSequence::EncodeJoint(const WorkingKv& working, const Joint
 absl::Status ShadowKvSequence::CodeJoint(int32_t kv_layer, int32_t position) {
   const int32_t index = map_.group_of(kv_layer);
   if (index < 0 || map_.groups()[static_cast<size_t>(index)].end != kv_layer + 1) {
+    return absl::OkStatus();
+  }
+  // Most steps have nothing to code: the layers need not be gathered for them.
+  const kernels::ShadowKvTailLayout tail(map_.layout(kv_layer), max_tokens_);
+  if (tail.BlocksAt(int64_t{position} + 1) == tail.BlocksAt(position)) {
     return absl::OkStatus();
   }
   std::vector<kernels::ShadowKvSequence> layers;
