@@ -224,6 +224,7 @@ absl::StatusOr<CalibrationPoint> ReadPoint(const Json& value, const std::string&
                                            "gained",
                                            "bytes_per_token",
                                            "bytes_share",
+                                           "wire_share",
                                            "attended_share"}));
   CalibrationPoint point;
   BATON_ASSIGN_OR_RETURN(point.kv, object.String("kv"));
@@ -234,6 +235,9 @@ absl::StatusOr<CalibrationPoint> ReadPoint(const Json& value, const std::string&
   constexpr double kAnyNumber = std::numeric_limits<double>::max();
   BATON_ASSIGN_OR_RETURN(point.bytes_per_token, object.Number("bytes_per_token", kAnyNumber));
   BATON_ASSIGN_OR_RETURN(point.bytes_share, object.Number("bytes_share", kAnyNumber));
+  if (object.Has("wire_share")) {
+    BATON_ASSIGN_OR_RETURN(point.wire_share, object.Number("wire_share", kAnyNumber));
+  }
   if (object.Has("attended_share")) {
     BATON_ASSIGN_OR_RETURN(point.attended_share, object.Number("attended_share", kAnyNumber));
   }

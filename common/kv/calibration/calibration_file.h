@@ -12,7 +12,8 @@
 //     "auto": {"exact_below_tokens": 1024, "policy": "tier=balanced",
 //              "under_pressure": "tier=economy"},
 //     "curve": [{"kv": "dense", "cases": 420, "correct": 390, "lost": 0, "gained": 0,
-//                "bytes_per_token": 6144.5, "bytes_share": 1.0, "attended_share": 1.0}, ...],
+//                "bytes_per_token": 6144.5, "bytes_share": 1.0, "wire_share": 1.0,
+//                "attended_share": 1.0}, ...],
 //     "made": {"command": "baton-lab calibrate ...", "rule": "...", "compute": "bf16", "cases":
 //     420}
 //   }
@@ -56,6 +57,7 @@ struct CalibrationPoint {
   int64_t gained = 0;                         // the reverse
   double bytes_per_token = 0.0;               // resident, per prompt token
   double bytes_share = 0.0;                   // of bf16 keys and values
+  std::optional<double> wire_share = {};      // the same of the bytes sent; unset as below
   std::optional<double> attended_share = {};  // of the prompt, per step; unset where nobody counted
 
   bool operator==(const CalibrationPoint&) const = default;

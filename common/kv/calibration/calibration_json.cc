@@ -62,6 +62,9 @@ Json PointOf(const CalibrationPoint& point) {
                 {"gained", point.gained},
                 {"bytes_per_token", point.bytes_per_token},
                 {"bytes_share", point.bytes_share}};
+  if (point.wire_share.has_value()) {
+    value["wire_share"] = *point.wire_share;
+  }
   if (point.attended_share.has_value()) {
     value["attended_share"] = *point.attended_share;
   }

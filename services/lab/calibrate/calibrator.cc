@@ -41,13 +41,15 @@ int64_t KeyWidth(const kv::KvDimensions& dimensions) {
 
 void PrintChoice(std::string_view stage, const Candidate& candidate) {
   std::cerr << absl::StrFormat(
-      "calibrate: %s -> %s: %d/%d correct, net loss %d, %.1f%% of the bytes, %.1f%% attended\n",
+      "calibrate: %s -> %s: %d/%d correct, net loss %d, %.1f%% of the bytes, %.1f%% sent, "
+      "%.1f%% attended\n",
       stage,
       candidate.point.kv,
       candidate.point.correct,
       candidate.point.cases,
       candidate.net_loss(),
       100.0 * candidate.point.bytes_share,
+      100.0 * candidate.point.wire_share.value_or(1.0),
       100.0 * candidate.point.attended_share.value_or(1.0));
 }
 
@@ -105,13 +107,14 @@ template <typename Params>
 absl::StatusOr<Params> Calibrator::Stage(std::string_view name,
                                          const std::vector<Params>& policies,
                                          const Goal& goal,
-                                         const Params* current) {
+                                         const Params* current,
+                                         kv::HiddenWire hidden) {
   std::vector<kv::KvFormatPolicy> formats;
   if (current != nullptr) {
-    formats.push_back({.resident = *current});
+    formats.push_back({.hidden = hidden, .resident = *current});
   }
   for (const Params& policy : policies) {
-    formats.push_back({.resident = policy});
+    formats.push_back({.hidden = hidden, .resident = policy});
   }
   std::cerr << absl::StrFormat(
       "calibrate: %s: %d policies, %d cases\n", name, formats.size(), options_.cases.size());
@@ -128,22 +131,23 @@ absl::StatusOr<Params> Calibrator::Stage(std::string_view name,
 
 absl::Status Calibrator::CalibrateDiffKv() {
   const Goal goal = {.limits = options_.limits, .max_bytes = options_.max_bytes.diffkv};
-  kv::DiffKvPolicy& best = chosen_.diffkv;
   BATON_ASSIGN_OR_RETURN(
-      best,
+      kv::DiffKvPolicy best,
       Stage<kv::DiffKvPolicy>(
           "diffkv 1/3, tiers and alpha_high", DiffKvTiersAndAlphaHigh(), goal, nullptr));
   BATON_ASSIGN_OR_RETURN(best, Stage("diffkv 2/3, alpha_low", DiffKvAlphaLow(best), goal, &best));
   BATON_ASSIGN_OR_RETURN(best, Stage("diffkv 3/3, window", DiffKvWindow(best), goal, &best));
+  for (kv::KvPolicyDefaults::Family& family : chosen_.families) {
+    family.diffkv = best;
+  }
   return absl::OkStatus();
 }
 
 absl::Status Calibrator::CalibrateShadowKv() {
   const Goal attended = {.limits = options_.limits, .cost = Cost::kAttended};
   const Goal bytes = {.limits = options_.limits, .max_bytes = options_.max_bytes.shadowkv};
-  kv::ShadowKvPolicy& best = chosen_.shadowkv;
   BATON_ASSIGN_OR_RETURN(
-      best,
+      kv::ShadowKvPolicy best,
       Stage<kv::ShadowKvPolicy>(
           "shadowkv 1/4, selector and chunk", ShadowKvSelectors(key_width_), attended, nullptr));
   BATON_ASSIGN_OR_RETURN(best,
@@ -151,23 +155,43 @@ absl::Status Calibrator::CalibrateShadowKv() {
   BATON_ASSIGN_OR_RETURN(
       best, Stage("shadowkv 3/4, rank", ShadowKvRanks(best, key_width_), bytes, &best));
   BATON_ASSIGN_OR_RETURN(best, Stage("shadowkv 4/4, values", ShadowKvValues(best), bytes, &best));
+  for (kv::KvPolicyDefaults::Family& family : chosen_.families) {
+    family.shadowkv = best;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Calibrator::CalibrateHidden8DiffKv() {
+  constexpr kv::HiddenWire kHidden = kv::HiddenWire::kFp8;
+  const Goal goal = {.limits = options_.limits,
+                     .cost = Cost::kWire,
+                     .max_bytes = options_.max_bytes.hidden8_diffkv};
+  BATON_ASSIGN_OR_RETURN(chosen_.of(kHidden).diffkv,
+                         Stage<kv::DiffKvPolicy>("hidden8+diffkv, tiers and alpha_high",
+                                                 DiffKvTiersAndAlphaHigh(),
+                                                 goal,
+                                                 nullptr,
+                                                 kHidden));
   return absl::OkStatus();
 }
 
 kv::KvFormatPolicy Calibrator::CheapestWithin(const LossLimits& limits,
                                               const kv::KvFormatPolicy& otherwise) const {
+  std::vector<kv::KvFormatPolicy> policies;
   std::vector<Candidate> candidates;
-  candidates.reserve(measured_.size());
   for (const Measured& measured : measured_) {
-    candidates.push_back(measured.candidate);
+    if (measured.policy.hidden == kv::HiddenWire::kNone) {
+      policies.push_back(measured.policy);
+      candidates.push_back(measured.candidate);
+    }
   }
   const std::optional<size_t> best = Choose(candidates, {.limits = limits});
-  return best.has_value() && candidates[*best].Within(limits) ? measured_[*best].policy : otherwise;
+  return best.has_value() && candidates[*best].Within(limits) ? policies[*best] : otherwise;
 }
 
 kv::KvCalibration Calibrator::calibration() const {
   kv::KvCalibration calibration;
-  calibration.defaults.families.fill(chosen_);
+  calibration.defaults = chosen_;
   const LossLimits& limits = options_.limits;
   const kv::KvFormatPolicy high = CheapestWithin({.total = 0.0, .task = 0.0}, {});
   const kv::KvFormatPolicy balanced = CheapestWithin(limits, high);

@@ -43,9 +43,14 @@ class Calibrator {
   // Selector and chunk at full rank, then the budget, both by attended tokens; then rank and factor
   // type, then the width of values, by bytes.
   absl::Status CalibrateShadowKv();
+  // Tier pair and alpha_high of diffkv behind fp8 hidden states, by bytes sent: the layers that are
+  // sent as pages are fewer, so what they may lose differs. Comes after CalibrateDiffKv, which also
+  // chooses for this wire form; the model must be a SwiftKV model.
+  absl::Status CalibrateHidden8DiffKv();
 
-  // What was chosen: defaults for every wire form, and tiers from all that was measured. A tier
-  // that nothing measured is good enough for is the next better one, in the end dense.
+  // What was chosen: defaults for every wire form, and tiers from all that was measured without
+  // hidden states. A tier that nothing measured is good enough for is the next better one, in the
+  // end dense.
   kv::KvCalibration calibration() const;
   // Everything measured, dense first.
   std::vector<kv::CalibrationPoint> curve() const;
@@ -61,7 +66,8 @@ class Calibrator {
   absl::StatusOr<Params> Stage(std::string_view name,
                                const std::vector<Params>& policies,
                                const Goal& goal,
-                               const Params* current);
+                               const Params* current,
+                               kv::HiddenWire hidden = kv::HiddenWire::kNone);
   // The measured policy, which is run before if it has not been.
   absl::Status Run(const std::vector<kv::KvFormatPolicy>& policies);
   const Candidate* Find(const kv::KvFormatPolicy& policy) const;
@@ -74,7 +80,7 @@ class Calibrator {
   eval::ResultWriter& writer_;
   const int64_t key_width_;
   std::vector<Measured> measured_;
-  kv::KvPolicyDefaults::Family chosen_;
+  kv::KvPolicyDefaults chosen_;
 };
 
 }  // namespace baton::lab

@@ -25,10 +25,23 @@ int64_t Allowed(double share, int64_t cases) {
   return static_cast<int64_t>(std::floor(share * static_cast<double>(cases) + 1e-9));
 }
 
+// Of the bytes of bf16 KV.
+double BytesShare(const Candidate& candidate, Cost cost) {
+  return cost == Cost::kWire ? candidate.point.wire_share.value_or(1.0)
+                             : candidate.point.bytes_share;
+}
+
 double CostOf(const Candidate& candidate, Cost cost) {
-  // Whoever attends to everything has nothing counted.
-  return cost == Cost::kBytes ? candidate.point.bytes_per_token
-                              : candidate.point.attended_share.value_or(1.0);
+  switch (cost) {
+    case Cost::kBytes:
+      return candidate.point.bytes_per_token;
+    case Cost::kWire:
+      return BytesShare(candidate, cost);
+    case Cost::kAttended:
+      // Whoever attends to everything has nothing counted.
+      return candidate.point.attended_share.value_or(1.0);
+  }
+  return 0.0;
 }
 
 Candidate MakeCandidate(const std::string& kv, const eval::PolicySums& sums) {
@@ -39,6 +52,9 @@ Candidate MakeCandidate(const std::string& kv, const eval::PolicySums& sums) {
                                    .gained = sums.loss.gained,
                                    .bytes_per_token = sums.all.bytes_per_token.value(),
                                    .bytes_share = sums.all.bytes_share.value()}};
+  if (sums.all.wire_share.weight > 0) {
+    candidate.point.wire_share = sums.all.wire_share.value();
+  }
   if (sums.all.attended_share.weight > 0) {
     candidate.point.attended_share = sums.all.attended_share.value();
   }
@@ -80,7 +96,7 @@ std::optional<size_t> Choose(const std::vector<Candidate>& candidates, const Goa
     const double price = CostOf(candidate, goal.cost);
     const auto loss = static_cast<double>(candidate.net_loss());
     if (goal.max_bytes.has_value()) {
-      return candidate.point.bytes_share > *goal.max_bytes
+      return BytesShare(candidate, goal.cost) > *goal.max_bytes
                  ? std::tuple(2, price, loss)
                  : std::tuple(candidate.Within(goal.limits) ? 0 : 1, loss, -price);
     }
@@ -107,7 +123,8 @@ std::string DescribeRule(const LossLimits& limits, const MaxBytes& max_bytes) {
       "% (one case at least) of every task's; then more correct answers");
   for (const auto& [family, bytes] :
        {std::pair("diffkv", max_bytes.diffkv),
-        std::pair("shadowkv's rank, factors and values", max_bytes.shadowkv)}) {
+        std::pair("shadowkv's rank, factors and values", max_bytes.shadowkv),
+        std::pair("hidden8+diffkv, by bytes sent", max_bytes.hidden8_diffkv)}) {
     if (bytes.has_value()) {
       absl::StrAppend(&rule,
                       "; for ",

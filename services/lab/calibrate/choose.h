@@ -21,14 +21,14 @@ struct LossLimits {
 };
 
 // What is made as small as it goes.
-enum class Cost : uint8_t { kBytes, kAttended };
+enum class Cost : uint8_t { kBytes, kWire, kAttended };
 
 // What a stage is for.
 struct Goal {
   LossLimits limits;
   Cost cost = Cost::kBytes;
-  // The most resident bytes, as a share of bf16 KV. Set: the smallest loss that these bytes give is
-  // wanted, in place of the smallest cost within the limits.
+  // The most bytes, as a share of bf16 KV: resident, or sent if `cost` is kWire. Set: the smallest
+  // loss that these bytes give is wanted, in place of the smallest cost within the limits.
   std::optional<double> max_bytes = std::nullopt;
 };
 
@@ -62,6 +62,7 @@ std::optional<size_t> Choose(const std::vector<Candidate>& candidates, const Goa
 struct MaxBytes {
   std::optional<double> diffkv;
   std::optional<double> shadowkv;
+  std::optional<double> hidden8_diffkv;  // sent
 };
 
 // The rule in words, for the file.

@@ -17,12 +17,14 @@ namespace {
 
 // The defaults of the families, as they are spelled in the curve.
 std::vector<std::string> Chosen(const kv::KvCalibration& calibration) {
-  const auto& family = calibration.defaults.of(kv::HiddenWire::kNone);
   std::vector<std::string> names;
-  for (const kv::KvResidentPolicy& policy :
-       {kv::KvResidentPolicy(family.diffkv), kv::KvResidentPolicy(family.shadowkv)}) {
-    names.push_back(
-        kv::KvFormatPolicy{.resident = policy}.CanonicalString(kv::KvSpelling::kExplicit));
+  for (const auto hidden : {kv::HiddenWire::kNone, kv::HiddenWire::kBF16, kv::HiddenWire::kFp8}) {
+    const auto& family = calibration.defaults.of(hidden);
+    for (const kv::KvResidentPolicy& policy :
+         {kv::KvResidentPolicy(family.diffkv), kv::KvResidentPolicy(family.shadowkv)}) {
+      names.push_back(kv::KvFormatPolicy{.hidden = hidden, .resident = policy}.CanonicalString(
+          kv::KvSpelling::kExplicit));
+    }
   }
   return names;
 }

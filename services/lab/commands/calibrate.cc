@@ -1,16 +1,20 @@
 #include "services/lab/commands/calibrate.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "common/base/status_macros.h"
 #include "common/config/check_flag.h"
@@ -29,7 +33,11 @@
 #include "services/lab/commands/write_text.h"
 #include "services/lab/flags.h"
 
-ABSL_FLAG(std::string, families, "both", "calibrate: diffkv, shadowkv or both.");
+ABSL_FLAG(std::vector<std::string>,
+          families,
+          (std::vector<std::string>{"diffkv", "shadowkv"}),
+          "calibrate: list of diffkv, shadowkv and, for a SwiftKV model, hidden8+diffkv, which "
+          "without being named takes what diffkv does.");
 ABSL_FLAG(double, max_loss, 0.01, "calibrate: net loss that a default may have, of all cases.");
 ABSL_FLAG(double,
           max_task_loss,
@@ -42,6 +50,10 @@ ABSL_FLAG(double,
           "calibrate: most resident bytes of diffkv, as a share of bf16 KV: the smallest loss that "
           "they give is chosen; 0: the fewest bytes that the loss limits allow.");
 ABSL_FLAG(double, shadowkv_max_bytes, 0.0, "calibrate: the same of shadowkv.");
+ABSL_FLAG(double,
+          hidden8_diffkv_max_bytes,
+          0.0,
+          "calibrate: the same of hidden8+diffkv, for bytes sent.");
 
 ABSL_DECLARE_FLAG(std::string, cases);
 ABSL_DECLARE_FLAG(std::string, subset);
@@ -58,15 +70,57 @@ absl::Status CheckShare(const char* name, double value) {
   return absl::OkStatus();
 }
 
+// A family by its name in --families.
+struct Family {
+  std::string_view name;
+  absl::Status (Calibrator::*calibrate)();
+};
+
+// In the order they are calibrated in.
+constexpr std::string_view kHidden8DiffKv = "hidden8+diffkv";
+constexpr std::array<Family, 3> kFamilies = {
+    {{"diffkv", &Calibrator::CalibrateDiffKv},
+     {"shadowkv", &Calibrator::CalibrateShadowKv},
+     {kHidden8DiffKv, &Calibrator::CalibrateHidden8DiffKv}}};
+
+bool IsWanted(std::string_view family) {
+  const std::vector<std::string> wanted = absl::GetFlag(FLAGS_families);
+  return std::ranges::find(wanted, family) != wanted.end();
+}
+
+absl::Status CheckFamilies() {
+  const std::vector<std::string> families = absl::GetFlag(FLAGS_families);
+  if (families.empty()) {
+    return absl::InvalidArgumentError("flag --families is empty; there is nothing to calibrate");
+  }
+  for (const std::string& name : families) {
+    BATON_RETURN_IF_ERROR(config::CheckFlagChoice(
+        "families", name, {kFamilies[0].name, kFamilies[1].name, kFamilies[2].name}));
+  }
+  return absl::OkStatus();
+}
+
+// Before hours are spent on the other families.
+absl::Status CheckModelHasFamilies(const TableModel& model) {
+  if (IsWanted(kHidden8DiffKv) && model.full_layers() == model.dimensions().layers) {
+    return absl::InvalidArgumentError(absl::StrCat("flag --families: ",
+                                                   std::string(kHidden8DiffKv),
+                                                   " needs a SwiftKV model, whose upper layers "
+                                                   "are made from a hidden state"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckFlags() {
   BATON_RETURN_IF_ERROR(config::CheckFlagSet("model", absl::GetFlag(FLAGS_model)));
   BATON_RETURN_IF_ERROR(config::CheckFlagSet("out", absl::GetFlag(FLAGS_out)));
-  BATON_RETURN_IF_ERROR(config::CheckFlagChoice(
-      "families", absl::GetFlag(FLAGS_families), {"diffkv", "shadowkv", "both"}));
+  BATON_RETURN_IF_ERROR(CheckFamilies());
   BATON_RETURN_IF_ERROR(CheckShare("max_loss", absl::GetFlag(FLAGS_max_loss)));
   BATON_RETURN_IF_ERROR(CheckShare("max_task_loss", absl::GetFlag(FLAGS_max_task_loss)));
   BATON_RETURN_IF_ERROR(CheckShare("diffkv_max_bytes", absl::GetFlag(FLAGS_diffkv_max_bytes)));
   BATON_RETURN_IF_ERROR(CheckShare("shadowkv_max_bytes", absl::GetFlag(FLAGS_shadowkv_max_bytes)));
+  BATON_RETURN_IF_ERROR(
+      CheckShare("hidden8_diffkv_max_bytes", absl::GetFlag(FLAGS_hidden8_diffkv_max_bytes)));
   if (!absl::GetFlag(FLAGS_kv_calibration).empty()) {
     return absl::InvalidArgumentError(
         "flag --kv_calibration does not apply: a calibration starts from the grammar's defaults");
@@ -80,7 +134,8 @@ std::optional<double> Bytes(double share) {
 
 MaxBytes MaxBytesFromFlags() {
   return {.diffkv = Bytes(absl::GetFlag(FLAGS_diffkv_max_bytes)),
-          .shadowkv = Bytes(absl::GetFlag(FLAGS_shadowkv_max_bytes))};
+          .shadowkv = Bytes(absl::GetFlag(FLAGS_shadowkv_max_bytes)),
+          .hidden8_diffkv = Bytes(absl::GetFlag(FLAGS_hidden8_diffkv_max_bytes))};
 }
 
 // The command without the folders of the machine it ran on.
@@ -101,7 +156,7 @@ std::string CommandLine() {
   }
   absl::StrAppend(&command,
                   " --families ",
-                  absl::GetFlag(FLAGS_families),
+                  absl::StrJoin(absl::GetFlag(FLAGS_families), ","),
                   " --max_loss ",
                   absl::GetFlag(FLAGS_max_loss),
                   " --max_task_loss ",
@@ -112,6 +167,9 @@ std::string CommandLine() {
   }
   if (bytes.shadowkv.has_value()) {
     absl::StrAppend(&command, " --shadowkv_max_bytes ", *bytes.shadowkv);
+  }
+  if (bytes.hidden8_diffkv.has_value()) {
+    absl::StrAppend(&command, " --hidden8_diffkv_max_bytes ", *bytes.hidden8_diffkv);
   }
   return command;
 }
@@ -135,11 +193,12 @@ void WarnOfFewCases(double max_loss, int64_t cases) {
 }
 
 absl::Status Sweep(Calibrator& calibrator) {
-  const std::string families = absl::GetFlag(FLAGS_families);
-  if (families != "shadowkv") {
-    BATON_RETURN_IF_ERROR(calibrator.CalibrateDiffKv());
+  for (const Family& family : kFamilies) {
+    if (IsWanted(family.name)) {
+      BATON_RETURN_IF_ERROR((calibrator.*family.calibrate)());
+    }
   }
-  return families == "diffkv" ? absl::OkStatus() : calibrator.CalibrateShadowKv();
+  return absl::OkStatus();
 }
 
 absl::Status WriteFiles(const kv::CalibrationFile& file) {
@@ -162,6 +221,7 @@ absl::Status RunCalibrate() {
   const int64_t pool_bytes = options.engine.kv_pool_bytes;
   BATON_ASSIGN_OR_RETURN(const auto tokenizer, text::LoadTokenizer(options.model_dir));
   BATON_ASSIGN_OR_RETURN(const auto models, TableModelsFromFlags(std::move(options)));
+  BATON_RETURN_IF_ERROR(CheckModelHasFamilies(*models.front()));
   const kv::CalibratedModel& identity = models.front()->identity();
   BATON_ASSIGN_OR_RETURN(const auto writer,
                          eval::ResultWriter::Open(RowsPath(identity), absl::GetFlag(FLAGS_resume)));

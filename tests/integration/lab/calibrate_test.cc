@@ -1,5 +1,6 @@
 // baton-lab calibrate: a file that eval and workers load, that is bound to its model, and that an
 // interrupted run comes to as well.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <ios>
@@ -180,6 +181,29 @@ TEST_F(CalibrateTest, EvalRefusesItForAnotherModelAndLeavesTheRowsAlone) {
   EXPECT_EQ(ReadText(folder.File("rows")), "kept");
 }
 
+TEST(CalibrateHiddenTest, Hidden8HasTiersOfItsOwnWithinTheBytesItMaySend) {
+  const TempDir folder;
+  const std::string out = folder.File("calibration.json");
+  const LabRun run = RunOnCopies("calibrate",
+                                 kOtherModel,
+                                 out,
+                                 {"--families=hidden8+diffkv", "--hidden8_diffkv_max_bytes=0.25"});
+  ASSERT_EQ(run.exit_code, 0) << run.errors;
+  const auto file = kv::ParseCalibration(ReadText(out));
+  ASSERT_TRUE(file.ok()) << file.status();
+  const std::string chosen =
+      kv::KvFormatPolicy{.hidden = kv::HiddenWire::kFp8,
+                         .resident = file->calibration.defaults.of(kv::HiddenWire::kFp8).diffkv}
+          .CanonicalString(kv::KvSpelling::kExplicit);
+  const auto point = std::ranges::find(file->curve, chosen, &kv::CalibrationPoint::kv);
+  ASSERT_NE(point, file->curve.end()) << chosen;
+  EXPECT_LE(point->wire_share, 0.25);
+  EXPECT_GT(point->bytes_share, *point->wire_share) << "hidden states are smaller than pages";
+  for (const kv::KvFormatPolicy& tier : *file->calibration.tiers) {
+    EXPECT_EQ(tier.hidden, kv::HiddenWire::kNone);
+  }
+}
+
 TEST(CalibrateFlagsTest, WrongFlagsAreNamed) {
   const TempDir folder;
   const std::string out = folder.File("out");
@@ -187,6 +211,9 @@ TEST(CalibrateFlagsTest, WrongFlagsAreNamed) {
               HasSubstr("max_loss"));
   EXPECT_THAT(RunOnCopies("calibrate", kModel, out, {"--families=fp8"}).errors,
               HasSubstr("families"));
+  EXPECT_THAT(RunOnCopies("calibrate", kModel, out, {"--families="}).errors, HasSubstr("families"));
+  EXPECT_THAT(RunOnCopies("calibrate", kModel, out, {"--families=diffkv,hidden8+diffkv"}).errors,
+              HasSubstr("hidden8+diffkv needs a SwiftKV model"));
   EXPECT_THAT(RunOnCopies("calibrate", kModel, out, {"--kv_calibration=x"}).errors,
               HasSubstr("kv_calibration"));
   EXPECT_FALSE(fs::exists(out));

@@ -61,6 +61,7 @@ CalibrationFile FullFile() {
                  .gained = 1,
                  .bytes_per_token = 2000.0 / 3.0,
                  .bytes_share = 0.3,
+                 .wire_share = 0.25,
                  .attended_share = 0.125}};
   file.made = {
       .command = "baton-lab calibrate \"--x\"", .rule = "r", .compute = "bf16", .cases = 9};
@@ -154,6 +155,7 @@ TEST(CalibrationFileTest, RefusalsNameTheMember) {
       {R"("exact_below_tokens": 77)", R"("exact_below_tokens": -1)", "`auto.exact_below_tokens`"},
       {R"("correct": 7)", R"("correct": 10)", "`curve[1].correct`"},
       {"0.125", R"("0.125")", "`curve[1].attended_share`"},
+      {R"("wire_share": 0.25)", R"("wire_share": -0.25)", "`curve[1].wire_share`"},
       {R"("compute": "bf16")", R"("compute": 1)", "`made.compute`"},
   };
   for (const auto& [from, to, named] : cases) {

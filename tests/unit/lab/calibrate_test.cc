@@ -58,6 +58,7 @@ TEST(MeasureTest, ComparesCaseByCaseWithDense) {
                                        Row("b2", "diffkv", true, 9000)};
   rows[1].attended_share = 0.25;
   rows[2].attended_share = 0.75;
+  rows[1].kv_wire_bytes = 600;
   const std::map<std::string, Candidate> measured = Measure(rows);
   ASSERT_TRUE(measured.contains("diffkv"));
   const Candidate* candidate = &measured.at("diffkv");
@@ -70,6 +71,7 @@ TEST(MeasureTest, ComparesCaseByCaseWithDense) {
   EXPECT_DOUBLE_EQ(candidate->point.bytes_per_token, 4.0);
   EXPECT_DOUBLE_EQ(candidate->point.bytes_share, 0.4);
   EXPECT_EQ(candidate->point.attended_share, 0.5);
+  EXPECT_EQ(candidate->point.wire_share, 0.6);
   EXPECT_FALSE(measured.contains("int4"));
 }
 
@@ -119,6 +121,20 @@ TEST(ChooseTest, WithALimitOfBytesTheSmallestLossThatTheyGiveWins) {
   Candidate bad_task = of_share(0, 0.3);
   bad_task.tasks = {{.cases = 10, .net = 2}};
   EXPECT_EQ(Choose({bad_task, of_share(1, 0.3)}, goal), 1u) << "limits come first";
+}
+
+TEST(ChooseTest, BytesSentHaveALimitOfTheirOwn) {
+  const auto sent = [](int64_t lost, double wire_share) {
+    Candidate candidate = Make(100, lost, 0, 10);
+    candidate.point.bytes_share = 0.9;
+    candidate.point.wire_share = wire_share;
+    return candidate;
+  };
+  Goal goal = {.limits = {.total = 0.02}, .cost = Cost::kWire};
+  EXPECT_EQ(Choose({sent(0, 0.4), sent(1, 0.3), sent(3, 0.2)}, goal), 1u);
+  goal.max_bytes = 0.3;
+  EXPECT_EQ(Choose({sent(0, 0.4), sent(2, 0.25), sent(1, 0.3)}, goal), 2u);
+  EXPECT_EQ(Choose({Make(100, 0, 0, 10), sent(2, 0.3)}, goal), 1u) << "unknown is all bytes";
 }
 
 TEST(ChooseTest, EveryTaskHasItsOwnLimitOfAtLeastOneCase) {
