@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/status.h"
 
@@ -38,15 +39,15 @@ void WriteToken(const IsaKernels& isa, const ShadowKvAppendParams& params, int64
               sequence.tail + tail.exact_value(sequence.position, 0));
 }
 
-bool BlockIsDue(const ShadowKvSequence& sequence) {
-  const ShadowKvTailLayout tail(*sequence.layout, sequence.max_generated);
-  return tail.BlocksAt(int64_t{sequence.position} + 1) > tail.BlocksAt(sequence.position);
+std::optional<int64_t> BlockDue(const ShadowKvSequence& sequence) {
+  return ShadowKvTailLayout(*sequence.layout, sequence.max_generated).BlockDueAt(sequence.position);
 }
 
-// Codes the 64 tokens that this step's token pushed out of the exact ones.
+// Codes the 64 tokens that this step's token pushed out of the exact ones, as `block` of the tail.
 void CodeBlock(const IsaKernels& isa,
                const ShadowKvAppendParams& params,
                const ShadowKvSequence& sequence,
+               int64_t block,
                const CodingScratch& scratch,
                const ShadowKvClusterScratch& clusters) {
   const ShadowKvSequenceView view(sequence);
@@ -67,8 +68,7 @@ void CodeBlock(const IsaKernels& isa,
                  scratch.values + column);
     }
   }
-  std::byte* section =
-      sequence.tail + view.tail().block_begin(view.tail().BlocksAt(sequence.position));
+  std::byte* section = sequence.tail + view.tail().block_begin(block);
   CodeGroup(isa,
             {.config = config,
              .layout = view.tail().block,
@@ -99,7 +99,7 @@ absl::Status ShadowKvAppend(const IsaKernels& isa,
     CarveCoding(params.sequences[row].layout->config, counter);
     CarveShadowKvClusters(params.sequences[row].layout->config, counter);
     slice_bytes = std::max(slice_bytes, counter.used());
-    due += BlockIsDue(params.sequences[row]) ? 1 : 0;
+    due += BlockDue(params.sequences[row]).has_value() ? 1 : 0;
   }
   const size_t needed = static_cast<size_t>(context.pool->threads()) * slice_bytes;
   if (absl::Status status = CheckShadowKvWorkspace("shadowkv_append", context, needed);
@@ -109,11 +109,15 @@ absl::Status ShadowKvAppend(const IsaKernels& isa,
   ParallelFor(context, params.num_sequences, due < 2, [&](int64_t row, int thread) {
     const ShadowKvSequence& sequence = params.sequences[row];
     WriteToken(isa, params, row);
-    if (BlockIsDue(sequence)) {
+    if (const auto block = BlockDue(sequence); block.has_value()) {
       Carver carver(context.workspace->data() + static_cast<size_t>(thread) * slice_bytes);
       const CodingScratch coding = CarveCoding(sequence.layout->config, carver);
-      CodeBlock(
-          isa, params, sequence, coding, CarveShadowKvClusters(sequence.layout->config, carver));
+      CodeBlock(isa,
+                params,
+                sequence,
+                *block,
+                coding,
+                CarveShadowKvClusters(sequence.layout->config, carver));
     }
   });
   return absl::OkStatus();

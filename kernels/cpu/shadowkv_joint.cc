@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -176,8 +177,8 @@ absl::Status ShadowKvAppendJoint(const IsaKernels& isa,
   }
   const ShadowKvSequence& sequence = params.layers[0];
   const ShadowKvTailLayout tail(*sequence.layout, sequence.max_generated);
-  const int64_t block = tail.BlocksAt(sequence.position);
-  if (tail.BlocksAt(int64_t{sequence.position} + 1) == block) {
+  const std::optional<int64_t> block = tail.BlockDueAt(sequence.position);
+  if (!block.has_value()) {
     return absl::OkStatus();
   }
   Carver slice(nullptr);
@@ -187,7 +188,7 @@ absl::Status ShadowKvAppendJoint(const IsaKernels& isa,
     return status;
   }
   Carver carver(context.workspace->data());
-  CodeBlock(isa, params, block, CarveJointCoding(sequence.layout->config, carver));
+  CodeBlock(isa, params, *block, CarveJointCoding(sequence.layout->config, carver));
   return absl::OkStatus();
 }
 

@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "kernels/core/dtype.h"
 
@@ -252,6 +253,11 @@ struct ShadowKvTailLayout {
       return 0;
     }
     return (behind - exact_limit) / kShadowKvBlockTokens + 1;
+  }
+  // The block that is coded once the token of `position` is stored; nothing for most positions.
+  constexpr std::optional<int64_t> BlockDueAt(int64_t position) const {
+    const int64_t next = BlocksAt(position);
+    return BlocksAt(position + 1) > next ? std::optional(next) : std::nullopt;
   }
   // Coded tokens of prompt and tail; positions from here on are exact.
   constexpr int64_t CodedTokensAt(int64_t tokens) const {

@@ -1,5 +1,6 @@
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/status.h"
 
@@ -44,8 +45,8 @@ void CodeDueBlock(const ShadowKvAppendParams& params,
                   const ShadowKvClusterScratch& clusters) {
   const ShadowKvSequenceView view(sequence);
   const ShadowKvConfig& config = view.config();
-  const int64_t block = view.tail().BlocksAt(sequence.position);
-  if (view.tail().BlocksAt(view.tokens()) == block) {
+  const std::optional<int64_t> block = view.tail().BlockDueAt(sequence.position);
+  if (!block.has_value()) {
     return;
   }
   const int64_t first = view.tail().CodedTokensAt(sequence.position);
@@ -60,7 +61,7 @@ void CodeDueBlock(const ShadowKvAppendParams& params,
       }
     }
   }
-  std::byte* section = sequence.tail + view.tail().block_begin(block);
+  std::byte* section = sequence.tail + view.tail().block_begin(*block);
   CodeGroup({.config = config,
              .layout = view.tail().block,
              .section = section,

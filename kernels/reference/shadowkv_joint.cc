@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -158,8 +159,8 @@ absl::Status ShadowKvAppendJoint(const ExecContext& context,
   }
   const ShadowKvSequence& sequence = params.layers[0];
   const ShadowKvTailLayout tail(*sequence.layout, sequence.max_generated);
-  const int64_t block = tail.BlocksAt(sequence.position);
-  if (tail.BlocksAt(int64_t{sequence.position} + 1) == block) {
+  const std::optional<int64_t> block = tail.BlockDueAt(sequence.position);
+  if (!block.has_value()) {
     return absl::OkStatus();
   }
   Carver counter(nullptr);
@@ -170,7 +171,7 @@ absl::Status ShadowKvAppendJoint(const ExecContext& context,
     return status;
   }
   Carver carver(context.workspace->data());
-  CodeBlock(params, block, CarveJoint(sequence.layout->config, carver));
+  CodeBlock(params, *block, CarveJoint(sequence.layout->config, carver));
   return absl::OkStatus();
 }
 

@@ -185,7 +185,7 @@ TEST_P(ShadowKvDecodeTest, ABlockLeavesEarlierBytesOfTheTailAlone) {
     before.assign(problem.tail_bytes().begin() + static_cast<int64_t>(tail.blocks),
                   problem.tail_bytes().end());
     problem.Append(ops(), *context);
-    const bool due = tail.BlocksAt(problem.tokens()) > blocks;
+    const bool due = tail.BlockDueAt(problem.tokens() - 1).has_value();
     const auto begin = problem.tail_bytes().begin() + static_cast<int64_t>(tail.blocks);
     const auto kept = static_cast<int64_t>(static_cast<size_t>(blocks) * tail.block.bytes);
     EXPECT_TRUE(std::equal(before.begin(), before.begin() + kept, begin));

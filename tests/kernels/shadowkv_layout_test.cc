@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "kernels/kv_format/shadowkv.h"
@@ -101,6 +102,10 @@ TEST(ShadowKvLayoutTest, TailCodesABlockWheneverItsExactTokensReachTheLimit) {
   EXPECT_EQ(tail.BlocksAt(8 + 128), 1);
   EXPECT_EQ(tail.BlocksAt(8 + 191), 1);
   EXPECT_EQ(tail.BlocksAt(8 + 192), 2);
+  EXPECT_EQ(tail.BlockDueAt(8 + 126), std::nullopt);
+  EXPECT_EQ(tail.BlockDueAt(8 + 127), 0);
+  EXPECT_EQ(tail.BlockDueAt(8 + 128), std::nullopt);
+  EXPECT_EQ(tail.BlockDueAt(8 + 191), 1);
   for (int64_t tokens = 11; tokens <= 1011; ++tokens) {
     const int64_t exact = tokens - tail.CodedTokensAt(tokens);
     EXPECT_LT(exact, tail.exact_limit);

@@ -41,7 +41,7 @@ absl::Status ShadowKvSequence::CodeJoint(int32_t kv_layer, int32_t position) {
   }
   // Most steps have nothing to code: the layers need not be gathered for them.
   const kernels::ShadowKvTailLayout tail(map_.layout(kv_layer), max_tokens_);
-  if (tail.BlocksAt(int64_t{position} + 1) == tail.BlocksAt(position)) {
+  if (!tail.BlockDueAt(position).has_value()) {
     return absl::OkStatus();
   }
   std::vector<kernels::ShadowKvSequence> layers;
