@@ -16,16 +16,15 @@ namespace baton::lab {
 H2oBaseline::H2oBaseline(const BaselineSetup& setup,
                          int64_t budget,
                          std::shared_ptr<PromptAttention> attention)
-    : Baseline(setup, std::min(budget, setup.max_tokens)),
+    : ObservingBaseline(setup, std::min(budget, setup.max_tokens), std::move(attention)),
       budget_(std::min(budget, setup.max_tokens)),
       recent_(std::max<int64_t>(1, budget_ / 2)),
-      attention_(std::move(attention)),
       held_(heads()) {}
 
 void H2oBaseline::EncodeHead(HeadId at, std::span<float> keys, std::span<float> values) {
   const int64_t tokens = setup().prompt_tokens;
   const int64_t recent = std::min(recent_, tokens);
-  const std::span<const float> scores = attention_->Sums(at);
+  const std::span<const float> scores = attention().Sums(at);
   std::vector<int32_t> kept =
       TopIndices(scores.first(static_cast<size_t>(tokens - recent)), budget_ - recent);
   for (int64_t token = tokens - recent; token < tokens; ++token) {

@@ -6,9 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "absl/status/status.h"
-
 #include "services/lab/baselines/baseline.h"
+#include "services/lab/baselines/observing_baseline.h"
 #include "services/lab/baselines/prompt_attention.h"
 
 namespace baton::lab {
@@ -17,19 +16,12 @@ namespace baton::lab {
 // with the largest attention accumulated over all queries so far. The prompt is thinned out at its
 // end; in decode each new token beyond the budget evicts the lightest that is not recent, before
 // its own attention.
-class H2oBaseline : public Baseline {
+class H2oBaseline : public ObservingBaseline {
  public:
   // `attention` observes every prompt query.
   H2oBaseline(const BaselineSetup& setup,
               int64_t budget,
               std::shared_ptr<PromptAttention> attention);
-
-  int64_t first_observed() const override { return attention_->first_observed(); }
-  absl::Status Observe(const kv::WorkingKv& working,
-                       const kv::PromptRows& rows,
-                       const kv::KvQueries& queries) override {
-    return attention_->Observe(this, working, rows, queries);
-  }
 
  protected:
   void EncodeHead(HeadId at, std::span<float> keys, std::span<float> values) override;
@@ -49,7 +41,6 @@ class H2oBaseline : public Baseline {
 
   const int64_t budget_;
   const int64_t recent_;
-  const std::shared_ptr<PromptAttention> attention_;
   std::vector<std::vector<Held>> held_;  // by head and slot
 };
 

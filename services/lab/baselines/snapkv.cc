@@ -30,10 +30,11 @@ std::vector<float> MaxPool(std::span<const float> x, int64_t kernel) {
 SnapKvBaseline::SnapKvBaseline(const BaselineSetup& setup,
                                int64_t budget,
                                std::shared_ptr<PromptAttention> attention)
-    : Baseline(setup,
-               std::min(budget, setup.prompt_tokens) + setup.max_tokens - setup.prompt_tokens),
-      budget_(std::min(budget, setup.prompt_tokens)),
-      attention_(std::move(attention)) {}
+    : ObservingBaseline(
+          setup,
+          std::min(budget, setup.prompt_tokens) + setup.max_tokens - setup.prompt_tokens,
+          std::move(attention)),
+      budget_(std::min(budget, setup.prompt_tokens)) {}
 
 int64_t SnapKvBaseline::FirstObserved(int64_t prompt_tokens) {
   return std::max<int64_t>(0, prompt_tokens - kWindow);
@@ -43,7 +44,7 @@ void SnapKvBaseline::EncodeHead(HeadId at, std::span<float> keys, std::span<floa
   const int64_t tokens = setup().prompt_tokens;
   const int64_t window = std::min({kWindow, budget_, tokens});
   const std::span<const float> votes =
-      attention_->Sums(at).first(static_cast<size_t>(tokens - window));
+      attention().Sums(at).first(static_cast<size_t>(tokens - window));
   std::vector<int32_t> kept = TopIndices(MaxPool(votes, kPoolingKernel), budget_ - window);
   for (int64_t token = tokens - window; token < tokens; ++token) {
     kept.push_back(static_cast<int32_t>(token));

@@ -5,9 +5,8 @@
 #include <memory>
 #include <span>
 
-#include "absl/status/status.h"
-
 #include "services/lab/baselines/baseline.h"
+#include "services/lab/baselines/observing_baseline.h"
 #include "services/lab/baselines/prompt_attention.h"
 
 namespace baton::lab {
@@ -16,7 +15,7 @@ namespace baton::lab {
 // the others by attention probability, votes are max-pooled over 7 neighbours, and per KV head the
 // tokens with most votes fill the budget. Generated tokens are kept. A budget of 64 tokens or less
 // keeps the last ones only.
-class SnapKvBaseline : public Baseline {
+class SnapKvBaseline : public ObservingBaseline {
  public:
   static constexpr int64_t kWindow = 64;
   static constexpr int64_t kPoolingKernel = 7;
@@ -27,13 +26,6 @@ class SnapKvBaseline : public Baseline {
                  std::shared_ptr<PromptAttention> attention);
   static int64_t FirstObserved(int64_t prompt_tokens);
 
-  int64_t first_observed() const override { return attention_->first_observed(); }
-  absl::Status Observe(const kv::WorkingKv& working,
-                       const kv::PromptRows& rows,
-                       const kv::KvQueries& queries) override {
-    return attention_->Observe(this, working, rows, queries);
-  }
-
  protected:
   void EncodeHead(HeadId at, std::span<float> keys, std::span<float> values) override;
   void AppendHead(HeadId at, const float* key, const float* value, int32_t /*position*/) override {
@@ -43,7 +35,6 @@ class SnapKvBaseline : public Baseline {
 
  private:
   const int64_t budget_;  // of prompt tokens
-  const std::shared_ptr<PromptAttention> attention_;
 };
 
 }  // namespace baton::lab

@@ -19,12 +19,11 @@ namespace baton::lab {
 StaticBaseline::StaticBaseline(const BaselineSetup& setup,
                                const kv::StaticPolicy& policy,
                                std::shared_ptr<PromptAttention> attention)
-    : Baseline(setup, setup.max_tokens),
+    : ObservingBaseline(setup, setup.max_tokens, std::move(attention)),
       policy_(policy),
       window_(std::min(kWindow, setup.prompt_tokens)),
       high_tokens_(std::max<int64_t>(
-          window_, std::llround(policy.share * static_cast<double>(setup.prompt_tokens)))),
-      attention_(std::move(attention)) {}
+          window_, std::llround(policy.share * static_cast<double>(setup.prompt_tokens)))) {}
 
 int64_t StaticBaseline::FirstObserved(int64_t prompt_tokens) {
   return std::max<int64_t>(0, prompt_tokens - kWindow);
@@ -39,7 +38,7 @@ void StaticBaseline::EncodeHead(HeadId at, std::span<float> keys, std::span<floa
   const auto tokens = static_cast<size_t>(setup().prompt_tokens);
   const auto dim = static_cast<size_t>(head_dim());
   const std::span<const float> sums =
-      attention_->Sums(at).first(tokens - static_cast<size_t>(window_));
+      attention().Sums(at).first(tokens - static_cast<size_t>(window_));
   std::vector<kv::KvTier> tiers(tokens, policy_.high);
   std::fill_n(tiers.begin(), sums.size(), policy_.low);
   for (const int32_t token : TopIndices(sums, high_tokens_ - window_)) {

@@ -5,11 +5,9 @@
 #include <memory>
 #include <span>
 
-#include "absl/status/status.h"
-
-#include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/policy_params.h"
 #include "services/lab/baselines/baseline.h"
+#include "services/lab/baselines/observing_baseline.h"
 #include "services/lab/baselines/prompt_attention.h"
 
 namespace baton::lab {
@@ -20,7 +18,7 @@ namespace baton::lab {
 // it has no room for them, and those that get most attention from the queries of these 64.
 // Generated tokens are high. Nothing is dropped and nothing changes its tier. Codes are those of
 // `int4` with other widths: a scale and a zero per token and KV head for the key and for the value.
-class StaticBaseline : public Baseline {
+class StaticBaseline : public ObservingBaseline {
  public:
   static constexpr int64_t kWindow = 64;
 
@@ -29,13 +27,6 @@ class StaticBaseline : public Baseline {
                  const kv::StaticPolicy& policy,
                  std::shared_ptr<PromptAttention> attention);
   static int64_t FirstObserved(int64_t prompt_tokens);
-
-  int64_t first_observed() const override { return attention_->first_observed(); }
-  absl::Status Observe(const kv::WorkingKv& working,
-                       const kv::PromptRows& rows,
-                       const kv::KvQueries& queries) override {
-    return attention_->Observe(this, working, rows, queries);
-  }
 
  protected:
   void EncodeHead(HeadId at, std::span<float> keys, std::span<float> values) override;
@@ -51,7 +42,6 @@ class StaticBaseline : public Baseline {
   const kv::StaticPolicy policy_;
   const int64_t window_;
   const int64_t high_tokens_;  // of the prompt
-  const std::shared_ptr<PromptAttention> attention_;
 };
 
 }  // namespace baton::lab
