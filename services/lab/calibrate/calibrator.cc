@@ -130,7 +130,7 @@ absl::StatusOr<Params> Calibrator::Stage(std::string_view name,
 }
 
 absl::Status Calibrator::CalibrateDiffKv() {
-  const Goal goal = {.limits = options_.limits, .max_bytes = options_.max_bytes.diffkv};
+  const Goal goal = {.limits = options_.limits, .cap = options_.caps.diffkv_bytes};
   BATON_ASSIGN_OR_RETURN(
       kv::DiffKvPolicy best,
       Stage<kv::DiffKvPolicy>(
@@ -144,8 +144,9 @@ absl::Status Calibrator::CalibrateDiffKv() {
 }
 
 absl::Status Calibrator::CalibrateShadowKv() {
-  const Goal attended = {.limits = options_.limits, .cost = Cost::kAttended};
-  const Goal bytes = {.limits = options_.limits, .max_bytes = options_.max_bytes.shadowkv};
+  const Goal attended = {
+      .limits = options_.limits, .cost = Cost::kAttended, .cap = options_.caps.shadowkv_attended};
+  const Goal bytes = {.limits = options_.limits, .cap = options_.caps.shadowkv_bytes};
   BATON_ASSIGN_OR_RETURN(
       kv::ShadowKvPolicy best,
       Stage<kv::ShadowKvPolicy>(
@@ -163,9 +164,8 @@ absl::Status Calibrator::CalibrateShadowKv() {
 
 absl::Status Calibrator::CalibrateHidden8DiffKv() {
   constexpr kv::HiddenWire kHidden = kv::HiddenWire::kFp8;
-  const Goal goal = {.limits = options_.limits,
-                     .cost = Cost::kWire,
-                     .max_bytes = options_.max_bytes.hidden8_diffkv};
+  const Goal goal = {
+      .limits = options_.limits, .cost = Cost::kWire, .cap = options_.caps.hidden8_diffkv_wire};
   BATON_ASSIGN_OR_RETURN(chosen_.of(kHidden).diffkv,
                          Stage<kv::DiffKvPolicy>("hidden8+diffkv, tiers and alpha_high",
                                                  DiffKvTiersAndAlphaHigh(),

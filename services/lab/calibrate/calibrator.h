@@ -22,7 +22,7 @@ namespace baton::lab {
 struct CalibratorOptions {
   std::vector<eval::EvalCase> cases;
   LossLimits limits;
-  MaxBytes max_bytes;      // unset: what the limits give
+  Caps caps;               // unset: what the limits give
   int64_t pool_bytes = 0;  // of each format
 };
 

@@ -8,8 +8,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -25,18 +25,12 @@ int64_t Allowed(double share, int64_t cases) {
   return static_cast<int64_t>(std::floor(share * static_cast<double>(cases) + 1e-9));
 }
 
-// Of the bytes of bf16 KV.
-double BytesShare(const Candidate& candidate, Cost cost) {
-  return cost == Cost::kWire ? candidate.point.wire_share.value_or(1.0)
-                             : candidate.point.bytes_share;
-}
-
 double CostOf(const Candidate& candidate, Cost cost) {
   switch (cost) {
     case Cost::kBytes:
-      return candidate.point.bytes_per_token;
+      return candidate.point.bytes_share;
     case Cost::kWire:
-      return BytesShare(candidate, cost);
+      return candidate.point.wire_share.value_or(1.0);
     case Cost::kAttended:
       // Whoever attends to everything has nothing counted.
       return candidate.point.attended_share.value_or(1.0);
@@ -95,10 +89,11 @@ std::optional<size_t> Choose(const std::vector<Candidate>& candidates, const Goa
   const auto rank = [&](const Candidate& candidate) {
     const double price = CostOf(candidate, goal.cost);
     const auto loss = static_cast<double>(candidate.net_loss());
-    if (goal.max_bytes.has_value()) {
-      return BytesShare(candidate, goal.cost) > *goal.max_bytes
-                 ? std::tuple(2, price, loss)
-                 : std::tuple(candidate.Within(goal.limits) ? 0 : 1, loss, -price);
+    if (goal.cap.has_value()) {
+      return price > *goal.cap ? std::tuple(2, price, loss)
+                               : std::tuple(candidate.Within(goal.limits) ? 0 : 1,
+                                            loss,
+                                            goal.cost == Cost::kAttended ? price : -price);
     }
     return candidate.Within(goal.limits)
                ? std::tuple(0, price, -static_cast<double>(candidate.point.correct))
@@ -113,7 +108,7 @@ std::optional<size_t> Choose(const std::vector<Candidate>& candidates, const Goa
   return best;
 }
 
-std::string DescribeRule(const LossLimits& limits, const MaxBytes& max_bytes) {
+std::string DescribeRule(const LossLimits& limits, const Caps& caps) {
   std::string rule = absl::StrCat(
       "fewest resident bytes (for shadowkv's selector, chunk and budget: fewest attended tokens) "
       "among the policies whose net loss against dense is at most ",
@@ -121,19 +116,30 @@ std::string DescribeRule(const LossLimits& limits, const MaxBytes& max_bytes) {
       "% of all cases and ",
       100.0 * limits.task,
       "% (one case at least) of every task's; then more correct answers");
-  for (const auto& [family, bytes] :
-       {std::pair("diffkv", max_bytes.diffkv),
-        std::pair("shadowkv's rank, factors and values", max_bytes.shadowkv),
-        std::pair("hidden8+diffkv, by bytes sent", max_bytes.hidden8_diffkv)}) {
-    if (bytes.has_value()) {
+  const auto add = [&](std::string_view stages,
+                       const std::optional<double>& cap,
+                       std::string_view unit,
+                       std::string_view tie) {
+    if (cap.has_value()) {
       absl::StrAppend(&rule,
                       "; for ",
-                      family,
+                      std::string(stages),
                       ": smallest net loss in at most ",
-                      100.0 * *bytes,
-                      "% of the bytes of bf16 KV, within these limits if any is, then most bytes");
+                      100.0 * *cap,
+                      "% of ",
+                      std::string(unit),
+                      ", within these limits if any is, then ",
+                      std::string(tie));
     }
-  }
+  };
+  constexpr std::string_view kBytes = "the bytes of bf16 KV";
+  add("diffkv", caps.diffkv_bytes, kBytes, "most bytes");
+  add("shadowkv's selector, chunk and budget",
+      caps.shadowkv_attended,
+      "the prompt attended to",
+      "fewest attended tokens");
+  add("shadowkv's rank, factors and values", caps.shadowkv_bytes, kBytes, "most bytes");
+  add("hidden8+diffkv, by bytes sent", caps.hidden8_diffkv_wire, kBytes, "most bytes");
   return rule;
 }
 

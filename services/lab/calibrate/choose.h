@@ -20,16 +20,17 @@ struct LossLimits {
   double task = 0.0;  // net loss of one task, as a share of its cases; at least one case is allowed
 };
 
-// What is made as small as it goes.
+// What is made as small as it goes: resident bytes or bytes sent, as a share of bf16 KV, or tokens
+// attended to, as a share of the prompt.
 enum class Cost : uint8_t { kBytes, kWire, kAttended };
 
 // What a stage is for.
 struct Goal {
   LossLimits limits;
   Cost cost = Cost::kBytes;
-  // The most bytes, as a share of bf16 KV: resident, or sent if `cost` is kWire. Set: the smallest
-  // loss that these bytes give is wanted, in place of the smallest cost within the limits.
-  std::optional<double> max_bytes = std::nullopt;
+  // The most that the cost may be. Set: the smallest loss that this gives is wanted, in place of
+  // the smallest cost within the limits.
+  std::optional<double> cap = std::nullopt;
 };
 
 // A policy on the calibration's cases.
@@ -50,22 +51,24 @@ struct Candidate {
 // Policies without a case that dense has too are left out.
 std::map<std::string, Candidate> Measure(std::vector<eval::ResultRow> rows);
 
-// The index of the candidate to take. Without max_bytes: of those within the limits the cheapest,
-// then the one with more correct answers, then the first; when none is within them, the one with
-// the smallest net loss, then the cheapest, then the first. With max_bytes: of those with at most
-// so many bytes, those within the limits first, the one with the smallest net loss, then the one
-// with most bytes, because on few cases equal losses are no reason to save more than was asked for,
-// then the first; when none has so few bytes, the one with the fewest. Nothing for no candidates.
+// The index of the candidate to take. Without a cap: of those within the limits the cheapest, then
+// the one with more correct answers, then the first; when none is within them, the one with the
+// smallest net loss, then the cheapest, then the first. With a cap: of those that cost no more,
+// those within the limits first, the one with the smallest net loss, then of bytes the most,
+// because on few cases equal losses are no reason to save more than was asked for, and of attended
+// tokens, which are time, the fewest, then the first; when none costs so little, the cheapest.
+// Nothing for no candidates.
 std::optional<size_t> Choose(const std::vector<Candidate>& candidates, const Goal& goal);
 
-// Bytes of the families, as Goal::max_bytes.
-struct MaxBytes {
-  std::optional<double> diffkv;
-  std::optional<double> shadowkv;
-  std::optional<double> hidden8_diffkv;  // sent
+// Goal::cap of the families' stages.
+struct Caps {
+  std::optional<double> diffkv_bytes;
+  std::optional<double> shadowkv_attended;
+  std::optional<double> shadowkv_bytes;
+  std::optional<double> hidden8_diffkv_wire;
 };
 
 // The rule in words, for the file.
-std::string DescribeRule(const LossLimits& limits, const MaxBytes& max_bytes);
+std::string DescribeRule(const LossLimits& limits, const Caps& caps);
 
 }  // namespace baton::lab

@@ -51,6 +51,10 @@ ABSL_FLAG(double,
           "they give is chosen; 0: the fewest bytes that the loss limits allow.");
 ABSL_FLAG(double, shadowkv_max_bytes, 0.0, "calibrate: the same of shadowkv.");
 ABSL_FLAG(double,
+          shadowkv_max_attended,
+          0.0,
+          "calibrate: the same for the tokens that shadowkv attends to, as a share of the prompt.");
+ABSL_FLAG(double,
           hidden8_diffkv_max_bytes,
           0.0,
           "calibrate: the same of hidden8+diffkv, for bytes sent.");
@@ -120,6 +124,8 @@ absl::Status CheckFlags() {
   BATON_RETURN_IF_ERROR(CheckShare("diffkv_max_bytes", absl::GetFlag(FLAGS_diffkv_max_bytes)));
   BATON_RETURN_IF_ERROR(CheckShare("shadowkv_max_bytes", absl::GetFlag(FLAGS_shadowkv_max_bytes)));
   BATON_RETURN_IF_ERROR(
+      CheckShare("shadowkv_max_attended", absl::GetFlag(FLAGS_shadowkv_max_attended)));
+  BATON_RETURN_IF_ERROR(
       CheckShare("hidden8_diffkv_max_bytes", absl::GetFlag(FLAGS_hidden8_diffkv_max_bytes)));
   if (!absl::GetFlag(FLAGS_kv_calibration).empty()) {
     return absl::InvalidArgumentError(
@@ -128,14 +134,15 @@ absl::Status CheckFlags() {
   return absl::OkStatus();
 }
 
-std::optional<double> Bytes(double share) {
+std::optional<double> Cap(double share) {
   return share > 0.0 ? std::optional(share) : std::nullopt;
 }
 
-MaxBytes MaxBytesFromFlags() {
-  return {.diffkv = Bytes(absl::GetFlag(FLAGS_diffkv_max_bytes)),
-          .shadowkv = Bytes(absl::GetFlag(FLAGS_shadowkv_max_bytes)),
-          .hidden8_diffkv = Bytes(absl::GetFlag(FLAGS_hidden8_diffkv_max_bytes))};
+Caps CapsFromFlags() {
+  return {.diffkv_bytes = Cap(absl::GetFlag(FLAGS_diffkv_max_bytes)),
+          .shadowkv_attended = Cap(absl::GetFlag(FLAGS_shadowkv_max_attended)),
+          .shadowkv_bytes = Cap(absl::GetFlag(FLAGS_shadowkv_max_bytes)),
+          .hidden8_diffkv_wire = Cap(absl::GetFlag(FLAGS_hidden8_diffkv_max_bytes))};
 }
 
 // The command without the folders of the machine it ran on.
@@ -161,15 +168,15 @@ std::string CommandLine() {
                   absl::GetFlag(FLAGS_max_loss),
                   " --max_task_loss ",
                   absl::GetFlag(FLAGS_max_task_loss));
-  const MaxBytes bytes = MaxBytesFromFlags();
-  if (bytes.diffkv.has_value()) {
-    absl::StrAppend(&command, " --diffkv_max_bytes ", *bytes.diffkv);
-  }
-  if (bytes.shadowkv.has_value()) {
-    absl::StrAppend(&command, " --shadowkv_max_bytes ", *bytes.shadowkv);
-  }
-  if (bytes.hidden8_diffkv.has_value()) {
-    absl::StrAppend(&command, " --hidden8_diffkv_max_bytes ", *bytes.hidden8_diffkv);
+  const Caps caps = CapsFromFlags();
+  for (const auto& [flag, cap] :
+       {std::pair(" --diffkv_max_bytes ", caps.diffkv_bytes),
+        std::pair(" --shadowkv_max_attended ", caps.shadowkv_attended),
+        std::pair(" --shadowkv_max_bytes ", caps.shadowkv_bytes),
+        std::pair(" --hidden8_diffkv_max_bytes ", caps.hidden8_diffkv_wire)}) {
+    if (cap.has_value()) {
+      absl::StrAppend(&command, flag, *cap);
+    }
   }
   return command;
 }
@@ -229,7 +236,7 @@ absl::Status RunCalibrate() {
   WarnOfFewCases(limits.total, count);
   Calibrator calibrator({.cases = std::move(cases),
                          .limits = limits,
-                         .max_bytes = MaxBytesFromFlags(),
+                         .caps = CapsFromFlags(),
                          .pool_bytes = pool_bytes},
                         tokenizer,
                         models,
@@ -240,7 +247,7 @@ absl::Status RunCalibrate() {
                      .calibration = calibrator.calibration(),
                      .curve = calibrator.curve(),
                      .made = {.command = CommandLine(),
-                              .rule = DescribeRule(limits, MaxBytesFromFlags()),
+                              .rule = DescribeRule(limits, CapsFromFlags()),
                               .compute = absl::GetFlag(FLAGS_compute),
                               .cases = count}});
 }

@@ -44,7 +44,8 @@ Candidate Make(int64_t cases, int64_t lost, int64_t gained, double bytes) {
                      .correct = cases - lost + gained,
                      .lost = lost,
                      .gained = gained,
-                     .bytes_per_token = bytes};
+                     .bytes_per_token = bytes,
+                     .bytes_share = bytes / 100.0};
   return candidate;
 }
 
@@ -108,11 +109,9 @@ TEST(ChooseTest, AttendedTokensAreACostOfTheirOwn) {
 
 TEST(ChooseTest, WithALimitOfBytesTheSmallestLossThatTheyGiveWins) {
   const auto of_share = [](int64_t lost, double share) {
-    Candidate candidate = Make(100, lost, 0, 100 * share);
-    candidate.point.bytes_share = share;
-    return candidate;
+    return Make(100, lost, 0, 100.0 * share);
   };
-  const Goal goal = {.limits = {.total = 0.02, .task = 0.0}, .max_bytes = 0.35};
+  const Goal goal = {.limits = {.total = 0.02, .task = 0.0}, .cap = 0.35};
   EXPECT_EQ(Choose({of_share(0, 0.5), of_share(3, 0.2), of_share(2, 0.35)}, goal), 2u);
   EXPECT_EQ(Choose({of_share(5, 0.3), of_share(3, 0.2), of_share(4, 0.35)}, goal), 1u);
   EXPECT_EQ(Choose({of_share(2, 0.2), of_share(2, 0.3), of_share(2, 0.3)}, goal), 1u)
@@ -123,16 +122,26 @@ TEST(ChooseTest, WithALimitOfBytesTheSmallestLossThatTheyGiveWins) {
   EXPECT_EQ(Choose({bad_task, of_share(1, 0.3)}, goal), 1u) << "limits come first";
 }
 
+TEST(ChooseTest, WithALimitOfAttendedTokensTheFewestBreakATie) {
+  const auto attending = [](int64_t lost, double share) {
+    Candidate candidate = Make(100, lost, 0, 90);
+    candidate.point.attended_share = share;
+    return candidate;
+  };
+  const Goal goal = {.limits = {.total = 0.01}, .cost = Cost::kAttended, .cap = 0.2};
+  EXPECT_EQ(Choose({attending(0, 0.8), attending(3, 0.15), attending(2, 0.2)}, goal), 2u);
+  EXPECT_EQ(Choose({attending(2, 0.2), attending(2, 0.15), Make(100, 0, 0, 10)}, goal), 1u);
+}
+
 TEST(ChooseTest, BytesSentHaveALimitOfTheirOwn) {
   const auto sent = [](int64_t lost, double wire_share) {
-    Candidate candidate = Make(100, lost, 0, 10);
-    candidate.point.bytes_share = 0.9;
+    Candidate candidate = Make(100, lost, 0, 90);
     candidate.point.wire_share = wire_share;
     return candidate;
   };
   Goal goal = {.limits = {.total = 0.02}, .cost = Cost::kWire};
   EXPECT_EQ(Choose({sent(0, 0.4), sent(1, 0.3), sent(3, 0.2)}, goal), 1u);
-  goal.max_bytes = 0.3;
+  goal.cap = 0.3;
   EXPECT_EQ(Choose({sent(0, 0.4), sent(2, 0.25), sent(1, 0.3)}, goal), 2u);
   EXPECT_EQ(Choose({Make(100, 0, 0, 10), sent(2, 0.3)}, goal), 1u) << "unknown is all bytes";
 }
