@@ -204,6 +204,25 @@ TEST(CalibrateHiddenTest, Hidden8HasTiersOfItsOwnWithinTheBytesItMaySend) {
   }
 }
 
+TEST(ShippedCalibrationTest, EveryModelLoadsItsOwnAndTakesItsDefaults) {
+  for (const std::string model : {"tiny-llama-needle",
+                                  "tiny-llama-needle-swiftkv-l6",
+                                  "tiny-llama-needle-swiftkv-l6-across2"}) {
+    const std::string path =
+        absl::StrCat(BATON_SOURCE_DIR, "/tests/data/calibration/", model, ".json");
+    const auto file = kv::ParseCalibration(ReadText(path));
+    ASSERT_TRUE(file.ok()) << file.status();
+    const TempDir folder;
+    const LabRun eval = RunOnCopies(
+        "eval", model, folder.File("rows"), {"--table", "--kv=diffkv", "--kv_calibration=" + path});
+    ASSERT_EQ(eval.exit_code, 0) << eval.errors;
+    const std::string chosen =
+        kv::KvFormatPolicy{.resident = file->calibration.defaults.of(kv::HiddenWire::kNone).diffkv}
+            .CanonicalString(kv::KvSpelling::kExplicit);
+    EXPECT_EQ(ReadRows(folder.File("rows")).front().at("kv"), chosen);
+  }
+}
+
 TEST(CalibrateFlagsTest, WrongFlagsAreNamed) {
   const TempDir folder;
   const std::string out = folder.File("out");
