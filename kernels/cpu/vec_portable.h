@@ -8,6 +8,7 @@
 
 #include "kernels/core/half.h"
 #include "kernels/kv_format/position_range.h"
+#include "kernels/kv_format/positions_outside.h"
 
 namespace baton::kernels::cpu {
 
@@ -128,11 +129,7 @@ struct VecPortable {
                     int32_t sinks) {
     F v;
     for (int i = 0; i < kLanes; ++i) {
-      int32_t age = position - positions[i];
-      for (int32_t r = 0; r < count; ++r) {
-        const int32_t begin = positions[i] > ranges[r].begin ? positions[i] : ranges[r].begin;
-        age -= ranges[r].end > begin ? ranges[r].end - begin : 0;
-      }
+      const int32_t age = PositionsOutside(ranges, count, positions[i], position);
       v.lane[i] = positions[i] < sinks ? -1.0f : static_cast<float>(age);
     }
     return v;

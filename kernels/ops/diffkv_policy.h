@@ -10,6 +10,7 @@
 
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/kv_format/position_range.h"
+#include "kernels/kv_format/positions_outside.h"
 #include "kernels/ops/diffkv_params.h"
 
 namespace baton::kernels {
@@ -41,12 +42,7 @@ constexpr PositionRange DiffKvUnobserved(int32_t first_token, int32_t tokens) {
 // A stored token's age at `position`: the number of queries in its score, which are those of the
 // positions [token_position, position) that were observed.
 constexpr int32_t DiffKvAge(const DiffKvPolicy& policy, int32_t token_position, int32_t position) {
-  int32_t age = position - token_position;
-  for (int32_t i = 0; i < policy.unobserved_count; ++i) {
-    const PositionRange& range = policy.unobserved[i];
-    age -= std::max(0, range.end - std::max(range.begin, token_position));
-  }
-  return age;
+  return PositionsOutside(policy.unobserved, policy.unobserved_count, token_position, position);
 }
 
 // A stored token may be demoted or pruned once it has left the window.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <limits>
 
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/kv_format/position_range.h"
@@ -78,6 +79,10 @@ TEST(DiffKvPolicyTest, AgesCountTheQueriesThatWereObserved) {
     }
   }
   EXPECT_EQ(DiffKvAge({}, 3, 10), 7) << "without ranges every query counts";
+  constexpr int32_t kLeast = std::numeric_limits<int32_t>::min();
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  EXPECT_EQ(DiffKvAge(policy, kLeast, 300), kLeast + 300 - 36 - 116) << "wraps";
+  EXPECT_EQ(DiffKvAge(policy, kMost, 300), kLeast + 301) << "wraps";
 }
 
 void ExpectAction(const DiffKvAction& got, const DiffKvAction& want) {
