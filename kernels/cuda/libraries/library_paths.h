@@ -1,0 +1,36 @@
+// Where NVIDIA's libraries are on a machine: they come with a Python environment, with the CUDA
+// toolkit or with the system, and in different versions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace baton::kernels::cuda {
+
+// One library as its owner ships it.
+struct LibraryName {
+  std::string file;          // "libcudnn.so.9"
+  std::string wheel_folder;  // below site-packages/nvidia: "cudnn/lib"
+};
+
+inline const LibraryName kCudnnLibrary = {"libcudnn.so.9", "cudnn/lib"};
+inline const LibraryName kNcclLibrary = {"libnccl.so.2", "nccl/lib"};
+
+// What of a machine decides where to look.
+struct LibrarySearch {
+  std::string override_file = {};  // looked at alone if set
+  std::string virtual_env = {};    // folder of a Python environment, or empty
+  std::vector<std::string> programs =
+      {};                  // folders of PATH: an environment's python3 is in its bin
+  std::string root = "/";  // in front of system folders
+
+  // From VIRTUAL_ENV and PATH of this process.
+  static LibrarySearch OfProcess(std::string override_file);
+};
+
+// Files to try, best first: the override alone; else the Python environments, whose libraries are
+// the newest, the toolkit, the system, and last the bare name for the loader's own search. Files
+// that are not there are left out, but for an override and the bare name.
+std::vector<std::string> LibraryPaths(const LibraryName& library, const LibrarySearch& search);
+
+}  // namespace baton::kernels::cuda
