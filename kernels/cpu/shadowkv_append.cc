@@ -11,7 +11,6 @@
 #include "kernels/cpu/isa_kernels.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/shadowkv_coding.h"
-#include "kernels/cpu/shadowkv_workspace.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_clusters.h"
 #include "kernels/ops/shadowkv_host.h"

@@ -14,7 +14,6 @@
 #include "kernels/ops/validate.h"
 #include "kernels/reference/reference_kernels.h"
 #include "kernels/reference/shadowkv_coding.h"
-#include "kernels/reference/shadowkv_workspace.h"
 
 namespace baton::kernels::reference {
 namespace {

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <limits>
 
-#include "kernels/kv_format/diffkv.h"
 #include "kernels/kv_format/position_range.h"
 #include "kernels/ops/diffkv_params.h"
 

@@ -15,7 +15,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
@@ -24,7 +23,6 @@
 #include "common/kv/calibration/json_object.h"
 #include "common/kv/codec/kv_calibration.h"
 #include "common/kv/codec/kv_policy.h"
-#include "common/kv/codec/policy_params.h"
 
 namespace baton::kv {
 namespace {
@@ -122,7 +120,7 @@ absl::StatusOr<JsonObject> ReadFamily(const JsonObject& families,
                                       HiddenWire hidden,
                                       Params& params) {
   BATON_ASSIGN_OR_RETURN(const Json* value, families.Get(name));
-  BATON_ASSIGN_OR_RETURN(const JsonObject family,
+  BATON_ASSIGN_OR_RETURN(JsonObject family,
                          JsonObject::Open(*value, families.PathOf(name), members));
   BATON_ASSIGN_OR_RETURN(const KvFormatPolicy policy, ReadPolicy(family, "policy"));
   const auto* read = std::get_if<Params>(&policy.resident);

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 
 #include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/step_kv.h"
 #include "services/lab/baselines/baseline.h"
 #include "services/lab/baselines/prompt_attention.h"
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "services/lab/baselines/baseline.h"
+#include "services/lab/baselines/observing_baseline.h"
 #include "services/lab/baselines/prompt_attention.h"
 #include "services/lab/baselines/vector_math.h"
 

@@ -10,6 +10,7 @@
 
 #include "common/kv/codec/policy_params.h"
 #include "services/lab/baselines/baseline.h"
+#include "services/lab/baselines/observing_baseline.h"
 #include "services/lab/baselines/prompt_attention.h"
 #include "services/lab/baselines/round_to_codes.h"
 #include "services/lab/baselines/vector_math.h"

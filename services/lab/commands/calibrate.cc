@@ -32,6 +32,7 @@
 #include "services/lab/commands/table.h"
 #include "services/lab/commands/write_text.h"
 #include "services/lab/flags.h"
+#include "services/lab/table/table_model.h"
 
 ABSL_FLAG(std::vector<std::string>,
           families,

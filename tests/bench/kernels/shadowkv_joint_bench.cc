@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <memory>
 #include <vector>
 
 #include "kernels/core/buffer.h"
@@ -17,7 +16,6 @@
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "tests/bench/kernels/bench_support.h"
-#include "tests/kernels/support/backends.h"
 #include "tests/kernels/support/shadowkv_joint_problem.h"
 #include "tests/kernels/support/shadowkv_problem.h"
 

@@ -6,7 +6,6 @@
 #include <ios>
 #include <sstream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -80,18 +79,18 @@ std::string StartWorker(const char* binary,
 class CalibrateTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    folder_ = new TempDir;
-    run_ = new LabRun(RunOnCopies("calibrate", kModel, File(), {}));
+    shared_folder = new TempDir;
+    shared_run = new LabRun(RunOnCopies("calibrate", kModel, File(), {}));
   }
   static void TearDownTestSuite() {
-    delete run_;
-    delete folder_;
+    delete shared_run;
+    delete shared_folder;
   }
-  void SetUp() override { ASSERT_EQ(run_->exit_code, 0) << run_->errors; }
+  void SetUp() override { ASSERT_EQ(shared_run->exit_code, 0) << shared_run->errors; }
 
-  static std::string File() { return folder_->File("calibration.json"); }
+  static std::string File() { return shared_folder->File("calibration.json"); }
   static std::string RowsFile() {
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder_->path())) {
+    for (const fs::directory_entry& entry : fs::directory_iterator(shared_folder->path())) {
       if (entry.path().string().ends_with(".rows.jsonl")) {
         return entry.path().string();
       }
@@ -99,11 +98,11 @@ class CalibrateTest : public ::testing::Test {
     return "";
   }
 
-  static TempDir* folder_;
-  static LabRun* run_;
+  static TempDir* shared_folder;
+  static LabRun* shared_run;
 };
-TempDir* CalibrateTest::folder_ = nullptr;
-LabRun* CalibrateTest::run_ = nullptr;
+TempDir* CalibrateTest::shared_folder = nullptr;
+LabRun* CalibrateTest::shared_run = nullptr;
 
 TEST_F(CalibrateTest, WritesAFileThatSaysWhatWasMeasuredAndAPicture) {
   const auto file = kv::ParseCalibration(ReadText(File()));
@@ -117,10 +116,10 @@ TEST_F(CalibrateTest, WritesAFileThatSaysWhatWasMeasuredAndAPicture) {
   EXPECT_TRUE(file->calibration.tiers.has_value());
   EXPECT_EQ(file->made.cases, kCases);
   EXPECT_THAT(file->made.command, StartsWith("baton-lab calibrate --model tiny-llama-needle "));
-  EXPECT_THAT(ReadText(folder_->File("calibration.svg")), HasSubstr("</svg>"));
-  EXPECT_THAT(run_->errors, HasSubstr("too few"));
-  EXPECT_THAT(run_->errors, HasSubstr("diffkv 3/3"));
-  EXPECT_THAT(run_->errors, HasSubstr("shadowkv 4/4"));
+  EXPECT_THAT(ReadText(shared_folder->File("calibration.svg")), HasSubstr("</svg>"));
+  EXPECT_THAT(shared_run->errors, HasSubstr("too few"));
+  EXPECT_THAT(shared_run->errors, HasSubstr("diffkv 3/3"));
+  EXPECT_THAT(shared_run->errors, HasSubstr("shadowkv 4/4"));
 }
 
 TEST_F(CalibrateTest, AnInterruptedRunGoesOnToTheSameFile) {
@@ -148,9 +147,9 @@ TEST_F(CalibrateTest, EvalTakesItsDefaultsAndSpellsThemInEveryRow) {
        {std::vector<std::string>{"--role=both"}, {"--role=split"}, {"--table"}}) {
     std::vector<std::string> all = flags;
     all.insert(all.end(), {flag, "--kv=diffkv"});
-    const LabRun eval = RunOnCopies("eval", kModel, folder_->File("rows"), all);
+    const LabRun eval = RunOnCopies("eval", kModel, shared_folder->File("rows"), all);
     ASSERT_EQ(eval.exit_code, 0) << eval.errors;
-    const auto rows = ReadRows(folder_->File("rows"));
+    const auto rows = ReadRows(shared_folder->File("rows"));
     ASSERT_EQ(rows.size(), static_cast<size_t>(kCases));
     for (const nlohmann::json& row : rows) {
       EXPECT_EQ(row.at("kv"), chosen) << flags.front();
@@ -160,9 +159,9 @@ TEST_F(CalibrateTest, EvalTakesItsDefaultsAndSpellsThemInEveryRow) {
 
 TEST_F(CalibrateTest, WorkersLoadItForItsModelAndRefuseItForAnother) {
   for (const char* binary : {"baton-prefill", "baton-decode"}) {
-    EXPECT_THAT(StartWorker(binary, kModel, File(), *folder_), StartsWith("served"));
-    fs::remove(folder_->File(absl::StrCat(binary, ".ports")));
-    const std::string refused = StartWorker(binary, kOtherModel, File(), *folder_);
+    EXPECT_THAT(StartWorker(binary, kModel, File(), *shared_folder), StartsWith("served"));
+    fs::remove(shared_folder->File(absl::StrCat(binary, ".ports")));
+    const std::string refused = StartWorker(binary, kOtherModel, File(), *shared_folder);
     EXPECT_THAT(refused, StartsWith("ended"));
     EXPECT_THAT(refused, HasSubstr("--kv_calibration"));
     EXPECT_THAT(refused, HasSubstr("calibration: made for a model with fingerprint"));
