@@ -93,19 +93,24 @@ class Assembly {
   }
 
   // [batch, tokens, heads, head_dim] as cuDNN orders it: batch, heads, tokens, head_dim.
-  Tensor Tokens(AttentionTensor name, AttentionTensor offsets, int64_t heads, int64_t tokens) {
+  Tensor Tokens(AttentionTensor name,
+                std::optional<Tensor> offsets,
+                int64_t heads,
+                int64_t tokens) {
     const int64_t dim = shape_.head_dim;
     return Input(name,
                  {shape_.batch, heads, tokens, dim},
                  {tokens * heads * dim, dim, heads * dim, 1},
                  CUDNN_DATA_BFLOAT16,
-                 Offsets(offsets));
+                 offsets);
   }
 
   Tensor ScaledScores() {
     const int64_t dim = shape_.head_dim;
-    const Tensor q = Tokens(
-        AttentionTensor::kQuery, AttentionTensor::kQueryOffsets, shape_.heads, shape_.queries);
+    const Tensor q = Tokens(AttentionTensor::kQuery,
+                            Offsets(AttentionTensor::kQueryOffsets),
+                            shape_.heads,
+                            shape_.queries);
     key_offsets_ = Offsets(AttentionTensor::kKeyOffsets);
     // Transposed: batch, heads, head_dim, tokens.
     const Tensor k = Input(AttentionTensor::kKey,
@@ -175,14 +180,9 @@ class Assembly {
 
   void WeighValues(Tensor weights) {
     // Keys and values lie alike.
-    const int64_t dim = shape_.head_dim;
-    const Tensor v = Input(AttentionTensor::kValue,
-                           {shape_.batch, shape_.kv_heads, shape_.keys, dim},
-                           {shape_.keys * shape_.kv_heads * dim, dim, shape_.kv_heads * dim, 1},
-                           CUDNN_DATA_BFLOAT16,
-                           key_offsets_);
-    const Tensor out =
-        Tokens(AttentionTensor::kOut, AttentionTensor::kOutOffsets, shape_.heads, shape_.queries);
+    const Tensor v = Tokens(AttentionTensor::kValue, key_offsets_, shape_.kv_heads, shape_.keys);
+    const Tensor out = Tokens(
+        AttentionTensor::kOut, Offsets(AttentionTensor::kOutOffsets), shape_.heads, shape_.queries);
     builder_.Matmul(weights, v, out, {.m = query_tokens_, .k = key_tokens_});
   }
 

@@ -33,8 +33,7 @@ absl::Status ResolveAll(CudnnApi& api) {
         library.Resolve("cudnnBackendDestroyDescriptor", api.destroy_descriptor),
         library.Resolve("cudnnBackendSetAttribute", api.set_attribute),
         library.Resolve("cudnnBackendGetAttribute", api.get_attribute),
-        library.Resolve("cudnnBackendFinalize", api.finalize),
-        library.Resolve("cudnnBackendExecute", api.execute)}) {
+        library.Resolve("cudnnBackendFinalize", api.finalize)}) {
     if (!status.ok()) {
       return status;
     }

@@ -32,7 +32,6 @@ struct CudnnApi {
   decltype(&cudnnBackendSetAttribute) set_attribute = nullptr;
   decltype(&cudnnBackendGetAttribute) get_attribute = nullptr;
   decltype(&cudnnBackendFinalize) finalize = nullptr;
-  decltype(&cudnnBackendExecute) execute = nullptr;
 
   // "9.19.0 of /usr/lib/.../libcudnn.so.9"; for logs.
   std::string Description() const;

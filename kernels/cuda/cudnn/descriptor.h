@@ -55,7 +55,6 @@ class CudnnDescriptor {
       cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type) const;
 
   const std::shared_ptr<const CudnnApi>& api() const { return api_; }
-  cudnnBackendDescriptor_t handle() const { return handle_; }
 
  private:
   void SetRaw(cudnnBackendAttributeName_t name,

@@ -21,7 +21,7 @@ std::string Environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// The folders python3.* below `lib`, newest last in sorted order.
+// The folders python3* below `lib`, in the order of their names.
 std::vector<fs::path> PythonFolders(const fs::path& lib) {
   std::vector<fs::path> folders;
   std::error_code ignored;

@@ -14,14 +14,13 @@ struct LibraryName {
 };
 
 inline const LibraryName kCudnnLibrary = {"libcudnn.so.9", "cudnn/lib"};
-inline const LibraryName kNcclLibrary = {"libnccl.so.2", "nccl/lib"};
 
 // What of a machine decides where to look.
 struct LibrarySearch {
   std::string override_file = {};  // looked at alone if set
   std::string virtual_env = {};    // folder of a Python environment, or empty
-  std::vector<std::string> programs =
-      {};                  // folders of PATH: an environment's python3 is in its bin
+  // Folders of PATH: an environment's python3 is in its bin.
+  std::vector<std::string> programs = {};
   std::string root = "/";  // in front of system folders
 
   // From VIRTUAL_ENV and PATH of this process.

@@ -14,6 +14,7 @@
 
 namespace baton::lab {
 
+// Observes for a PromptAttention, which may serve other baselines of the same prompt too.
 class ObservingBaseline : public Baseline {
  public:
   int64_t first_observed() const override { return attention_->first_observed(); }
