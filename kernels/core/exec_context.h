@@ -1,4 +1,4 @@
-// What an op needs besides its parameters: threads and scratch memory.
+// What an op needs besides its parameters: threads and scratch memory, or a queue of the device.
 #pragma once
 
 #include "kernels/core/buffer.h"
@@ -6,13 +6,20 @@
 
 namespace baton::kernels {
 
+namespace cuda {
+class DeviceQueue;
+}  // namespace cuda
+
 // Owned by the executor thread; ops called with the same context run one after another. Ops never
 // allocate: scratch comes from the workspace, whose size the caller fixes beforehand.
 struct ExecContext {
-  // Compute threads; never null.
+  // Compute threads; never null on a CPU back end.
   ThreadPool* pool = nullptr;
   // Scratch memory of one op call; contents do not survive the call.
   Buffer* workspace = nullptr;
+  // The CUDA back end: where an op puts its work (kernels/cuda/runtime/device_queue.h). An op
+  // returns before its work is done.
+  cuda::DeviceQueue* queue = nullptr;
 };
 
 }  // namespace baton::kernels

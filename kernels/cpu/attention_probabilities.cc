@@ -15,6 +15,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/workspace.h"
 #include "kernels/kv_format/dense.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/validate.h"
 
@@ -51,7 +52,7 @@ std::pair<int64_t, int64_t> BeginLines(const IsaKernels& isa,
     keys.second = std::max<int64_t>(keys.second, last);
     isa.attention_begin(scratch.tile,
                         line,
-                        params.q + row * params.q_stride + head * scratch.tile.head_dim,
+                        Floats(params.q) + row * params.q_stride + head * scratch.tile.head_dim,
                         params.scale);
   }
   return keys;

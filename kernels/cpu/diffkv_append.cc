@@ -11,6 +11,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/kv_format/diffkv_page.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/diffkv_pages.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/diffkv_policy.h"
@@ -96,7 +97,7 @@ void WriteRow(const IsaKernels& isa,
     DemoteToken(high, slot, low, action.demoted_to % low.layout().page_tokens());
   }
   const int64_t offset = int64_t{head} * pages.geometry.head_dim;
-  WriteToken(isa, high, slot, row.k + offset, row.v + offset, 0.0f, row.position);
+  WriteToken(isa, high, slot, Floats(row.k) + offset, Floats(row.v) + offset, 0.0f, row.position);
   DiffKvCount(row.layer, head, kDiffKvHigh) += action.appended ? 1 : 0;
   DiffKvCount(row.layer, head, kDiffKvLow) += action.low_appended ? 1 : 0;
 }

@@ -18,6 +18,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/workspace.h"
 #include "kernels/kv_format/diffkv.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/diffkv_pages.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/validate.h"
@@ -172,7 +173,7 @@ void AttendHeads(const IsaKernels& isa,
   QuantHeads& heads = scratch.heads;
   // Scores in base 2: 2^(score * log2 e) = e^score.
   const float scale = params.scale * kLog2E;
-  const float* q = split.row().q + head * geometry.head_dim;
+  const float* q = Floats(split.row().q) + head * geometry.head_dim;
   SumQueries(q, heads.heads, geometry.head_dim, scale, scratch.q_sums);
   std::fill(heads.max, heads.max + heads.heads, kNoScoreYet);
   for (int32_t tier = 0; tier < kDiffKvTiers; ++tier) {
@@ -244,7 +245,7 @@ HeadTotal TotalOf(const Split& split, int64_t head) {
 }
 
 void WriteOutput(const Split& split, int64_t head, int32_t head_dim, const HeadTotal& total) {
-  float* out = split.row().out + head * head_dim;
+  float* out = Floats(split.row().out) + head * head_dim;
   const auto others = static_cast<float>(total.others * total.factor);
   for (int32_t dim = 0; dim < head_dim; ++dim) {
     out[dim] = others > 0.0f ? out[dim] * others : 0.0f;

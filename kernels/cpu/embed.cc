@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/validate.h"
 
 namespace baton::kernels::cpu {
@@ -12,7 +13,7 @@ absl::Status Embed(const IsaKernels& isa, const ExecContext& context, const Embe
   }
   ForRows(context, params.rows, params.dim, [&](int64_t row) {
     const int64_t offset = params.token_ids[row] * params.dim;
-    float* out = params.out + row * params.dim;
+    float* out = Floats(params.out) + row * params.dim;
     if (params.dtype == DType::kF32) {
       const float* source = reinterpret_cast<const float*>(params.table) + offset;
       std::memcpy(out, source, static_cast<size_t>(params.dim) * sizeof(float));

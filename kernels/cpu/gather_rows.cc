@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/validate.h"
 
 namespace baton::kernels::cpu {
@@ -13,8 +14,8 @@ absl::Status GatherRows(const IsaKernels&,
     return status;
   }
   ForRows(context, params.rows, params.dim, [&](int64_t row) {
-    std::memcpy(params.out + row * params.out_stride,
-                params.x + params.row_index[row] * params.x_stride,
+    std::memcpy(Floats(params.out) + row * params.out_stride,
+                Floats(params.x) + params.row_index[row] * params.x_stride,
                 static_cast<size_t>(params.dim) * sizeof(float));
   });
   return absl::OkStatus();

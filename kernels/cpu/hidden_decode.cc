@@ -1,5 +1,6 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/validate.h"
 
 namespace baton::kernels::cpu {
@@ -12,8 +13,9 @@ absl::Status HiddenDecode(const IsaKernels& /*isa*/,
   }
   const auto row_bytes = static_cast<int64_t>(params.layout.row_bytes());
   ForRows(context, params.rows, params.layout.width, [&](int64_t row) {
-    DecodeHiddenRow(
-        params.coded + row * row_bytes, params.layout, params.out + row * params.out_stride);
+    DecodeHiddenRow(params.coded + row * row_bytes,
+                    params.layout,
+                    Floats(params.out) + row * params.out_stride);
   });
   return absl::OkStatus();
 }

@@ -1,5 +1,6 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/validate.h"
 
 namespace baton::kernels::cpu {
@@ -13,7 +14,7 @@ absl::Status HiddenEncode(const IsaKernels& /*isa*/,
   const auto row_bytes = static_cast<int64_t>(params.layout.row_bytes());
   ForRows(context, params.rows, params.layout.width, [&](int64_t row) {
     EncodeHiddenRow(
-        params.x + row * params.x_stride, params.layout, params.coded + row * row_bytes);
+        Floats(params.x) + row * params.x_stride, params.layout, params.coded + row * row_bytes);
   });
   return absl::OkStatus();
 }

@@ -10,6 +10,7 @@
 #include "kernels/cpu/isa_kernels.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/kv_format/dense.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/params.h"
 #include "kernels/ops/validate.h"
 
@@ -46,13 +47,13 @@ void WriteRow(const IsaKernels& isa,
   for (int32_t head = 0; head < layout.kv_heads; ++head) {
     const int64_t offset = int64_t{head} * layout.head_dim;
     StoreHead(isa,
-              params.k + row * params.k_stride + offset,
+              Floats(params.k) + row * params.k_stride + offset,
               layout,
               page,
               layout.key_offset(head, slot),
               layout.key_scale_offset(head, slot));
     StoreHead(isa,
-              params.v + row * params.v_stride + offset,
+              Floats(params.v) + row * params.v_stride + offset,
               layout,
               page,
               layout.value_offset(head, slot),

@@ -5,6 +5,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/workspace.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/validate.h"
 
 namespace baton::kernels::cpu {
@@ -38,7 +39,7 @@ PanelTask DepthTask(const IsaKernels& isa,
   const int64_t element =
       panel * isa.panel_columns * weight.in_features + depth_begin * isa.panel_columns;
   PanelTask task;
-  task.x = params.x + block.row_begin * params.x_stride + depth_begin;
+  task.x = Floats(params.x) + block.row_begin * params.x_stride + depth_begin;
   task.x_stride = params.x_stride;
   task.rows = block.row_end - block.row_begin;
   task.depth = std::min(kDepthBlock, weight.in_features - depth_begin);
@@ -47,7 +48,7 @@ PanelTask DepthTask(const IsaKernels& isa,
   task.columns = end_column - column;
   task.bias = depth_begin == 0 && params.bias != nullptr ? params.bias + column : nullptr;
   task.accumulate = params.accumulate || depth_begin > 0;
-  task.out = params.out + block.row_begin * params.out_stride + column;
+  task.out = Floats(params.out) + block.row_begin * params.out_stride + column;
   task.out_stride = params.out_stride;
   return task;
 }

@@ -14,6 +14,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/workspace.h"
 #include "kernels/kv_format/dense.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/params.h"
 #include "kernels/ops/validate.h"
 
@@ -80,15 +81,16 @@ Keys BeginLines(const Call& call, const Task& task, AttentionScratch& scratch) {
       keys.first = std::min<int64_t>(keys.first, first);
       keys.last = std::max<int64_t>(keys.last, last);
     }
-    call.isa.attention_begin(scratch.tile,
-                             i,
-                             params.q + row * params.q_stride + head * scratch.tile.head_dim,
-                             params.scale);
+    call.isa.attention_begin(
+        scratch.tile,
+        i,
+        Floats(params.q) + row * params.q_stride + head * scratch.tile.head_dim,
+        params.scale);
     if (params.merge) {
       SeedLine(call.isa,
                scratch.tile,
                i,
-               params.out + row * params.out_stride + head * scratch.tile.head_dim,
+               Floats(params.out) + row * params.out_stride + head * scratch.tile.head_dim,
                params.lse[row * params.heads + head]);
     }
   }
@@ -166,7 +168,7 @@ void RunTask(const Call& call, const Task& task, std::byte* slice) {
     FinishLine(call.isa,
                scratch.tile,
                i,
-               params.out + row * params.out_stride + head * scratch.tile.head_dim,
+               Floats(params.out) + row * params.out_stride + head * scratch.tile.head_dim,
                params.lse == nullptr ? nullptr : params.lse + row * params.heads + head);
   }
 }

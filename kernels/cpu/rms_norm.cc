@@ -1,5 +1,6 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/validate.h"
 
 namespace baton::kernels::cpu {
@@ -13,11 +14,11 @@ absl::Status RmsNorm(const IsaKernels& isa,
   ForRows(context, params.rows, params.groups * params.dim, [&](int64_t row) {
     for (int64_t group = 0; group < params.groups; ++group) {
       const int64_t offset = group * params.dim;
-      isa.rms_norm(params.x + row * params.x_stride + offset,
+      isa.rms_norm(Floats(params.x) + row * params.x_stride + offset,
                    params.weight,
                    params.epsilon,
                    params.dim,
-                   params.out + row * params.out_stride + offset);
+                   Floats(params.out) + row * params.out_stride + offset);
     }
   });
   return absl::OkStatus();

@@ -12,6 +12,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/shadowkv_coding.h"
 #include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/shadowkv_clusters.h"
 #include "kernels/ops/shadowkv_host.h"
 #include "kernels/ops/shadowkv_params.h"
@@ -27,12 +28,12 @@ void WriteToken(const IsaKernels& isa, const ShadowKvAppendParams& params, int64
   const ShadowKvTailLayout tail(*sequence.layout, sequence.max_generated);
   // The heads of a slot lie side by side.
   StoreVector(isa,
-              params.k + row * params.k_stride,
+              Floats(params.k) + row * params.k_stride,
               config.dtype,
               config.width(),
               sequence.tail + tail.exact_key(sequence.position, 0));
   StoreVector(isa,
-              params.v + row * params.v_stride,
+              Floats(params.v) + row * params.v_stride,
               config.dtype,
               config.width(),
               sequence.tail + tail.exact_value(sequence.position, 0));

@@ -22,6 +22,7 @@
 #include "kernels/cpu/shadowkv_workspace.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/kv_format/shadowkv_codec.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/shadowkv_host.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/ops/shadowkv_view.h"
@@ -202,15 +203,17 @@ void AttendHead(const IsaKernels& isa,
                      .scratch = CarveAttend(isa, config, carver)};
   const int64_t group = params.heads / config.kv_heads;
   const int64_t column = head * group * config.head_dim;
-  float* out = params.out + row * params.out_stride + column;
+  float* out = Floats(params.out) + row * params.out_stride + column;
   float* lse = params.lse == nullptr ? nullptr : params.lse + row * params.heads + head * group;
   AttentionTile tile = task.scratch.attention.tile;
   tile.lines = group;
   for (int64_t g = 0; g < group; ++g) {
     task.scratch.attention.first_key[g] = 0;
     task.scratch.attention.last_key[g] = kKvBlockTokens;
-    isa.attention_begin(
-        tile, g, params.q + row * params.q_stride + column + g * config.head_dim, params.scale);
+    isa.attention_begin(tile,
+                        g,
+                        Floats(params.q) + row * params.q_stride + column + g * config.head_dim,
+                        params.scale);
     if (params.lse != nullptr) {
       SeedLine(isa, tile, g, out + g * config.head_dim, lse[g]);
     }

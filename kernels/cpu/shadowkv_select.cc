@@ -17,6 +17,7 @@
 #include "kernels/cpu/shadowkv_workspace.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/kv_format/shadowkv_codec.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/shadowkv_host.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/ops/shadowkv_view.h"
@@ -255,7 +256,7 @@ void SelectHead(const IsaKernels& isa,
                      .view = view,
                      .head = head,
                      .group = group,
-                     .q = params.q + row * params.q_stride + head * group * config.head_dim,
+                     .q = Floats(params.q) + row * params.q_stride + head * group * config.head_dim,
                      .scale = params.scale,
                      .scratch = CarveSelect(config, group, view.chunks(), carver)};
   ScoreChunks(task);

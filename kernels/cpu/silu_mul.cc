@@ -1,5 +1,6 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/validate.h"
 
 namespace baton::kernels::cpu {
@@ -11,8 +12,8 @@ absl::Status SiluMul(const IsaKernels& isa,
     return status;
   }
   ForRows(context, params.rows, 4 * params.dim, [&](int64_t row) {
-    const float* gate = params.gate_up + row * params.gate_up_stride;
-    isa.silu_mul(gate, gate + params.dim, params.dim, params.out + row * params.out_stride);
+    const float* gate = Floats(params.gate_up) + row * params.gate_up_stride;
+    isa.silu_mul(gate, gate + params.dim, params.dim, Floats(params.out) + row * params.out_stride);
   });
   return absl::OkStatus();
 }

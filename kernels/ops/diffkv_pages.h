@@ -14,13 +14,16 @@ namespace baton::kernels {
 constexpr int32_t DiffKvColumn(const DiffKvLayer& layer, int32_t tier, int32_t page) {
   return tier == kDiffKvHigh ? page : layer.columns - 1 - page;
 }
-inline int32_t& DiffKvPageId(const DiffKvLayer& layer, int32_t head, int32_t tier, int32_t page) {
+constexpr int32_t& DiffKvPageId(const DiffKvLayer& layer,
+                                int32_t head,
+                                int32_t tier,
+                                int32_t page) {
   return layer.page_table[int64_t{head} * layer.columns + DiffKvColumn(layer, tier, page)];
 }
-inline int32_t& DiffKvCount(const DiffKvLayer& layer, int32_t head, int32_t tier) {
+constexpr int32_t& DiffKvCount(const DiffKvLayer& layer, int32_t head, int32_t tier) {
   return layer.token_counts[head * kDiffKvTiers + tier];
 }
-inline std::byte* DiffKvPageData(
+constexpr std::byte* DiffKvPageData(
     const DiffKvPages& pages, const DiffKvLayer& layer, int32_t head, int32_t tier, int32_t page) {
   const auto id = static_cast<size_t>(DiffKvPageId(layer, head, tier, page));
   return pages.base + id * pages.geometry.page_bytes();

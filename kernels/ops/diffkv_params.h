@@ -68,7 +68,7 @@ struct DiffKvPolicy {
 // that and what is there (the layers of an AcrossKV group). Keys before key_begin are not in the
 // pages: `lse`, the log-sum-exp over all keys (paged_attention), tells what they weigh.
 struct AttentionProbabilitiesParams {
-  const float* q = nullptr;  // [rows, heads, head_dim]
+  const void* q = nullptr;  // [rows, heads, head_dim]
   int64_t q_stride = 0;
   const int32_t* positions = nullptr;  // [rows], from key_begin on
   int64_t rows = 0;
@@ -160,8 +160,8 @@ struct DiffKvAction {
 struct DiffKvAppendRow {
   DiffKvLayer layer;
   DiffKvPolicy policy = {};
-  const float* k = nullptr;  // [kv_heads][head_dim], after RoPE
-  const float* v = nullptr;
+  const void* k = nullptr;  // [kv_heads][head_dim], after RoPE
+  const void* v = nullptr;
   int32_t position = 0;
   bool sweep = true;  // false: append without looking for a victim (policy every r-th step)
   DiffKvLease* lease = nullptr;     // takes a page only when an append finds its last page full
@@ -180,8 +180,8 @@ struct DiffKvAppendParams {
 // One query row over a sequence's quantized tokens.
 struct DiffKvAttentionRow {
   DiffKvLayer layer;
-  const float* q = nullptr;  // [heads][head_dim]
-  float* out = nullptr;      // [heads][head_dim]
+  const void* q = nullptr;  // [heads][head_dim]
+  void* out = nullptr;      // [heads][head_dim]
   int32_t position = 0;
   // [heads] or null. Set: `out` holds attention over other keys and this its log-sum-exp
   // (paged_attention), -inf for none; the row's results, its probabilities too, are over both.
@@ -221,6 +221,8 @@ struct DiffKvAttentionParams {
   int32_t sliding_window = 0;  // by stored position; 0: none
   bool first = true;
   bool last = true;
+  // False: no row has probabilities, and a device launches no work for them.
+  bool scored = true;
 };
 
 }  // namespace baton::kernels

@@ -16,10 +16,10 @@
 namespace baton::kernels {
 
 // Prompt token `position` of `tokens`, whose later queries gave it `score` in sum.
-inline DiffKvClass ClassifyPromptToken(const DiffKvPolicy& policy,
-                                       float score,
-                                       int64_t position,
-                                       int64_t tokens) {
+constexpr DiffKvClass ClassifyPromptToken(const DiffKvPolicy& policy,
+                                          float score,
+                                          int64_t position,
+                                          int64_t tokens) {
   const bool windowed = policy.scoring == DiffKvScoring::kLastWindow;
   const int64_t later = tokens - 1 - position;
   const int64_t queries = windowed ? std::min<int64_t>(later + 1, kDiffKvWindowQueries) : later;

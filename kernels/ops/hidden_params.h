@@ -10,7 +10,7 @@ namespace baton::kernels {
 
 // coded[r] = the bytes of x[r].
 struct HiddenEncodeParams {
-  const float* x = nullptr;  // [rows, width]
+  const void* x = nullptr;  // [rows, width]
   int64_t x_stride = 0;
   int64_t rows = 0;
   HiddenRowLayout layout;
@@ -22,7 +22,7 @@ struct HiddenDecodeParams {
   const std::byte* coded = nullptr;  // [rows][layout.row_bytes()]
   int64_t rows = 0;
   HiddenRowLayout layout;
-  float* out = nullptr;  // [rows, width]
+  void* out = nullptr;  // [rows, width]
   int64_t out_stride = 0;
 };
 

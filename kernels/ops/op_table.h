@@ -17,6 +17,8 @@ namespace baton::kernels {
 // CheckComplete is called at start-up. Ops are stateless; one table serves all threads.
 struct OpTable {
   const char* name = "";
+  // What activations are made of.
+  DType activations = DType::kF32;
 
   // Bytes of a packed weight, and the packing itself. Load time only.
   size_t (*packed_matrix_bytes)(int64_t out_features, int64_t in_features, DType dtype) = nullptr;

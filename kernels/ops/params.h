@@ -1,6 +1,10 @@
-// Parameters of every op. Activations are fp32 on the CPU back ends; weights and pages carry their
-// own dtype. Shapes stand after each pointer; strides are in elements between rows.
-// All pointers are borrowed for the call.
+// Parameters of every op. Activations, the pointers to void, have the dtype of their back end
+// (OpTable::activations); weights and pages carry their own. Shapes stand after each pointer;
+// strides are in elements between rows.
+//
+// All pointers are borrowed for the call and point to memory of the back end: the host's, or the
+// device's, where arrays of structures and the pointers in them are the device's too. An op of a
+// device is done when its queue has got that far (ExecContext::queue).
 #pragma once
 
 #include <cstddef>
@@ -37,32 +41,32 @@ struct EmbedParams {
   int64_t dim = 0;
   const int32_t* token_ids = nullptr;  // [rows], each in [0, vocab)
   int64_t rows = 0;
-  float* out = nullptr;  // [rows, dim]
+  void* out = nullptr;  // [rows, dim]
 };
 
 // out = x / rms(x) * weight over the last `dim` elements of each (row, group). Groups let one call
 // normalise every head of a projection (Qwen3 q_norm and k_norm); in place when out == x.
 struct RmsNormParams {
-  const float* x = nullptr;  // [rows, groups, dim]
+  const void* x = nullptr;  // [rows, groups, dim]
   int64_t x_stride = 0;
   const float* weight = nullptr;  // [dim]
   float epsilon = 1e-5f;
   int64_t rows = 0;
   int64_t groups = 1;
   int64_t dim = 0;
-  float* out = nullptr;  // [rows, groups, dim]
+  void* out = nullptr;  // [rows, groups, dim]
   int64_t out_stride = 0;
 };
 
 // out = x W^T (+ bias) (+ out when accumulate). The result of a row does not depend on `rows`.
 struct MatmulParams {
-  const float* x = nullptr;  // [rows, in_features]
+  const void* x = nullptr;  // [rows, in_features]
   int64_t x_stride = 0;
   PackedMatrix weight;
   const float* bias = nullptr;  // [out_features] or null
   bool accumulate = false;
   int64_t rows = 0;
-  float* out = nullptr;  // [rows, out_features]
+  void* out = nullptr;  // [rows, out_features]
   int64_t out_stride = 0;
 };
 
@@ -78,7 +82,7 @@ struct RopeAnglesParams {
 
 // Rotates pairs (i, i + half_dim) of every head in place (HuggingFace "rotate half").
 struct RopeParams {
-  float* x = nullptr;  // [rows, heads, 2 * half_dim]
+  void* x = nullptr;  // [rows, heads, 2 * half_dim]
   int64_t x_stride = 0;
   const float* cosines = nullptr;  // [rows, half_dim]
   const float* sines = nullptr;    // [rows, half_dim]
@@ -108,9 +112,9 @@ struct DensePages {
 
 // Writes the keys (after RoPE) and values of every row into its page slot.
 struct KvWriteParams {
-  const float* k = nullptr;  // [rows, kv_heads, head_dim]
+  const void* k = nullptr;  // [rows, kv_heads, head_dim]
   int64_t k_stride = 0;
-  const float* v = nullptr;  // [rows, kv_heads, head_dim]
+  const void* v = nullptr;  // [rows, kv_heads, head_dim]
   int64_t v_stride = 0;
   const int32_t* positions = nullptr;       // [rows], absolute
   const SequenceRows* sequences = nullptr;  // [num_sequences], page tables of this layer
@@ -128,7 +132,7 @@ struct KvWriteParams {
 // of the sum of e^(scaled score) over the keys seen, -inf for none: what is there counts as one
 // more key of score lse and value out.
 struct PagedAttentionParams {
-  const float* q = nullptr;  // [rows, heads, head_dim]
+  const void* q = nullptr;  // [rows, heads, head_dim]
   int64_t q_stride = 0;
   const int32_t* positions = nullptr;       // [rows]
   const SequenceRows* sequences = nullptr;  // [num_sequences], page tables of this layer
@@ -137,7 +141,7 @@ struct PagedAttentionParams {
   int64_t heads = 0;  // query heads; a multiple of pages.layout.kv_heads
   float scale = 0.0f;
   int32_t sliding_window = 0;
-  float* out = nullptr;  // [rows, heads, head_dim]
+  void* out = nullptr;  // [rows, heads, head_dim]
   int64_t out_stride = 0;
   float* lse = nullptr;  // [rows, heads] or null: out
   bool merge = false;  // `out` and `lse` hold attention over other keys: the results are over both
@@ -145,22 +149,22 @@ struct PagedAttentionParams {
 
 // out = silu(gate) * up with gate = gate_up[:, :dim], up = gate_up[:, dim:].
 struct SiluMulParams {
-  const float* gate_up = nullptr;  // [rows, 2 * dim]
+  const void* gate_up = nullptr;  // [rows, 2 * dim]
   int64_t gate_up_stride = 0;
   int64_t rows = 0;
   int64_t dim = 0;
-  float* out = nullptr;  // [rows, dim]
+  void* out = nullptr;  // [rows, dim]
   int64_t out_stride = 0;
 };
 
 // out[i] = x[row_index[i]]: survivors past the last full layer, and rows that need logits.
 struct GatherRowsParams {
-  const float* x = nullptr;  // [*, dim]
+  const void* x = nullptr;  // [*, dim]
   int64_t x_stride = 0;
   const int32_t* row_index = nullptr;  // [rows]
   int64_t rows = 0;
   int64_t dim = 0;
-  float* out = nullptr;  // [rows, dim]
+  void* out = nullptr;  // [rows, dim]
   int64_t out_stride = 0;
 };
 

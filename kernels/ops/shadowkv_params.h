@@ -92,9 +92,9 @@ struct ShadowKvSequence {
 // Writes the key (after RoPE) and value of row s to sequence s; codes the oldest 64 exact tokens
 // when they are due. Every position must be appended, in order, exactly once.
 struct ShadowKvAppendParams {
-  const float* k = nullptr;  // [num_sequences, kv_heads, head_dim]
+  const void* k = nullptr;  // [num_sequences, kv_heads, head_dim]
   int64_t k_stride = 0;
-  const float* v = nullptr;  // [num_sequences, kv_heads, head_dim]
+  const void* v = nullptr;  // [num_sequences, kv_heads, head_dim]
   int64_t v_stride = 0;
   const ShadowKvSequence* sequences = nullptr;  // [num_sequences]
   int64_t num_sequences = 0;
@@ -119,7 +119,7 @@ struct ShadowKvAppendJointParams {
 // coded tokens that are neither static nor selected, -inf if there are none; elements behind a
 // sequence's last cluster are -inf too.
 struct ShadowKvSelectParams {
-  const float* q = nullptr;  // [num_sequences, heads, head_dim]
+  const void* q = nullptr;  // [num_sequences, heads, head_dim]
   int64_t q_stride = 0;
   const ShadowKvSequence* sequences = nullptr;  // [num_sequences]
   int64_t num_sequences = 0;
@@ -143,7 +143,7 @@ struct ShadowKvCounters {
 // configuration's dtype. A value cluster takes part like one more token: its logit is that of
 // cluster_logits, its value the cluster's mean.
 struct ShadowKvAttentionParams {
-  const float* q = nullptr;  // [num_sequences, heads, head_dim]
+  const void* q = nullptr;  // [num_sequences, heads, head_dim]
   int64_t q_stride = 0;
   const ShadowKvSequence* sequences = nullptr;  // [num_sequences]
   int64_t num_sequences = 0;
@@ -155,7 +155,7 @@ struct ShadowKvAttentionParams {
   int64_t cluster_stride = 0;
   ShadowKvRope rope;                // past every selected chunk
   const float* key_bias = nullptr;  // [kv_heads * head_dim] or null
-  float* out = nullptr;             // [num_sequences, heads, head_dim]
+  void* out = nullptr;              // [num_sequences, heads, head_dim]
   int64_t out_stride = 0;
   // [num_sequences, heads] or null. Set: `out` holds attention over other keys and this its
   // log-sum-exp (paged_attention), -inf for none; the results are over both.

@@ -7,6 +7,7 @@
 
 #include "kernels/core/exec_context.h"
 #include "kernels/kv_format/dense.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/validate.h"
 #include "kernels/reference/reference_kernels.h"
@@ -91,7 +92,8 @@ absl::Status AttentionProbabilities(const ExecContext&,
         std::fill(out, out + end, 0.0f);
       }
       for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-        const float* q = params.q + row * params.q_stride + head * params.pages.layout.head_dim;
+        const float* q =
+            Floats(params.q) + row * params.q_stride + head * params.pages.layout.head_dim;
         const Softmax softmax = params.lse == nullptr
                                     ? Measure(params, q, kv_head, first, last)
                                     : Softmax{.max = params.lse[row * params.heads + head]};

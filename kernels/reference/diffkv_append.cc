@@ -5,6 +5,7 @@
 #include "kernels/core/exec_context.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/kv_format/diffkv_page.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/diffkv_pages.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/diffkv_policy.h"
@@ -59,8 +60,8 @@ void WriteRow(const DiffKvPages& pages, const DiffKvAppendRow& row, int32_t head
   WriteToken(
       high,
       action.high_slot % high_tokens,
-      [&](int32_t i) { return row.k[offset + i]; },
-      [&](int32_t i) { return row.v[offset + i]; },
+      [&](int32_t i) { return Floats(row.k)[offset + i]; },
+      [&](int32_t i) { return Floats(row.v)[offset + i]; },
       0.0f,
       row.position);
   DiffKvCount(row.layer, head, kDiffKvHigh) += action.appended ? 1 : 0;

@@ -9,6 +9,7 @@
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/kv_format/diffkv_page.h"
 #include "kernels/kv_format/quantize.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/diffkv_pages.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/validate.h"
@@ -126,10 +127,10 @@ void AttendRow(const DiffKvAttentionParams& params, const DiffKvAttentionRow& ro
     }
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
       const double lse = AttendOneHead(kv,
-                                       row.q + head * geometry.head_dim,
+                                       Floats(row.q) + head * geometry.head_dim,
                                        geometry.head_dim,
                                        row.lse == nullptr ? -INFINITY : double{row.lse[head]},
-                                       row.out + head * geometry.head_dim,
+                                       Floats(row.out) + head * geometry.head_dim,
                                        probabilities);
       if (row.lse != nullptr) row.lse[head] = static_cast<float>(lse);
     }

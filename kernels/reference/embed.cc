@@ -1,3 +1,4 @@
+#include "kernels/ops/activations.h"
 #include "kernels/ops/validate.h"
 #include "kernels/reference/reference_kernels.h"
 
@@ -10,7 +11,7 @@ absl::Status Embed(const ExecContext&, const EmbedParams& params) {
   for (int64_t row = 0; row < params.rows; ++row) {
     for (int64_t i = 0; i < params.dim; ++i) {
       const int64_t element = params.token_ids[row] * params.dim + i;
-      params.out[row * params.dim + i] =
+      Floats(params.out)[row * params.dim + i] =
           LoadElement(params.table, params.dtype, static_cast<size_t>(element));
     }
   }

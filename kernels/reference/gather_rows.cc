@@ -1,3 +1,4 @@
+#include "kernels/ops/activations.h"
 #include "kernels/ops/validate.h"
 #include "kernels/reference/reference_kernels.h"
 
@@ -9,8 +10,8 @@ absl::Status GatherRows(const ExecContext&, const GatherRowsParams& params) {
   }
   for (int64_t row = 0; row < params.rows; ++row) {
     for (int64_t i = 0; i < params.dim; ++i) {
-      params.out[row * params.out_stride + i] =
-          params.x[params.row_index[row] * params.x_stride + i];
+      Floats(params.out)[row * params.out_stride + i] =
+          Floats(params.x)[params.row_index[row] * params.x_stride + i];
     }
   }
   return absl::OkStatus();

@@ -1,3 +1,4 @@
+#include "kernels/ops/activations.h"
 #include "kernels/ops/validate.h"
 #include "kernels/reference/reference_kernels.h"
 
@@ -9,8 +10,9 @@ absl::Status HiddenDecode(const ExecContext& /*context*/, const HiddenDecodePara
   }
   const auto row_bytes = static_cast<int64_t>(params.layout.row_bytes());
   for (int64_t row = 0; row < params.rows; ++row) {
-    DecodeHiddenRow(
-        params.coded + row * row_bytes, params.layout, params.out + row * params.out_stride);
+    DecodeHiddenRow(params.coded + row * row_bytes,
+                    params.layout,
+                    Floats(params.out) + row * params.out_stride);
   }
   return absl::OkStatus();
 }

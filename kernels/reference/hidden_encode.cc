@@ -1,3 +1,4 @@
+#include "kernels/ops/activations.h"
 #include "kernels/ops/validate.h"
 #include "kernels/reference/reference_kernels.h"
 
@@ -10,7 +11,7 @@ absl::Status HiddenEncode(const ExecContext& /*context*/, const HiddenEncodePara
   const auto row_bytes = static_cast<int64_t>(params.layout.row_bytes());
   for (int64_t row = 0; row < params.rows; ++row) {
     EncodeHiddenRow(
-        params.x + row * params.x_stride, params.layout, params.coded + row * row_bytes);
+        Floats(params.x) + row * params.x_stride, params.layout, params.coded + row * row_bytes);
   }
   return absl::OkStatus();
 }

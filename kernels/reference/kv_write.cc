@@ -8,6 +8,7 @@
 #include "kernels/core/half.h"
 #include "kernels/kv_format/dense.h"
 #include "kernels/kv_format/fp8.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/params.h"
 #include "kernels/ops/validate.h"
 #include "kernels/reference/reference_kernels.h"
@@ -52,12 +53,12 @@ absl::Status KvWrite(const ExecContext&, const KvWriteParams& params) {
       std::byte* page = params.pages.base + static_cast<size_t>(page_id) * layout.stride_bytes();
       for (int32_t head = 0; head < layout.kv_heads; ++head) {
         const int64_t offset = int64_t{head} * layout.head_dim;
-        StoreHead(params.k + row * params.k_stride + offset,
+        StoreHead(Floats(params.k) + row * params.k_stride + offset,
                   layout,
                   page,
                   layout.key_offset(head, slot),
                   layout.key_scale_offset(head, slot));
-        StoreHead(params.v + row * params.v_stride + offset,
+        StoreHead(Floats(params.v) + row * params.v_stride + offset,
                   layout,
                   page,
                   layout.value_offset(head, slot),

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "kernels/ops/activations.h"
 #include "kernels/ops/validate.h"
 #include "kernels/reference/reference_kernels.h"
 
@@ -27,7 +28,7 @@ absl::Status Matmul(const ExecContext&, const MatmulParams& params) {
   }
   const PackedMatrix& weight = params.weight;
   for (int64_t row = 0; row < params.rows; ++row) {
-    const float* x = params.x + row * params.x_stride;
+    const float* x = Floats(params.x) + row * params.x_stride;
     for (int64_t column = 0; column < weight.out_features; ++column) {
       double sum = params.bias != nullptr ? double{params.bias[column]} : 0.0;
       for (int64_t k = 0; k < weight.in_features; ++k) {
@@ -35,7 +36,7 @@ absl::Status Matmul(const ExecContext&, const MatmulParams& params) {
         sum += double{x[k]} *
                double{LoadElement(weight.data, weight.dtype, static_cast<size_t>(element))};
       }
-      float& out = params.out[row * params.out_stride + column];
+      float& out = Floats(params.out)[row * params.out_stride + column];
       out = static_cast<float>(params.accumulate ? double{out} + sum : sum);
     }
   }

@@ -8,6 +8,7 @@
 #include "kernels/core/exec_context.h"
 #include "kernels/core/float8.h"
 #include "kernels/kv_format/dense.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/params.h"
 #include "kernels/ops/validate.h"
 #include "kernels/reference/reference_kernels.h"
@@ -119,13 +120,13 @@ absl::Status PagedAttention(const ExecContext&, const PagedAttentionParams& para
         float* lse = params.lse == nullptr ? nullptr : params.lse + row * params.heads + head;
         const double total =
             AttendOneQuery(kv,
-                           params.q + row * params.q_stride + head * layout.head_dim,
+                           Floats(params.q) + row * params.q_stride + head * layout.head_dim,
                            first,
                            last,
                            layout.head_dim,
                            params.scale,
                            params.merge ? double{*lse} : -INFINITY,
-                           params.out + row * params.out_stride + head * layout.head_dim);
+                           Floats(params.out) + row * params.out_stride + head * layout.head_dim);
         if (lse != nullptr) *lse = static_cast<float>(total);
       }
     }

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "kernels/ops/activations.h"
 #include "kernels/ops/validate.h"
 #include "kernels/reference/reference_kernels.h"
 
@@ -11,8 +12,8 @@ absl::Status RmsNorm(const ExecContext&, const RmsNormParams& params) {
   }
   for (int64_t row = 0; row < params.rows; ++row) {
     for (int64_t group = 0; group < params.groups; ++group) {
-      const float* x = params.x + row * params.x_stride + group * params.dim;
-      float* out = params.out + row * params.out_stride + group * params.dim;
+      const float* x = Floats(params.x) + row * params.x_stride + group * params.dim;
+      float* out = Floats(params.out) + row * params.out_stride + group * params.dim;
       double sum = 0.0;
       for (int64_t i = 0; i < params.dim; ++i) {
         sum += double{x[i]} * double{x[i]};

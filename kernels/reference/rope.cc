@@ -1,3 +1,4 @@
+#include "kernels/ops/activations.h"
 #include "kernels/ops/validate.h"
 #include "kernels/reference/reference_kernels.h"
 
@@ -10,7 +11,7 @@ absl::Status Rope(const ExecContext&, const RopeParams& params) {
   const int64_t half = params.half_dim;
   for (int64_t row = 0; row < params.rows; ++row) {
     for (int64_t head = 0; head < params.heads; ++head) {
-      float* x = params.x + row * params.x_stride + head * 2 * half;
+      float* x = Floats(params.x) + row * params.x_stride + head * 2 * half;
       for (int64_t i = 0; i < half; ++i) {
         const float cosine = params.cosines[row * half + i];
         const float sine = params.sines[row * half + i];

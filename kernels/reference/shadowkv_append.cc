@@ -7,6 +7,7 @@
 #include "kernels/core/carver.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/shadowkv_clusters.h"
 #include "kernels/ops/shadowkv_host.h"
 #include "kernels/ops/shadowkv_params.h"
@@ -28,11 +29,11 @@ void WriteToken(const ShadowKvAppendParams& params, int64_t row) {
       StoreElement(sequence.tail + tail.exact_key(sequence.position, head),
                    config.dtype,
                    i,
-                   params.k[row * params.k_stride + column + i]);
+                   Floats(params.k)[row * params.k_stride + column + i]);
       StoreElement(sequence.tail + tail.exact_value(sequence.position, head),
                    config.dtype,
                    i,
-                   params.v[row * params.v_stride + column + i]);
+                   Floats(params.v)[row * params.v_stride + column + i]);
     }
   }
 }

@@ -12,6 +12,7 @@
 #include "kernels/kv_format/quantize.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/kv_format/shadowkv_codec.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/shadowkv_host.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/ops/shadowkv_view.h"
@@ -241,12 +242,12 @@ void AttendHead(Head& at) {
     const int64_t line = at.row * params.heads + at.head * group + g;
     float* lse = params.lse == nullptr ? nullptr : params.lse + line;
     const double total = AttendOneQuery(at,
-                                        params.q + at.row * params.q_stride + column,
+                                        Floats(params.q) + at.row * params.q_stride + column,
                                         params.cluster_logits == nullptr
                                             ? nullptr
                                             : params.cluster_logits + line * params.cluster_stride,
                                         lse == nullptr ? -INFINITY : double{*lse},
-                                        params.out + at.row * params.out_stride + column);
+                                        Floats(params.out) + at.row * params.out_stride + column);
     if (lse != nullptr) *lse = static_cast<float>(total);
   }
 }

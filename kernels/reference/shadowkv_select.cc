@@ -11,6 +11,7 @@
 #include "kernels/core/half.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/kv_format/shadowkv_codec.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/shadowkv_host.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/ops/shadowkv_view.h"
@@ -142,7 +143,7 @@ void WriteClusterLogits(const ShadowKvSelectParams& params,
     SumClusters(params,
                 view,
                 head,
-                params.q + row * params.q_stride + line * view.config().head_dim,
+                Floats(params.q) + row * params.q_stride + line * view.config().head_dim,
                 taken,
                 params.cluster_logits + (row * params.heads + line) * params.cluster_stride);
   }
@@ -165,7 +166,8 @@ void SelectHead(const ShadowKvSelectParams& params,
   }
   std::fill(scratch.scores, scratch.scores + chunks, -INFINITY);
   for (int64_t g = 0; g < group; ++g) {
-    const float* q = params.q + row * params.q_stride + (head * group + g) * config.head_dim;
+    const float* q =
+        Floats(params.q) + row * params.q_stride + (head * group + g) * config.head_dim;
     ComputeLogits(view, head, q, params.scale, scratch.logits);
     const double total = LogSumExp(scratch.logits, chunks);
     for (int64_t c = 0; c < chunks; ++c) {

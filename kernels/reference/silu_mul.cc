@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "kernels/ops/activations.h"
 #include "kernels/ops/validate.h"
 #include "kernels/reference/reference_kernels.h"
 
@@ -10,9 +11,9 @@ absl::Status SiluMul(const ExecContext&, const SiluMulParams& params) {
     return status;
   }
   for (int64_t row = 0; row < params.rows; ++row) {
-    const float* gate = params.gate_up + row * params.gate_up_stride;
+    const float* gate = Floats(params.gate_up) + row * params.gate_up_stride;
     const float* up = gate + params.dim;
-    float* out = params.out + row * params.out_stride;
+    float* out = Floats(params.out) + row * params.out_stride;
     for (int64_t i = 0; i < params.dim; ++i) {
       const double silu = double{gate[i]} / (1.0 + std::exp(-double{gate[i]}));
       out[i] = static_cast<float>(silu * double{up[i]});

@@ -25,17 +25,18 @@
 #include "tests/kernels/support/backends.h"
 
 namespace baton::kernels {
-namespace {
 
 std::vector<float> SeededFloats(int64_t count, uint32_t seed, float scale) {
   std::mt19937 random(TestSeed() + seed);
   std::normal_distribution<float> normal(0.0f, scale);
   std::vector<float> values(static_cast<size_t>(count));
   std::generate(values.begin(), values.end(), [&] { return normal(random); });
-  return values;
+  return RoundedTo(values, DType::kBF16);
 }
 
-}  // namespace
+DiffKvToken::DiffKvToken(const DiffKvGeometry& geometry, uint32_t seed)
+    : k(SeededFloats(int64_t{geometry.kv_heads} * geometry.head_dim, 2 * seed, 1.0f)),
+      v(SeededFloats(int64_t{geometry.kv_heads} * geometry.head_dim, 2 * seed + 1, 1.0f)) {}
 
 DiffKvPolicy AfterPrompt(DiffKvPolicy policy, int32_t prompt_tokens) {
   static auto& ranges = *new std::map<int32_t, PositionRange>();
@@ -134,13 +135,11 @@ absl::Status DiffKvCache::Append(const OpTable& ops,
                                  int32_t position,
                                  uint32_t seed,
                                  bool sweep) {
-  const int64_t width = int64_t{shape.geometry.kv_heads} * shape.geometry.head_dim;
-  const std::vector<float> k = SeededFloats(width, 2 * seed, 1.0f);
-  const std::vector<float> v = SeededFloats(width, 2 * seed + 1, 1.0f);
+  const DiffKvToken token(shape.geometry, seed);
   DiffKvAppendRow row = {.layer = layer(),
                          .policy = policy,
-                         .k = k.data(),
-                         .v = v.data(),
+                         .k = token.k.data(),
+                         .v = token.v.data(),
                          .position = position,
                          .sweep = sweep,
                          .lease = &lease,

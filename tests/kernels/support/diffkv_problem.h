@@ -23,6 +23,17 @@ struct DiffKvShape {
 // `policy` for a sequence whose prompt has this many tokens and was not extended.
 DiffKvPolicy AfterPrompt(DiffKvPolicy policy, int32_t prompt_tokens);
 
+// Normally distributed values times `scale` that bf16 holds exactly; `seed` picks them.
+std::vector<float> SeededFloats(int64_t count, uint32_t seed, float scale);
+
+// The key and the value that DiffKvCache::Append writes for a seed, [kv_heads][head_dim] each.
+struct DiffKvToken {
+  DiffKvToken(const DiffKvGeometry& geometry, uint32_t seed);
+
+  std::vector<float> k;
+  std::vector<float> v;
+};
+
 // Random keys, values and score sums of a prompt in dense fp32 or bf16 pages.
 struct DiffKvPrompt {
   DiffKvPrompt(const DiffKvGeometry& geometry, int32_t tokens, DType dtype = DType::kBF16);
