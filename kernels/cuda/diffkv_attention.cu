@@ -1,0 +1,358 @@
+// Attention of one query per sequence over both tiers of quantized pages (docs/kernels/diffkv.md).
+//
+// The pages of one KV head of one row are cut into splits, whose number depends on that head alone.
+// A fixed number of blocks shares the splits out. In a block one warp walks ahead and starts the
+// copies of pages into a ring in shared memory; the others take a page each in turn, keep their own
+// softmax, and merge at the end of a split. The block that ends a head's last split merges the
+// splits.
+#include <cuda_bf16.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+#include "kernels/core/exec_context.h"
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/diffkv_attention_fetch.cuh"
+#include "kernels/cuda/diffkv_attention_merge.cuh"
+#include "kernels/cuda/diffkv_attention_plan.cuh"
+#include "kernels/cuda/diffkv_checks.h"
+#include "kernels/cuda/diffkv_page_attention.cuh"
+#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/runtime/cuda_status.h"
+#include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/kv_format/diffkv.h"
+#include "kernels/ops/diffkv_pages.h"
+#include "kernels/ops/diffkv_params.h"
+#include "kernels/ops/param_checker.h"
+
+namespace baton::kernels::cuda {
+namespace diffkv {
+namespace {
+
+// What a computing warp holds between the pages of a split.
+template <int kDim>
+struct Consumer {
+  DiffKvSoftmax<kDim> softmax;
+  Columns columns;
+  int32_t oldest;  // position that the query sees; INT32_MIN: all
+  float* scores;   // of the row's first token and this split's first column; null: not kept
+  int64_t score_stride;
+};
+
+template <int kDim>
+__device__ void BeginSplit(const Plan& plan, const Slot& slot, Consumer<kDim>& consumer) {
+  Reset(consumer.softmax);
+  consumer.columns = ColumnsOf(plan, slot.head);
+  consumer.oldest = INT32_MIN;
+  consumer.scores = nullptr;
+  if (plan.params.sliding_window == 0 && !plan.params.scored) return;
+  const DiffKvAttentionRow& row = plan.params.rows[slot.row];
+  consumer.oldest =
+      plan.params.sliding_window > 0 ? row.position - plan.params.sliding_window + 1 : INT32_MIN;
+  consumer.score_stride = row.probability_stride;
+  consumer.scores = plan.params.scored && row.probabilities != nullptr
+                        ? row.scratch + consumer.columns.begin * row.probability_stride
+                        : nullptr;
+}
+
+// Writes scores in base 2 of a page's tokens to the row's scratch, [query head][token]: what the
+// probabilities are made of when the softmax is known.
+template <int kTokens, bool kPaired, int kDim, int kFragments>
+__device__ void KeepScores(const Consumer<kDim>& consumer,
+                           const Slot& slot,
+                           float scale,
+                           const float (&scores)[kFragments][4]) {
+#pragma unroll
+  for (int f = 0; f < kFragments; ++f) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int32_t token = DiffKvFragments<kTokens, kPaired>::Token(f, i / 2);
+      const int32_t column = threadIdx.x % (kPaired ? 2 : 4) * 2 + i % 2;
+      if (token < slot.tokens && column < consumer.columns.count) {
+        consumer.scores[column * consumer.score_stride + slot.first_token + token] =
+            scores[f][i] * scale;
+      }
+    }
+  }
+}
+
+template <int kDim, int kKeyBits, int kValueBits, bool kPaired>
+__device__ void AttendPage(float scale,
+                           const Slot& slot,
+                           const std::byte* data,
+                           const DiffKvQueries<kDim>& queries,
+                           Consumer<kDim>& consumer) {
+  constexpr int kTokens = DiffKvPageTokens({kKeyBits, kValueBits});
+  constexpr int kFragments = DiffKvFragments<kTokens, kPaired>::kCount;
+  DiffKvSharedPage page = {.data = data, .tokens = slot.tokens, .positions = nullptr, .oldest = 0};
+  if (consumer.oldest != INT32_MIN) {
+    page.positions = reinterpret_cast<const int32_t*>(
+        slot.page + DiffKvPageLayout{kDim, {kKeyBits, kValueBits}}.positions());
+    page.oldest = consumer.oldest;
+  }
+  float scores[kFragments][4];
+  float factors[2];
+  ScorePage<kDim, kKeyBits, kValueBits, kPaired>(page, queries, scores);
+  if (consumer.scores != nullptr) KeepScores<kTokens, kPaired>(consumer, slot, scale, scores);
+  WeighPage(scale, scores, consumer.softmax, factors);
+  AddValues<kDim, kKeyBits, kValueBits, kPaired>(page, scores, factors, consumer.softmax);
+}
+
+template <int kDim, bool kPaired>
+__device__ void AttendSlot(const Plan& plan,
+                           const Slot& slot,
+                           const std::byte* data,
+                           const Shared<kDim, kPaired>& shared,
+                           Consumer<kDim>& consumer) {
+  const DiffKvTier tier = plan.params.pages.geometry.tiers[slot.flags & kLowTier];
+  const DiffKvQueries<kDim>& queries = shared.queries[slot.flags >> kQueryShift][KeyWidth(tier)];
+  const float scale = plan.params.scale * kLog2E;
+  if (tier.key_bits == 4 && tier.value_bits == 2) {
+    AttendPage<kDim, 4, 2, kPaired>(scale, slot, data, queries, consumer);
+  } else if (tier.key_bits == 8 && tier.value_bits == 4) {
+    AttendPage<kDim, 8, 4, kPaired>(scale, slot, data, queries, consumer);
+  } else if (tier.key_bits == 4) {
+    AttendPage<kDim, 4, 4, kPaired>(scale, slot, data, queries, consumer);
+  } else {
+    AttendPage<kDim, 8, 8, kPaired>(scale, slot, data, queries, consumer);
+  }
+}
+
+// Merges a head's splits, if there is one to merge; each warp takes columns. All computing threads.
+template <int kDim>
+__device__ void MergeHead(const Plan& plan, const Workspace& workspace, const DoneHead& done) {
+  if (done.splits == 0) return;
+  const Columns columns = ColumnsOf(plan, done.head);
+  for (int32_t column = threadIdx.x / 32; column < columns.count; column += kConsumers) {
+    MergeSplits<kDim>(plan.params, workspace, done.row, columns.begin + column, done.splits);
+  }
+}
+
+// The end of the block's `ordinal`-th split. The first warp takes the others' shares and writes the
+// result; the others go on. It is always the same warp, so that the order of sums does not tell
+// which splits a block happened to get. A head that is complete by that is merged by all warps at
+// the end of the next split.
+template <int kDim, bool kPaired>
+__device__ void EndSplit(const Plan& plan,
+                         const Slot& slot,
+                         int32_t ordinal,
+                         const Workspace& workspace,
+                         Counters& counters,
+                         Consumer<kDim>& consumer,
+                         Shared<kDim, kPaired>& shared) {
+  const auto warp = static_cast<int32_t>(threadIdx.x / 32);
+  AddLanes(consumer.softmax);
+  // The phase before the first has ended.
+  BarrierWait(&shared.free, (ordinal & 1) ^ 1);
+  if (warp != 0) {
+    GiveShare(consumer.softmax, shared.shares[warp - 1]);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) BarrierArrive(&shared.given);
+  }
+  if (ordinal > 0) MergeHead<kDim>(plan, workspace, shared.done[(ordinal - 1) % 2]);
+  if (warp == 0) {
+    BarrierWait(&shared.given, ordinal & 1);
+    TakeShares<kDim, kPaired>(shared.shares, consumer.softmax);
+    if constexpr (kPaired) AddTwins(consumer.softmax);
+    WritePartial(consumer.columns, slot, workspace, consumer.softmax);
+    const DoneHead done = CountSplit(slot, plan.heads(), counters);
+    if (threadIdx.x % 32 == 0) {
+      shared.done[ordinal % 2] = done;
+      BarrierArrive(&shared.free);
+    }
+  }
+}
+
+template <int kDim, bool kPaired>
+__device__ void Consume(const Plan& plan,
+                        const Workspace& workspace,
+                        Counters& counters,
+                        Shared<kDim, kPaired>& shared) {
+  constexpr int32_t kRounds = Shared<kDim, kPaired>::kRounds;
+  const int32_t warp = threadIdx.x / 32;
+  Consumer<kDim> consumer = {};
+  int32_t ordinal = 0;  // splits ended
+  for (int32_t round = 0;; ++round) {
+    const int32_t place = round % kRounds * kConsumers + warp;
+    BarrierWait(&shared.full[place], round / kRounds & 1);
+    const Slot slot = shared.slots[place];
+    if (slot.flags & kStop) break;
+    if (slot.flags & kBegins) BeginSplit(plan, slot, consumer);
+    if (slot.tokens > 0)
+      AttendSlot<kDim, kPaired>(plan, slot, shared.pages[place], shared, consumer);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) BarrierArrive(&shared.empty[round % kRounds]);
+    if (slot.flags & kEnds) {
+      EndSplit<kDim, kPaired>(plan, slot, ordinal++, workspace, counters, consumer, shared);
+    }
+  }
+  if (ordinal > 0) {
+    BarrierWait(&shared.free, (ordinal & 1) ^ 1);
+    MergeHead<kDim>(plan, workspace, shared.done[(ordinal - 1) % 2]);
+  }
+}
+
+template <int kDim, bool kPaired>
+__global__ void __launch_bounds__(kThreads, BlocksPerMultiprocessor(kPaired))
+    AttentionKernel(const __grid_constant__ Plan plan,
+                    const Workspace workspace,
+                    Counters* counters) {
+  extern __shared__ __align__(128) std::byte memory[];
+  Shared<kDim, kPaired>& shared = *reinterpret_cast<Shared<kDim, kPaired>*>(memory);
+  for (int32_t i = threadIdx.x; i < Shared<kDim, kPaired>::kSlots; i += kThreads) {
+    BarrierInit(&shared.full[i], 1);
+  }
+  for (int32_t i = threadIdx.x; i < Shared<kDim, kPaired>::kRounds; i += kThreads) {
+    BarrierInit(&shared.empty[i], kConsumers);
+  }
+  if (threadIdx.x == 0) {
+    BarrierInit(&shared.given, kConsumers - 1);
+    BarrierInit(&shared.free, 1);
+  }
+  BarrierInitFence();
+  CountItems(plan, shared);
+  if (threadIdx.x / 32 == kConsumers) {
+    Fetch<kDim, kPaired>(plan, *counters, shared);
+  } else {
+    Consume<kDim, kPaired>(plan, workspace, *counters, shared);
+  }
+}
+
+constexpr int32_t kScoreThreads = 256;
+constexpr int32_t kScoreBlocks = 32;  // of a KV head
+
+// Probabilities of a head's tokens from the scores that attention kept; the last layer of a group
+// adds them to the scores in the pages.
+__global__ void __launch_bounds__(kScoreThreads)
+    ScoreKernel(const __grid_constant__ DiffKvAttentionParams params, const Workspace workspace) {
+  const auto row_index = static_cast<int32_t>(blockIdx.z);
+  const auto head = static_cast<int32_t>(blockIdx.y);
+  const DiffKvAttentionRow& row = params.rows[row_index];
+  if (row.probabilities == nullptr) return;
+  const DiffKvGeometry& geometry = params.pages.geometry;
+  const auto group = static_cast<int32_t>(params.heads / geometry.kv_heads);
+  const int32_t high = DiffKvCount(row.layer, head, kDiffKvHigh);
+  const int32_t tokens = high + DiffKvCount(row.layer, head, kDiffKvLow);
+  float* probabilities = row.probabilities + head * row.probability_stride;
+  for (int32_t token = blockIdx.x * kScoreThreads + threadIdx.x; token < tokens;
+       token += kScoreBlocks * kScoreThreads) {
+    float probability = params.first ? 0.0f : probabilities[token];
+    for (int32_t q = head * group; q < (head + 1) * group; ++q) {
+      const float score = row.scratch[q * row.probability_stride + token];
+      probability = fmaxf(probability, Exp2(score - workspace.lse(params.num_rows, row_index, q)));
+    }
+    probabilities[token] = probability;
+    if (params.last) {
+      const int32_t tier = token < high ? kDiffKvHigh : kDiffKvLow;
+      const int32_t slot = token < high ? token : token - high;
+      const DiffKvPageLayout layout = geometry.layout(tier);
+      std::byte* page =
+          DiffKvPageData(params.pages, row.layer, head, tier, slot / layout.page_tokens());
+      reinterpret_cast<float*>(page + layout.scores())[slot % layout.page_tokens()] += probability;
+    }
+  }
+}
+
+template <int kDim, bool kPaired>
+absl::Status Launch(const DeviceQueue& queue, const Plan& plan) {
+  const DiffKvAttentionParams& params = plan.params;
+  const Workspace workspace = {
+      queue.workspace().as<float>(), static_cast<int32_t>(params.heads), kDim};
+  constexpr auto kBytes = static_cast<int>(sizeof(Shared<kDim, kPaired>));
+  const cudaError_t allowed = cudaFuncSetAttribute(
+      AttentionKernel<kDim, kPaired>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  if (allowed != cudaSuccess) {
+    return ToStatus(allowed, "diffkv_attention: shared memory");
+  }
+  const int32_t blocks = queue.multiprocessors() * BlocksPerMultiprocessor(kPaired);
+  AttentionKernel<kDim, kPaired><<<blocks, kThreads, kBytes, queue.stream()>>>(
+      plan, workspace, reinterpret_cast<Counters*>(queue.counters()));
+  if (params.scored) {
+    const dim3 grid(kScoreBlocks,
+                    static_cast<uint32_t>(params.pages.geometry.kv_heads),
+                    static_cast<uint32_t>(params.num_rows));
+    ScoreKernel<<<grid, kScoreThreads, 0, queue.stream()>>>(params, workspace);
+  }
+  return ToStatus(cudaGetLastError(), "diffkv_attention");
+}
+
+absl::Status CheckShapes(const DiffKvAttentionParams& params) {
+  ParamChecker check("diffkv_attention");
+  const DiffKvGeometry& geometry = params.pages.geometry;
+  CheckDiffKvPages(params.pages, check);
+  check.NotNull("rows", params.rows).NotNegative("sliding_window", params.sliding_window);
+  if (check.ok() && !(params.scale > 0.0f)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("diffkv_attention: scale is ", params.scale, " but must be positive"));
+  }
+  if (check.ok()) {
+    check
+        .Require(params.heads > 0 && params.heads % geometry.kv_heads == 0,
+                 "heads",
+                 params.heads,
+                 "must be a multiple of kv_heads")
+        .Require(params.heads <= (DeviceQueue::kCounters - kOwnCounters) / kMaxRows,
+                 "heads",
+                 params.heads,
+                 "is more than the queue has counters for");
+  }
+  return check.status();
+}
+
+// Rows that one launch has workspace for; at most kMaxRows. kResourceExhausted without room for
+// one.
+absl::StatusOr<int64_t> RowsOfLaunch(const DeviceQueue& queue,
+                                     const DiffKvAttentionParams& params) {
+  const auto row_bytes = static_cast<size_t>(
+      Workspace::Floats(1, params.heads, params.pages.geometry.head_dim) * int64_t{sizeof(float)});
+  const size_t rows = std::min<size_t>(queue.workspace().size() / row_bytes, kMaxRows);
+  if (rows == 0) {
+    return absl::ResourceExhaustedError(absl::StrCat("diffkv_attention: the workspace has ",
+                                                     queue.workspace().size(),
+                                                     " bytes but a row needs ",
+                                                     row_bytes));
+  }
+  return static_cast<int64_t>(rows);
+}
+
+absl::Status LaunchRows(const DeviceQueue& queue, const DiffKvAttentionParams& params) {
+  const Plan plan = MakePlan(params);
+  const bool paired = plan.group <= kDiffKvColumns / 2;
+  if (params.pages.geometry.head_dim == 128) {
+    return paired ? Launch<128, true>(queue, plan) : Launch<128, false>(queue, plan);
+  }
+  return paired ? Launch<64, true>(queue, plan) : Launch<64, false>(queue, plan);
+}
+
+}  // namespace
+}  // namespace diffkv
+
+absl::Status DiffKvAttention(const ExecContext& context, const DiffKvAttentionParams& params) {
+  if (params.num_rows == 0) {
+    return absl::OkStatus();
+  }
+  const DeviceQueue& queue = *context.queue;
+  if (absl::Status status = diffkv::CheckShapes(params); !status.ok()) {
+    return status;
+  }
+  const absl::StatusOr<int64_t> rows = diffkv::RowsOfLaunch(queue, params);
+  if (!rows.ok()) {
+    return rows.status();
+  }
+  for (int64_t begin = 0; begin < params.num_rows; begin += *rows) {
+    DiffKvAttentionParams some = params;
+    some.rows = params.rows + begin;
+    some.num_rows = std::min(*rows, params.num_rows - begin);
+    if (absl::Status status = diffkv::LaunchRows(queue, some); !status.ok()) {
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton::kernels::cuda

@@ -1,0 +1,231 @@
+// What the blocks of diffkv_attention share: how the work is cut, and the memory of a block.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/diffkv_page_attention.cuh"
+#include "kernels/kv_format/diffkv.h"
+#include "kernels/ops/diffkv_params.h"
+
+namespace baton::kernels::cuda::diffkv {
+
+inline constexpr float kLog2E = 1.4426950408889634f;
+inline constexpr float kLn2 = 0.6931471805599453f;
+
+// Warps of a block that compute; one more fetches.
+inline constexpr int32_t kConsumers = 4;
+inline constexpr int32_t kConsumerThreads = 32 * kConsumers;
+inline constexpr int32_t kThreads = kConsumerThreads + 32;
+// Blocks of a multiprocessor: their rings fill its shared memory. With paired columns there is less
+// to compute for a page, and a longer ring is worth more than a third block.
+constexpr int32_t BlocksPerMultiprocessor(bool paired) { return paired ? 2 : 3; }
+// Rounds of a block's ring, each a page for every computing warp.
+constexpr int32_t Rounds(int32_t head_dim, bool paired) {
+  return head_dim == 128 ? (paired ? 3 : 2) : (paired ? 5 : 4);
+}
+// A split has at least this many pages; a head has at most kMaxSplits splits, and no more than
+// kFewSplits until they have kFullSplitPages pages: more would write more partial results than they
+// save time, fewer would leave multiprocessors idle when there is one sequence.
+inline constexpr int32_t kMaxSplits = 32;
+inline constexpr int32_t kFewSplits = 4;
+inline constexpr int32_t kFullSplitPages = 64;
+// Rows of a launch: the splits of each row are counted in shared memory.
+inline constexpr int32_t kMaxRows = 256;
+
+// Bytes at the head of a page that attention reads: codes, scales and zeros.
+constexpr size_t ReadBytes(int32_t head_dim, DiffKvTier tier) {
+  return DiffKvPageLayout{head_dim, tier}.scores();
+}
+constexpr size_t SlotBytes(int32_t head_dim) {
+  size_t most = 0;
+  for (const DiffKvTier tier : {DiffKvTier{8, 8}, {8, 4}, {4, 4}, {4, 2}}) {
+    most = ReadBytes(head_dim, tier) > most ? ReadBytes(head_dim, tier) : most;
+  }
+  return most;
+}
+
+// What the fetching warp tells a computing one about a page, or about the absence of one.
+struct alignas(16) Slot {
+  const std::byte* page;  // in global memory
+  int32_t tokens;         // 0: no page
+  int32_t first_token;    // its slot among the head's tokens, high before low
+  int32_t row;
+  int32_t head;  // KV head x column groups + column group
+  int16_t split;
+  int16_t splits;
+  uint32_t flags;
+};
+inline constexpr uint32_t kLowTier = 1;    // the page is of the low tier
+inline constexpr uint32_t kBegins = 2;     // the first round of a split
+inline constexpr uint32_t kEnds = 4;       // the last round of a split
+inline constexpr uint32_t kStop = 8;       // no split is left
+inline constexpr int32_t kQueryShift = 4;  // above it: where the split's queries are
+
+// A head whose splits are all done.
+struct DoneHead {
+  int32_t row;
+  int32_t head;    // as in Slot
+  int32_t splits;  // 0: there is none
+};
+
+// What a warp found of its pages' softmax, by column: values and the sum of weights are relative to
+// the maximum.
+template <int kDim>
+struct WarpShare {
+  static constexpr int32_t kStride = kDim + 4;  // between columns: no two lanes in one bank
+
+  float values[kDiffKvColumns * kStride];
+  float max[kDiffKvColumns];
+  float weights[kDiffKvColumns];
+  float zeros[kDiffKvColumns];
+};
+
+// Widths of keys, as queries are kept for them.
+inline constexpr int32_t kKeyWidths = 2;
+__device__ inline int32_t KeyWidth(DiffKvTier tier) { return tier.key_bits == 8 ? 0 : 1; }
+
+template <int kDim, bool kPaired>
+struct alignas(128) Shared {
+  static constexpr int32_t kRounds = Rounds(kDim, kPaired);
+  static constexpr int32_t kSlots = kRounds * kConsumers;
+
+  std::byte pages[kSlots][SlotBytes(kDim)];
+  DiffKvQueries<kDim> queries[kRounds][kKeyWidths];  // of as many splits as have pages here
+  Slot slots[kSlots];
+  uint64_t full[kSlots];
+  uint64_t empty[kRounds];  // each warp has left its slot of the round
+  WarpShare<kDim> shares[kConsumers - 1];
+  uint64_t given;    // at the end of a split: all shares are there
+  uint64_t free;     // they have been taken, and `done` is known
+  DoneHead done[2];  // of this split and the one before
+  int32_t warp_items[kThreads / 32];
+  int32_t items[kMaxRows + 1];  // splits of the rows before
+};
+// Blocks share 228 KiB, of which each takes one more for itself.
+constexpr size_t BlockBytes(bool paired) {
+  return (size_t{228} << 10) / static_cast<size_t>(BlocksPerMultiprocessor(paired)) - 1024;
+}
+static_assert(sizeof(Shared<128, true>) <= BlockBytes(true));
+static_assert(sizeof(Shared<64, true>) <= BlockBytes(true));
+static_assert(sizeof(Shared<128, false>) <= BlockBytes(false));
+static_assert(sizeof(Shared<64, false>) <= BlockBytes(false));
+
+// The call, with what of it every block would have to divide for.
+struct Plan {
+  DiffKvAttentionParams params;
+  int32_t group;          // query heads of a KV head
+  int32_t column_groups;  // the same, eight at a time
+  int32_t page_tokens[kDiffKvTiers];
+  uint32_t read_bytes[kDiffKvTiers];
+
+  // Heads as a slot counts them.
+  __host__ __device__ int32_t heads() const {
+    return params.pages.geometry.kv_heads * column_groups;
+  }
+};
+
+inline Plan MakePlan(const DiffKvAttentionParams& params) {
+  const DiffKvGeometry& geometry = params.pages.geometry;
+  Plan plan = {};
+  plan.params = params;
+  plan.group = static_cast<int32_t>(params.heads / geometry.kv_heads);
+  plan.column_groups = (plan.group + kDiffKvColumns - 1) / kDiffKvColumns;
+  for (int32_t tier = 0; tier < kDiffKvTiers; ++tier) {
+    plan.page_tokens[tier] = geometry.layout(tier).page_tokens();
+    plan.read_bytes[tier] =
+        static_cast<uint32_t>(ReadBytes(geometry.head_dim, geometry.tiers[tier]));
+  }
+  return plan;
+}
+
+// How a head's pages are cut.
+struct Cut {
+  int32_t tokens[kDiffKvTiers];
+  int32_t high_pages;
+  int32_t pages;  // of both tiers
+  int32_t split_pages;
+  int32_t splits;
+};
+
+__device__ inline Cut CutHead(const Plan& plan, const DiffKvLayer& layer, int32_t kv_head) {
+  const int2 counts = reinterpret_cast<const int2*>(layer.token_counts)[kv_head];
+  Cut cut = {.tokens = {counts.x, counts.y}};
+  cut.high_pages = (counts.x + plan.page_tokens[0] - 1) / plan.page_tokens[0];
+  cut.pages = cut.high_pages + (counts.y + plan.page_tokens[1] - 1) / plan.page_tokens[1];
+  const int32_t even = (cut.pages + kMaxSplits - 1) / kMaxSplits;
+  const int32_t few = min((cut.pages + kFewSplits - 1) / kFewSplits, kFullSplitPages);
+  cut.split_pages = max((max(even, few) + kConsumers - 1) / kConsumers, 1) * kConsumers;
+  // A head without tokens has one split too, which writes its results.
+  cut.splits = max((cut.pages + cut.split_pages - 1) / cut.split_pages, 1);
+  return cut;
+}
+static_assert(kDiffKvTiers == 2, "a head's counts are read at once");
+
+// Query heads [begin, begin + count) of the model that a slot's `head` stands for.
+struct Columns {
+  int32_t begin;
+  int32_t count;
+};
+__device__ inline Columns ColumnsOf(const Plan& plan, int32_t head) {
+  const int32_t begin = head % plan.column_groups * kDiffKvColumns;
+  return {head / plan.column_groups * plan.group + begin, min(plan.group - begin, kDiffKvColumns)};
+}
+
+// The queue's counters as the blocks of a call use them; all zero again when the last block ends.
+struct Counters {
+  uint32_t items_taken;  // beyond those that blocks begin with
+  uint32_t blocks_done;
+  uint32_t splits_done[];  // [rows][heads as a slot counts them]
+};
+inline constexpr int32_t kOwnCounters = 2;
+
+// Partial results in the workspace: of (row, query head, split) the maximum, the sum of weights,
+// and the weighted values; behind them the log-sum-exps to base 2 of every (row, query head).
+struct Workspace {
+  float* floats;
+  int32_t heads;
+  int32_t dim;
+
+  __host__ __device__ static int64_t Floats(int64_t rows, int64_t heads, int64_t dim) {
+    return rows * heads * (kMaxSplits * (dim + 2) + 1);
+  }
+  __device__ float* partial(int32_t row, int32_t head, int32_t split) const {
+    return floats + ((int64_t{row} * heads + head) * kMaxSplits + split) * (dim + 2);
+  }
+  __device__ float& lse(int64_t rows, int32_t row, int32_t head) const {
+    return floats[rows * heads * kMaxSplits * (dim + 2) + int64_t{row} * heads + head];
+  }
+};
+
+// All threads: items[r] = splits of the rows before r.
+template <int kDim, bool kPaired>
+__device__ void CountItems(const Plan& plan, Shared<kDim, kPaired>& shared) {
+  const int32_t thread = threadIdx.x;
+  const auto rows = static_cast<int32_t>(plan.params.num_rows);
+  const int32_t run = (rows + kThreads - 1) / kThreads;
+  const int32_t begin = min(thread * run, rows);
+  const int32_t end = min(begin + run, rows);
+  int32_t own = 0;
+  for (int32_t r = begin; r < end; ++r) {
+    const DiffKvLayer layer = plan.params.rows[r].layer;
+    for (int32_t head = 0; head < plan.params.pages.geometry.kv_heads; ++head) {
+      own += CutHead(plan, layer, head).splits * plan.column_groups;
+    }
+    shared.items[r + 1] = own;  // of this thread's rows so far
+  }
+  int32_t before = own;
+  for (int32_t step = 1; step < 32; step *= 2) {
+    const int32_t other = __shfl_up_sync(0xffffffffu, before, step);
+    before += thread % 32 >= step ? other : 0;
+  }
+  if (thread % 32 == 31) shared.warp_items[thread / 32] = before;
+  __syncthreads();
+  before -= own;
+  for (int32_t warp = 0; warp < thread / 32; ++warp) before += shared.warp_items[warp];
+  for (int32_t r = begin; r < end; ++r) shared.items[r + 1] += before;
+  if (thread == 0) shared.items[0] = 0;
+  __syncthreads();
+}
+
+}  // namespace baton::kernels::cuda::diffkv

@@ -1,0 +1,270 @@
+// Attention of one warp over one tile: 16 of the 64 tokens of a stage in shared memory.
+//
+// Queries are the columns of both products: scores [tokens x heads] = K Q^T and, with their
+// weights, out^T [dims x heads] += V^T [dims x tokens] weights. A lane's columns are the same in
+// scores, weights' sums and out^T, so that rescaling takes no exchange between lanes.
+//
+// No row of keys or values is transposed or swizzled in shared memory. Which dimension is which k
+// of the first product, and which token or dimension is which row of either, are free to choose;
+// they are chosen so that a lane's operands are 16 contiguous bytes of a token:
+// K: lane (g, t) = (lane / 4, lane % 4) reads dims [32 j + 8 t, + 8) of the tokens of rows g and
+// g + 8 for the k steps 2 j and 2 j + 1; queries are read alike. V: lane (g, t) reads dims
+// [64 u + 8 g, + 8) of the tokens of columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 and pairs
+// neighbouring tokens with byte permutes.
+//
+// A quarter of a warp (8 lanes: 2 g, 4 t) is served at once if it hits 8 different 16-byte groups
+// of the 128-byte width of the banks. All tokens begin at the same bank but for the chunks of a
+// stage, which lie 32 bytes further each. Rows 2 t are of chunk t and rows 2 t + 1 of chunk (t + 2)
+// % 4: then K's two rows are 64 bytes apart and V's four rows 32 bytes, and no access conflicts.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/bf16.cuh"
+#include "kernels/cuda/paged_attention_work.cuh"
+#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/ptx_bf16.cuh"
+
+namespace baton::kernels::cuda::paged {
+
+inline constexpr int32_t kChunks = kStageTokens / kChunkTokens;
+inline constexpr int32_t kTileTokens = 16;
+// Heads of a column tile: n of the matrix instruction.
+inline constexpr int32_t kColumns = 8;
+
+// A stage in shared memory: keys, then values, in chunks of 16 tokens.
+template <int kHeadDim>
+struct StageLayout {
+  static constexpr int32_t kRowBytes = 2 * kHeadDim;
+  static constexpr int32_t kChunkBytes = kChunkTokens * kRowBytes + 32;
+  static constexpr int32_t kValues = kChunks * kChunkBytes;
+  static constexpr int32_t kBytes = 2 * kValues;
+};
+
+// Which token of the stage is row `row` (0 to 15) of the tile of `warp`: its chunk and its place in
+// the chunk.
+__device__ constexpr int32_t TileChunk(int32_t row) { return (row / 2 + 2 * (row % 2)) % kChunks; }
+__device__ constexpr int32_t TilePlace(int32_t row, int32_t warp) {
+  return kTileTokens / kChunks * warp + row % 2 + 2 * (row / 8);
+}
+__device__ constexpr int32_t TileToken(int32_t row, int32_t warp) {
+  return TileChunk(row) * kChunkTokens + TilePlace(row, warp);
+}
+template <int kHeadDim>
+__device__ constexpr int32_t TileOffset(int32_t row, int32_t warp) {
+  using Layout = StageLayout<kHeadDim>;
+  return TileChunk(row) * Layout::kChunkBytes + TilePlace(row, warp) * Layout::kRowBytes;
+}
+
+// The lane's place in operands.
+__device__ inline int32_t LaneGroup() { return static_cast<int32_t>(threadIdx.x % 32 / 4); }
+__device__ inline int32_t LaneInGroup() { return static_cast<int32_t>(threadIdx.x % 4); }
+
+// The queries of an item as second operand of the first product, zeros for columns past the group.
+template <int kHeadDim, int kColumnTiles>
+struct Queries {
+  uint4 parts[kColumnTiles][kHeadDim / 32];
+
+  // `q` is [group, head_dim].
+  __device__ void Load(const uint16_t* q, int32_t group) {
+    for (int n = 0; n < kColumnTiles; ++n) {
+      const int32_t head = kColumns * n + LaneGroup();
+      for (int j = 0; j < kHeadDim / 32; ++j) {
+        const uint16_t* part = q + head * kHeadDim + 32 * j + 8 * LaneInGroup();
+        parts[n][j] = head < group ? *reinterpret_cast<const uint4*>(part) : make_uint4(0, 0, 0, 0);
+      }
+    }
+  }
+};
+
+// Running attention of a lane: heads 8 n + 2 t + {0, 1} of column tile n.
+template <int kHeadDim, int kColumnTiles>
+struct Running {
+  static constexpr int kRowTiles = kHeadDim / 16;
+
+  // Of scores to base 2; the same in the lanes of a column.
+  float max[kColumnTiles][2];
+  // Of weights; this lane's share until ColumnSum.
+  float sum[kColumnTiles][2];
+  // Weighted values. Element e of the lane's head_dim / 8 of one head is dim 64 (e / 8) + 8 g + e %
+  // 8 (Value).
+  float out[kColumnTiles][kRowTiles][4];
+
+  __device__ void Clear() {
+    for (int n = 0; n < kColumnTiles; ++n) {
+      for (int c = 0; c < 2; ++c) {
+        max[n][c] = -INFINITY;
+        sum[n][c] = 0.0f;
+      }
+      for (int m = 0; m < kRowTiles; ++m) {
+        for (int i = 0; i < 4; ++i) out[n][m][i] = 0.0f;
+      }
+    }
+  }
+  __device__ float Value(int n, int c, int e) const {
+    return e < kRowTiles ? out[n][e][c] : out[n][e - kRowTiles][2 + c];
+  }
+};
+
+// The keys that the row sees, of a stage that begins at token `position`.
+struct StageKeys {
+  int32_t position;
+  int32_t first;
+  int32_t end;
+
+  __device__ bool all_seen() const { return position >= first && position + kStageTokens <= end; }
+  __device__ bool Sees(int32_t token) const {
+    return position + token >= first && position + token < end;
+  }
+};
+
+// Over the lanes of a column.
+__device__ inline float ColumnMax(float value) {
+  for (int distance = 4; distance < 32; distance *= 2) {
+    value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, distance));
+  }
+  return value;
+}
+__device__ inline float ColumnSum(float value) {
+  for (int distance = 4; distance < 32; distance *= 2) {
+    value += __shfl_xor_sync(kAllLanes, value, distance);
+  }
+  return value;
+}
+
+// scores = K Q^T: [0] and [1] of the token of row g, [2] and [3] of row g + 8.
+template <int kHeadDim, int kColumnTiles>
+__device__ void Scores(const std::byte* keys,
+                       int32_t warp,
+                       const Queries<kHeadDim, kColumnTiles>& queries,
+                       float (&scores)[kColumnTiles][4]) {
+  const std::byte* low_row = keys + TileOffset<kHeadDim>(LaneGroup(), warp) + 16 * LaneInGroup();
+  const std::byte* high_row = low_row + 2 * StageLayout<kHeadDim>::kRowBytes;
+  float odd[kColumnTiles][4] = {};  // a second chain: half the latency
+  for (int n = 0; n < kColumnTiles; ++n) {
+    for (int i = 0; i < 4; ++i) scores[n][i] = 0.0f;
+  }
+#pragma unroll
+  for (int j = 0; j < kHeadDim / 32; ++j) {
+    const uint4 low = *reinterpret_cast<const uint4*>(low_row + 64 * j);
+    const uint4 high = *reinterpret_cast<const uint4*>(high_row + 64 * j);
+    const uint32_t even_keys[4] = {low.x, high.x, low.y, high.y};
+    const uint32_t odd_keys[4] = {low.z, high.z, low.w, high.w};
+#pragma unroll
+    for (int n = 0; n < kColumnTiles; ++n) {
+      const uint4 q = queries.parts[n][j];
+      MultiplyAddBf16(scores[n], even_keys, {q.x, q.y});
+      MultiplyAddBf16(odd[n], odd_keys, {q.z, q.w});
+    }
+  }
+  for (int n = 0; n < kColumnTiles; ++n) {
+    for (int i = 0; i < 4; ++i) scores[n][i] += odd[n][i];
+  }
+}
+
+// Takes the scores of column tile n, to base 2, into maxima and sums. `weights` get the weights of
+// the tokens as second operand of the second product.
+template <int kHeadDim, int kColumnTiles>
+__device__ void FoldScores(const float (&scores)[4],
+                           int n,
+                           Running<kHeadDim, kColumnTiles>& running,
+                           uint32_t (&weights)[2]) {
+  float weight[4];
+  float rescale[2];
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    const float tile_max = ColumnMax(fmaxf(scores[c], scores[2 + c]));
+    const float largest = fmaxf(running.max[n][c], tile_max);
+    rescale[c] = Exp2(running.max[n][c] - largest);
+    weight[c] = Exp2(scores[c] - largest);
+    weight[2 + c] = Exp2(scores[2 + c] - largest);
+    running.max[n][c] = largest;
+    running.sum[n][c] = __fmaf_rn(running.sum[n][c], rescale[c], weight[c] + weight[2 + c]);
+  }
+  if (__any_sync(kAllLanes, rescale[0] != 1.0f || rescale[1] != 1.0f)) {
+#pragma unroll
+    for (int m = 0; m < Running<kHeadDim, kColumnTiles>::kRowTiles; ++m) {
+      for (int i = 0; i < 4; ++i) running.out[n][m][i] *= rescale[i % 2];
+    }
+  }
+  weights[0] = Transpose8x8(PackBf16(weight[0], weight[1]));
+  weights[1] = Transpose8x8(PackBf16(weight[2], weight[3]));
+}
+
+// The lane's dims of four tokens of V, word by word (2 dims): rows 2 t, 2 t + 1, 2 t + 8, 2 t + 9.
+// Zeros for tokens that the row does not see: what lies there may be no number.
+template <int kHeadDim>
+__device__ void LoadValues(const std::byte* values,
+                           int32_t warp,
+                           const StageKeys& keys,
+                           uint32_t (&words)[4][kHeadDim / 16]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int32_t row = 2 * LaneInGroup() + i % 2 + 8 * (i / 2);
+    const std::byte* source = values + TileOffset<kHeadDim>(row, warp) + 16 * LaneGroup();
+    const bool seen = keys.all_seen() || keys.Sees(TileToken(row, warp));
+#pragma unroll
+    for (int u = 0; u < kHeadDim / 64; ++u) {
+      const uint4 part = *reinterpret_cast<const uint4*>(source + 128 * u);
+      words[i][4 * u] = seen ? part.x : 0;
+      words[i][4 * u + 1] = seen ? part.y : 0;
+      words[i][4 * u + 2] = seen ? part.z : 0;
+      words[i][4 * u + 3] = seen ? part.w : 0;
+    }
+  }
+}
+
+// out^T += V^T weights.
+template <int kHeadDim, int kColumnTiles>
+__device__ void AddValues(const uint32_t (&words)[4][kHeadDim / 16],
+                          const uint32_t (&weights)[kColumnTiles][2],
+                          Running<kHeadDim, kColumnTiles>& running) {
+  constexpr int kHalf = kHeadDim / 32;  // words of rows 0 to 7, and of rows 8 to 15
+#pragma unroll
+  for (int w = 0; w < kHalf; ++w) {
+    const uint32_t even[4] = {PairOfLow(words[0][w], words[1][w]),
+                              PairOfLow(words[0][kHalf + w], words[1][kHalf + w]),
+                              PairOfLow(words[2][w], words[3][w]),
+                              PairOfLow(words[2][kHalf + w], words[3][kHalf + w])};
+    const uint32_t odd[4] = {PairOfHigh(words[0][w], words[1][w]),
+                             PairOfHigh(words[0][kHalf + w], words[1][kHalf + w]),
+                             PairOfHigh(words[2][w], words[3][w]),
+                             PairOfHigh(words[2][kHalf + w], words[3][kHalf + w])};
+#pragma unroll
+    for (int n = 0; n < kColumnTiles; ++n) {
+      MultiplyAddBf16(running.out[n][2 * w], even, weights[n]);
+      MultiplyAddBf16(running.out[n][2 * w + 1], odd, weights[n]);
+    }
+  }
+}
+
+// Attention over the tile of `warp` in `stage`. All lanes.
+template <int kHeadDim, int kColumnTiles>
+__device__ void FoldTile(const std::byte* stage,
+                         int32_t warp,
+                         const StageKeys& keys,
+                         float score_scale,
+                         const Queries<kHeadDim, kColumnTiles>& queries,
+                         Running<kHeadDim, kColumnTiles>& running) {
+  const bool low_seen = keys.Sees(TileToken(LaneGroup(), warp));
+  const bool high_seen = keys.Sees(TileToken(LaneGroup() + 8, warp));
+  if (!__any_sync(kAllLanes, low_seen || high_seen)) {
+    return;
+  }
+  float scores[kColumnTiles][4];
+  Scores(stage, warp, queries, scores);
+  uint32_t weights[kColumnTiles][2];
+#pragma unroll
+  for (int n = 0; n < kColumnTiles; ++n) {
+    for (int i = 0; i < 4; ++i) {
+      scores[n][i] = (i < 2 ? low_seen : high_seen) ? scores[n][i] * score_scale : -INFINITY;
+    }
+    FoldScores(scores[n], n, running, weights[n]);
+  }
+  uint32_t words[4][kHeadDim / 16];
+  LoadValues<kHeadDim>(stage + StageLayout<kHeadDim>::kValues, warp, keys, words);
+  AddValues(words, weights, running);
+}
+
+}  // namespace baton::kernels::cuda::paged

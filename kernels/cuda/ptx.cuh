@@ -1,0 +1,115 @@
+// Instructions of Hopper that CUDA C++ has no name for: barriers in shared memory, bulk copies,
+// matrix multiply-add of one warp. Semantics: PTX ISA 9.0, sections 9.7.13 to 9.7.15.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+namespace baton::kernels::cuda {
+
+// The address of shared memory as instructions take it.
+__device__ inline uint32_t SharedAddress(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// A phase of the barrier ends after `arrivals` arrivals, and when all bytes expected have come.
+__device__ inline void BarrierInit(uint64_t* barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(SharedAddress(barrier)),
+               "r"(arrivals)
+               : "memory");
+}
+
+// Makes initialised barriers visible to the copy engine; before the block's first synchronisation.
+__device__ inline void BarrierInitFence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+// One arrival, which also makes the phase wait for `bytes` of bulk copies.
+__device__ inline void BarrierArriveAndExpect(uint64_t* barrier, uint32_t bytes) {
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(barrier)),
+      "r"(bytes)
+      : "memory");
+}
+
+__device__ inline void BarrierArrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SharedAddress(barrier)) : "memory");
+}
+
+// Waits until the phase of this parity has ended. The thread sleeps meanwhile, for `kSleepNs` at a
+// time unless the phase ends before.
+__device__ inline void BarrierWait(uint64_t* barrier, uint32_t parity) {
+  constexpr uint32_t kSleepNs = 20000;
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1, %2;\n"
+      "@!done bra again;\n"
+      "}\n" ::"r"(SharedAddress(barrier)),
+      "r"(parity),
+      "r"(kSleepNs)
+      : "memory");
+}
+
+// The caches' treatment of bytes that are read once: they make room before others.
+__device__ inline uint64_t ReadOncePolicy() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+// Copies `bytes` (a multiple of 16, both addresses too) from global to shared memory; the barrier's
+// phase gets them. One thread starts it.
+__device__ inline void BulkCopy(
+    void* shared, const void* global, uint32_t bytes, uint64_t* barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1], %2, [%3], %4;" ::"r"(SharedAddress(shared)),
+      "l"(__cvta_generic_to_global(global)),
+      "r"(bytes),
+      "r"(SharedAddress(barrier)),
+      "l"(policy)
+      : "memory");
+}
+
+// Synchronises `threads` threads of the block that name the same barrier (1 to 15).
+__device__ inline void NamedBarrier(uint32_t name, uint32_t threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
+}
+
+// d += a b of m16n8k16 with fp16 operands and fp32 accumulators. Lane l has of A the rows l/4 and
+// l/4 + 8 (a[0], a[2] and a[1], a[3]) at columns 2 (l%4) + {0, 1} (a[0], a[1]) and + {8, 9}; of B
+// the rows 2 (l%4) + {0, 1} (b[0]) and + {8, 9} (b[1]) of column l/4; of D the columns 2 (l%4) +
+// {0, 1} of row l/4 (d[0], d[1]) and of row l/4 + 8.
+__device__ inline void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Transposes an 8x8 matrix of 16-bit elements that lies over the warp: lane l gives and gets
+// columns 2 (l%4) + {0, 1} of row l/4.
+__device__ inline uint32_t Transpose8x8(uint32_t x) {
+  uint32_t y;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+  return y;
+}
+
+// (x & mask) | bits in one instruction.
+__device__ inline uint32_t AndOr(uint32_t x, uint32_t mask, uint32_t bits) {
+  uint32_t y;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(x), "r"(mask), "r"(bits));
+  return y;
+}
+
+// 2^x, to 2 units in the last place; 0 for -inf.
+__device__ inline float Exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+}  // namespace baton::kernels::cuda

@@ -1,0 +1,45 @@
+#include "kernels/cuda/runtime/device_queue.h"
+
+#include <utility>
+
+#include "kernels/cuda/runtime/cuda_status.h"
+#include "kernels/cuda/runtime/device.h"
+
+namespace baton::kernels::cuda {
+absl::StatusOr<std::unique_ptr<DeviceQueue>> DeviceQueue::Create(size_t workspace_bytes) {
+  std::unique_ptr<DeviceQueue> queue(new DeviceQueue());
+  const absl::StatusOr<Device> device = CurrentDevice();
+  if (!device.ok()) {
+    return device.status();
+  }
+  queue->multiprocessors_ = device->multiprocessors;
+  absl::StatusOr<DeviceMemory> workspace = DeviceMemory::Allocate(workspace_bytes);
+  if (!workspace.ok()) {
+    return workspace.status();
+  }
+  queue->workspace_ = *std::move(workspace);
+  absl::StatusOr<DeviceMemory> counters = DeviceMemory::Allocate(kCounters * sizeof(uint32_t));
+  if (!counters.ok()) {
+    return counters.status();
+  }
+  queue->counters_ = *std::move(counters);
+  if (absl::Status status = ToStatus(
+          cudaStreamCreateWithFlags(&queue->stream_, cudaStreamNonBlocking), "create a stream");
+      !status.ok()) {
+    return status;
+  }
+  return queue;
+}
+
+DeviceQueue::~DeviceQueue() {
+  if (stream_ != nullptr) {
+    cudaStreamSynchronize(stream_);
+    cudaStreamDestroy(stream_);
+  }
+}
+
+absl::Status DeviceQueue::Wait() const {
+  return ToStatus(cudaStreamSynchronize(stream_), "work of the device");
+}
+
+}  // namespace baton::kernels::cuda

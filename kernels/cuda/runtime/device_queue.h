@@ -1,0 +1,51 @@
+// The device's work in order: what ops of the CUDA back end are given to launch on.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "kernels/cuda/runtime/device_memory.h"
+
+namespace baton::kernels::cuda {
+
+// A stream with the memory that kernels of one stream share. Owned by the executor thread; ops on
+// one queue run one after another.
+class DeviceQueue {
+ public:
+  // Counters in which blocks of one launch find out who of them ends last.
+  static constexpr int32_t kCounters = 1 << 16;
+
+  // A queue of the current device with a workspace of this size. kFailedPrecondition where there is
+  // no device that the back end has code for (compute capability 9.0), kResourceExhausted without
+  // memory.
+  static absl::StatusOr<std::unique_ptr<DeviceQueue>> Create(size_t workspace_bytes);
+  ~DeviceQueue();
+  DeviceQueue(const DeviceQueue&) = delete;
+  DeviceQueue& operator=(const DeviceQueue&) = delete;
+
+  cudaStream_t stream() const { return stream_; }
+  // Streaming multiprocessors of the device.
+  int32_t multiprocessors() const { return multiprocessors_; }
+  // Scratch memory of one op; contents do not survive it.
+  const DeviceMemory& workspace() const { return workspace_; }
+  // [kCounters], zero between ops: a kernel that counts puts back zero.
+  uint32_t* counters() const { return counters_.as<uint32_t>(); }
+
+  // Waits until all work is done; kInternal with the first error of a kernel.
+  absl::Status Wait() const;
+
+ private:
+  DeviceQueue() = default;
+
+  cudaStream_t stream_ = nullptr;
+  int32_t multiprocessors_ = 0;
+  DeviceMemory workspace_;
+  DeviceMemory counters_;
+};
+
+}  // namespace baton::kernels::cuda

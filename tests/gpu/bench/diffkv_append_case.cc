@@ -1,0 +1,129 @@
+#include "tests/gpu/bench/diffkv_append_case.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "common/base/status_macros.h"
+#include "kernels/core/half.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/kv_format/position_range.h"
+#include "kernels/ops/diffkv_policy.h"
+#include "tests/gpu/bench/diffkv_arrays.h"
+#include "tests/gpu/bench/fill.h"
+#include "tests/gpu/bench/host_context.h"
+
+namespace baton::kernels::cuda {
+namespace {
+
+constexpr uint32_t kSeed = 20240524;
+
+// The load whose results are compared with the CPU's.
+constexpr int32_t kSmallRows = 2;
+constexpr int32_t kSmallTokens = 512;
+
+// The policy that a worker has unless told otherwise, for prompts scored by their last queries.
+DiffKvPolicy DefaultPolicy(const PositionRange* unobserved) {
+  return {.alpha_high = 1.0f,
+          .alpha_low = 0.02f,
+          .window = 64,
+          .sinks = 0,
+          .unobserved = unobserved,
+          .unobserved_count = 1};
+}
+
+}  // namespace
+
+DiffKvAppendCase::DiffKvAppendCase(const BenchShape& shape, double high_share, bool sweep)
+    : BenchCase(shape),
+      high_share_(high_share),
+      sweep_(sweep),
+      load_(DiffKvLoadOf(shape, high_share, kAllSteps)) {}
+
+absl::Status DiffKvAppendCase::Prepare(const DeviceQueue& queue) {
+  BATON_ASSIGN_OR_RETURN(pool_, DiffKvPool::Make(queue, load_));
+  const int64_t elements = 2 * load_.rows * width();
+  tokens_ = arena_.Allocate<uint16_t>(elements);
+  BATON_RETURN_IF_ERROR(UploadRows());
+  BATON_RETURN_IF_ERROR(FillBf16(queue, tokens_, elements, 2.0f, kSeed));
+  return queue.Wait();
+}
+
+absl::Status DiffKvAppendCase::UploadRows() {
+  const PositionRange* unobserved =
+      arena_.Upload(std::vector<PositionRange>{DiffKvUnobserved(0, load_.tokens)});
+  auto* actions = arena_.Allocate<DiffKvAction>(int64_t{load_.rows} * load_.geometry.kv_heads);
+  BATON_RETURN_IF_ERROR(arena_.status());
+  const DiffKvArrays& arrays = pool_.arrays();
+  std::vector<DiffKvAppendRow> rows;
+  for (int32_t step = 0; step < kAllSteps; ++step) {
+    for (int32_t layer = 0; layer < load_.layers; ++layer) {
+      for (int32_t r = 0; r < load_.rows; ++r) {
+        rows.push_back({.layer = arrays.layer(layer, r),
+                        .policy = DefaultPolicy(unobserved),
+                        .k = tokens_ + 2 * r * width(),
+                        .v = tokens_ + (2 * r + 1) * width(),
+                        .position = load_.tokens + step,
+                        .sweep = sweep_,
+                        .lease = arrays.lease(layer, r),
+                        .actions = actions + int64_t{r} * load_.geometry.kv_heads});
+      }
+    }
+  }
+  rows_ = arena_.Upload(rows);
+  return arena_.status();
+}
+
+absl::Status DiffKvAppendCase::Run(const ExecContext& context, int32_t layer, int32_t step) {
+  const int64_t first = (int64_t{step} * load_.layers + layer) * load_.rows;
+  return CudaOps()->diffkv_append(
+      context, {.rows = rows_ + first, .num_rows = load_.rows, .pages = pool_.arrays().pool()});
+}
+
+absl::StatusOr<double> DiffKvAppendCase::Error(const ExecContext& context) {
+  BenchShape shape_of_small = shape();
+  shape_of_small.rows = kSmallRows;
+  shape_of_small.tokens = kSmallTokens;
+  DiffKvAppendCase small(shape_of_small, high_share_, sweep_);
+  BATON_RETURN_IF_ERROR(small.Prepare(*context.queue));
+  return small.Differences(context);
+}
+
+absl::StatusOr<double> DiffKvAppendCase::Differences(const ExecContext& context) const {
+  const int32_t row = load_.rows - 1;
+  BATON_ASSIGN_OR_RETURN(HostDiffKvPool want, HostDiffKvPool::Copy(pool_.arrays()));
+  BATON_RETURN_IF_ERROR(AppendOnHost(row, want));
+  BATON_RETURN_IF_ERROR(CudaOps()->diffkv_append(
+      context, {.rows = rows_ + row, .num_rows = 1, .pages = pool_.arrays().pool()}));
+  BATON_RETURN_IF_ERROR(context.queue->Wait());
+  BATON_ASSIGN_OR_RETURN(const HostDiffKvPool got, HostDiffKvPool::Copy(pool_.arrays()));
+  return static_cast<double>(got.Differences(want));
+}
+
+absl::Status DiffKvAppendCase::AppendOnHost(int32_t row, HostDiffKvPool& pool) const {
+  BATON_ASSIGN_OR_RETURN(const std::vector<uint16_t> bits,
+                         Downloaded(tokens_ + 2 * row * width(), 2 * width()));
+  std::vector<float> token(bits.size());
+  std::transform(bits.begin(), bits.end(), token.begin(), BF16ToF32);
+  const PositionRange unobserved = DiffKvUnobserved(0, load_.tokens);
+  std::vector<DiffKvAction> actions(static_cast<size_t>(load_.geometry.kv_heads));
+  DiffKvAppendRow host_row = {.layer = pool.arrays().layer(0, row),
+                              .policy = DefaultPolicy(&unobserved),
+                              .k = token.data(),
+                              .v = token.data() + width(),
+                              .position = load_.tokens,
+                              .sweep = sweep_,
+                              .lease = pool.arrays().lease(0, row),
+                              .actions = actions.data()};
+  HostContext host;
+  return CpuOps().diffkv_append(host.get(),
+                                {.rows = &host_row, .num_rows = 1, .pages = pool.arrays().pool()});
+}
+
+double DiffKvAppendCase::bytes() const {
+  constexpr double kTokenBytes = sizeof(float) + sizeof(int32_t);
+  return sweep_ ? kTokenBytes * load_.rows * load_.geometry.kv_heads * load_.tokens : 0.0;
+}
+
+}  // namespace baton::kernels::cuda

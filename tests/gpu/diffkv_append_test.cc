@@ -1,0 +1,284 @@
+// Generation steps of format `diffkv` on the device against the reference: actions, counts, page
+// tables, leases and every byte of the pages.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+#include "kernels/kv_format/diffkv.h"
+#include "kernels/kv_format/position_range.h"
+#include "kernels/ops/diffkv_params.h"
+#include "kernels/reference/reference_ops.h"
+#include "tests/gpu/support/device_diffkv.h"
+#include "tests/gpu/support/gpu_test.h"
+#include "tests/kernels/support/backends.h"
+#include "tests/kernels/support/diffkv_problem.h"
+
+namespace baton::kernels::cuda {
+namespace {
+
+constexpr DiffKvTier kTierPairs[][kDiffKvTiers] = {{{8, 4}, {4, 2}},
+                                                   {{8, 8}, {8, 4}},
+                                                   {{8, 8}, {4, 4}},
+                                                   {{4, 4}, {4, 2}},
+                                                   {{4, 2}, {4, 2}},
+                                                   {{8, 8}, {8, 8}}};
+
+std::string Describe(const DiffKvGeometry& geometry) {
+  const DiffKvTier& high = geometry.tiers[kDiffKvHigh];
+  const DiffKvTier& low = geometry.tiers[kDiffKvLow];
+  return absl::StrCat("K",
+                      high.key_bits,
+                      "V",
+                      high.value_bits,
+                      " K",
+                      low.key_bits,
+                      "V",
+                      low.value_bits,
+                      " head_dim ",
+                      geometry.head_dim);
+}
+
+// High, low and pruned tokens all occur.
+DiffKvPolicy MixedPolicy(int32_t prompt_tokens) {
+  return AfterPrompt({.alpha_high = 1.0f, .alpha_low = 0.2f, .window = 16}, prompt_tokens);
+}
+
+void ExpectSameActions(const std::vector<DiffKvAction>& got,
+                       const std::vector<DiffKvAction>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i].high_slot, want[i].high_slot) << "head " << i << "; " << SeedMessage();
+    EXPECT_EQ(got[i].demoted_to, want[i].demoted_to) << "head " << i << "; " << SeedMessage();
+    EXPECT_EQ(got[i].appended, want[i].appended) << "head " << i << "; " << SeedMessage();
+    EXPECT_EQ(got[i].low_appended, want[i].low_appended) << "head " << i << "; " << SeedMessage();
+  }
+}
+
+class DiffKvAppendGpuTest : public GpuTest {
+ protected:
+  void AppendRows(const std::vector<DiffKvAppendRow>& rows, const DiffKvPages& pages) const {
+    const DeviceArray<DiffKvAppendRow> device_rows(rows);
+    const absl::Status status = ops().diffkv_append(context(),
+                                                    {.rows = device_rows.data(),
+                                                     .num_rows = static_cast<int64_t>(rows.size()),
+                                                     .pages = pages});
+    ASSERT_TRUE(status.ok()) << status;
+    Wait();
+  }
+
+  // The same step of the reference and of the device, from the same bytes.
+  void CheckStep(DiffKvCache& cache,
+                 const DiffKvPolicy& policy,
+                 int32_t position,
+                 bool sweep) const {
+    const TestContext host(ReferenceOps(), 1);
+    DiffKvCache got = cache;
+    const DeviceDiffKvCache device(got);
+    const DevicePolicy device_policy(policy);
+    const auto seed = static_cast<uint32_t>(position);
+    const DeviceDiffKvToken token(cache.shape.geometry, seed);
+    ASSERT_TRUE(cache.Append(ReferenceOps(), *host, policy, position, seed, sweep).ok());
+    ASSERT_NO_FATAL_FAILURE(
+        AppendRows({token.Row(device, device_policy, position, sweep)}, device.pages()));
+    device.Download(got);
+    ASSERT_NO_FATAL_FAILURE(ExpectSameActions(got.actions, cache.actions));
+    ASSERT_NO_FATAL_FAILURE(ExpectSameCache(got, cache));
+  }
+};
+
+TEST_F(DiffKvAppendGpuTest, StepsLeaveTheSameBytes) {
+  constexpr int32_t kTokens = 100;
+  constexpr int32_t kSteps = 45;
+  const TestContext host(ReferenceOps(), 1);
+  for (const DiffKvRule rule : {DiffKvRule::kRelease, DiffKvRule::kPaper}) {
+    for (const int32_t head_dim : {64, 128}) {
+      for (const auto& tiers : kTierPairs) {
+        const DiffKvShape shape = {
+            .geometry = {.kv_heads = 3, .head_dim = head_dim, .tiers = {tiers[0], tiers[1]}}};
+        SCOPED_TRACE(Describe(shape.geometry));
+        DiffKvPolicy policy = MixedPolicy(kTokens);
+        policy.rule = rule;
+        policy.sinks = 2;
+        const DiffKvPrompt prompt(shape.geometry, kTokens);
+        DiffKvCache cache(shape, kTokens + kSteps);
+        cache.Load(ReferenceOps(), *host, prompt, policy);
+        for (int32_t p = kTokens; p < kTokens + kSteps; ++p) {
+          ASSERT_NO_FATAL_FAILURE(CheckStep(cache, policy, p, p % 5 != 0)) << "position " << p;
+          cache.Attend(ReferenceOps(), *host, p, static_cast<uint32_t>(p));
+        }
+      }
+    }
+  }
+}
+
+// Scores of few levels, so that the victim is the lowest slot among many equals.
+TEST_F(DiffKvAppendGpuTest, TheLowestSlotIsTheVictimAmongEqualsInManySplits) {
+  const TestContext host(ReferenceOps(), 1);
+  constexpr int32_t kTokens = 12000;
+  for (const auto& tiers : {kTierPairs[0], kTierPairs[2]}) {
+    const DiffKvShape shape = {
+        .geometry = {.kv_heads = 2, .head_dim = 64, .tiers = {tiers[0], tiers[1]}}};
+    DiffKvPrompt prompt(shape.geometry, kTokens);
+    std::mt19937 random(TestSeed());
+    for (float& score : prompt.scores) {
+      score = static_cast<float>(1 + random() % 4) * 32.0f / kTokens;
+    }
+    const DiffKvPolicy policy = MixedPolicy(kTokens);
+    DiffKvCache cache(shape, kTokens + 8);
+    cache.Load(ReferenceOps(), *host, prompt, policy);
+    for (int32_t p = kTokens; p < kTokens + 8; ++p) {
+      ASSERT_NO_FATAL_FAILURE(CheckStep(cache, policy, p, true)) << "position " << p;
+    }
+  }
+}
+
+TEST_F(DiffKvAppendGpuTest, ManyUnobservedRangesCount) {
+  const TestContext host(ReferenceOps(), 1);
+  constexpr int32_t kTokens = 400;
+  std::vector<PositionRange> ranges;
+  for (int32_t begin = 0; begin < 350; begin += 7) {
+    ranges.push_back({.begin = begin, .end = begin + 1 + begin % 5});
+  }
+  const DiffKvShape shape = {.geometry = {.kv_heads = 2, .head_dim = 64}};
+  const DiffKvPrompt prompt(shape.geometry, kTokens);
+  for (const int32_t count : {0, 1, 32, 33, static_cast<int32_t>(ranges.size())}) {
+    DiffKvPolicy policy = {.alpha_high = 1.0f, .alpha_low = 0.2f, .window = 16};
+    policy.unobserved = ranges.data();
+    policy.unobserved_count = count;
+    DiffKvCache cache(shape, kTokens + 3);
+    cache.Load(ReferenceOps(), *host, prompt, policy);
+    for (int32_t p = kTokens; p < kTokens + 3; ++p) {
+      ASSERT_NO_FATAL_FAILURE(CheckStep(cache, policy, p, true)) << count << " ranges";
+    }
+  }
+}
+
+TEST_F(DiffKvAppendGpuTest, FirstTokensOfAnEmptySequence) {
+  const DiffKvShape shape = {.geometry = {.kv_heads = 9, .head_dim = 128}};
+  DiffKvCache cache(shape, 100);
+  for (int32_t p = 0; p < 70; ++p) {
+    ASSERT_NO_FATAL_FAILURE(CheckStep(cache, MixedPolicy(0), p, true)) << "position " << p;
+  }
+}
+
+// Sequences whose pools are one on the device; the host's caches keep ids of their own.
+class DiffKvRowsGpuTest : public DiffKvAppendGpuTest {
+ protected:
+  static void ShiftIds(DiffKvCache& cache, int32_t by) {
+    for (int32_t& id : cache.table) id += id < 0 ? 0 : by;
+    for (int32_t& id : cache.ids) id += by;
+  }
+  static int32_t Pages(const DiffKvCache& cache) { return static_cast<int32_t>(cache.ids.size()); }
+
+  // Appends one token to each, then gives the caches as the device left them.
+  std::vector<DiffKvCache> Append(const std::vector<DiffKvCache>& caches,
+                                  const std::vector<DiffKvPolicy>& policies,
+                                  const std::vector<int32_t>& positions) const {
+    std::vector<std::byte> joint;
+    std::vector<DeviceDiffKvCache> devices;
+    std::vector<DevicePolicy> device_policies;
+    std::vector<DeviceDiffKvToken> tokens;
+    std::vector<DiffKvAppendRow> rows;
+    int32_t shift = 0;
+    for (size_t i = 0; i < caches.size(); ++i) {
+      DiffKvCache shifted = caches[i];
+      ShiftIds(shifted, shift);
+      devices.emplace_back(shifted);
+      device_policies.emplace_back(policies[i]);
+      tokens.emplace_back(shifted.shape.geometry, static_cast<uint32_t>(positions[i]));
+      rows.push_back(tokens[i].Row(devices[i], device_policies[i], positions[i], i % 4 != 3));
+      joint.insert(joint.end(), shifted.pool.begin(), shifted.pool.end());
+      shift += Pages(shifted);
+    }
+    const DeviceArray<std::byte> pool(joint);
+    AppendRows(rows, {.base = pool.data(), .geometry = caches.front().shape.geometry});
+    joint = pool.Get();
+    std::vector<DiffKvCache> after = caches;
+    auto begin = joint.begin();
+    shift = 0;
+    for (size_t i = 0; i < caches.size(); ++i) {
+      devices[i].Download(after[i]);
+      ShiftIds(after[i], -shift);
+      shift += Pages(after[i]);
+      const auto size = static_cast<std::ptrdiff_t>(after[i].pool.size());
+      std::copy(begin, begin + size, after[i].pool.begin());
+      begin += size;
+    }
+    return after;
+  }
+};
+
+TEST_F(DiffKvRowsGpuTest, RowsOfManySequencesAreAppendedAtOnce) {
+  const TestContext host(ReferenceOps(), 1);
+  const DiffKvShape shape = {.geometry = {.kv_heads = 3, .head_dim = 128}};
+  std::vector<DiffKvCache> want;
+  std::vector<DiffKvPolicy> policies;
+  std::vector<int32_t> positions;
+  for (const int32_t tokens : {1, 31, 32, 33, 64, 200, 777, 1500, 65, 15}) {
+    const DiffKvPrompt prompt(shape.geometry, tokens);
+    policies.push_back(MixedPolicy(tokens));
+    policies.back().rule = tokens % 2 == 0 ? DiffKvRule::kRelease : DiffKvRule::kPaper;
+    positions.push_back(tokens);
+    want.emplace_back(shape, tokens + 40);
+    want.back().Load(ReferenceOps(), *host, prompt, policies.back());
+  }
+  for (int32_t step = 0; step < 40; ++step) {
+    const std::vector<DiffKvCache> got = Append(want, policies, positions);
+    for (size_t i = 0; i < want.size(); ++i) {
+      SCOPED_TRACE(absl::StrCat("row ", i, " step ", step));
+      const auto seed = static_cast<uint32_t>(positions[i]);
+      ASSERT_TRUE(
+          want[i].Append(ReferenceOps(), *host, policies[i], positions[i], seed, i % 4 != 3).ok());
+      ASSERT_NO_FATAL_FAILURE(ExpectSameActions(got[i].actions, want[i].actions));
+      ASSERT_NO_FATAL_FAILURE(ExpectSameCache(got[i], want[i]));
+      want[i].Attend(ReferenceOps(), *host, positions[i], seed);
+      ++positions[i];
+    }
+  }
+}
+
+TEST_F(DiffKvRowsGpuTest, ARowWithoutPagesStaysAsItIsAndOthersGoOn) {
+  const TestContext host(ReferenceOps(), 1);
+  const DiffKvShape shape = {.geometry = {.kv_heads = 3, .head_dim = 64}};
+  constexpr int32_t kTokens = 64;  // two full pages of the high tier in every head
+  const DiffKvPolicy policy = AfterPrompt({.alpha_high = 0.0f}, kTokens);
+  const DiffKvPrompt prompt(shape.geometry, kTokens);
+  DiffKvCache cache(shape, kTokens + 10);
+  cache.Load(ReferenceOps(), *host, prompt, policy);
+  DiffKvCache short_lease = cache;
+  short_lease.lease.count = cache.lease.used + 2;
+  DiffKvCache full_table = cache;
+  full_table.columns = 2;
+  full_table.table.clear();
+  for (size_t head = 0; head < 3; ++head) {
+    const auto begin = cache.table.begin() + static_cast<std::ptrdiff_t>(head) * cache.columns;
+    full_table.table.insert(full_table.table.end(), begin, begin + 2);
+  }
+  const std::vector<DiffKvCache> before = {cache, short_lease, full_table, cache};
+  const std::vector<DiffKvCache> got =
+      Append(before, {policy, policy, policy, policy}, {kTokens, kTokens, kTokens, kTokens});
+  ASSERT_TRUE(cache.Append(ReferenceOps(), *host, policy, kTokens, kTokens).ok());
+  for (const size_t row : {0, 3}) {
+    ExpectSameActions(got[row].actions, cache.actions);
+    ExpectSameCache(got[row], cache);
+  }
+  for (const size_t row : {1, 2}) {
+    ExpectSameActions(got[row].actions, std::vector<DiffKvAction>(3));
+    ExpectSameCache(got[row], before[row]);
+  }
+}
+
+TEST_F(DiffKvAppendGpuTest, NoRowsDoNothing) {
+  EXPECT_TRUE(ops().diffkv_append(context(), {}).ok());
+}
+
+}  // namespace
+}  // namespace baton::kernels::cuda
