@@ -266,11 +266,11 @@ TEST_F(DiffKvRowsGpuTest, ARowWithoutPagesStaysAsItIsAndOthersGoOn) {
   const std::vector<DiffKvCache> got =
       Append(before, {policy, policy, policy, policy}, {kTokens, kTokens, kTokens, kTokens});
   ASSERT_TRUE(cache.Append(ReferenceOps(), *host, policy, kTokens, kTokens).ok());
-  for (const size_t row : {0, 3}) {
+  for (const size_t row : {0u, 3u}) {
     ExpectSameActions(got[row].actions, cache.actions);
     ExpectSameCache(got[row], cache);
   }
-  for (const size_t row : {1, 2}) {
+  for (const size_t row : {1u, 2u}) {
     ExpectSameActions(got[row].actions, std::vector<DiffKvAction>(3));
     ExpectSameCache(got[row], before[row]);
   }

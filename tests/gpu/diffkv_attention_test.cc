@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,7 @@
 #include "kernels/core/exec_context.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_params.h"
+#include "kernels/ops/op_table.h"
 #include "kernels/reference/reference_ops.h"
 #include "tests/gpu/support/gpu_test.h"
 #include "tests/kernels/support/backends.h"
@@ -231,9 +233,9 @@ class Batch {
       for (int32_t tier = 0; tier < kDiffKvTiers; ++tier) {
         CheckTier(got, want, head, tier);
       }
-      const auto begin = static_cast<size_t>(head * got.max_tokens);
+      const auto begin = static_cast<size_t>(int64_t{head} * got.max_tokens);
       const auto stored =
-          static_cast<size_t>(got.Count(head, kDiffKvHigh) + got.Count(head, kDiffKvLow));
+          static_cast<size_t>(int64_t{got.Count(head, kDiffKvHigh)} + got.Count(head, kDiffKvLow));
       ExpectSameShares(std::span(got.probabilities).subspan(begin, stored),
                        std::span(want.probabilities).subspan(begin, stored));
     }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -200,7 +201,7 @@ TEST_F(DiffKvEncodeGpuTest, ClassifiesTheTokensOfAnExtensionAlone) {
   constexpr int32_t kTokens = 1300;
   const TestContext host(ReferenceOps(), 1);
   const DiffKvPrompt prompt({.kv_heads = 2, .head_dim = 64}, kTokens);
-  const auto count = static_cast<size_t>(2 * (kTokens - kFirst));
+  const auto count = 2 * static_cast<size_t>(kTokens - kFirst);
   std::vector<DiffKvClass> classes(count);
   std::vector<int32_t> counts(4);
   DiffKvClassifyParams params = {.scores = prompt.scores.data(),
@@ -343,7 +344,8 @@ class DiffKvPagesGpuTest : public GpuTest {
     for (size_t i = 0; i < cache.counts.size(); i += kDiffKvTiers) {
       const auto high = static_cast<int32_t>(random() % 400);
       cache.counts[i + kDiffKvHigh] = high;
-      cache.counts[i + kDiffKvLow] = static_cast<int32_t>(random() % (400u - high));
+      cache.counts[i + kDiffKvLow] =
+          static_cast<int32_t>(random() % (400u - static_cast<uint32_t>(high)));
     }
     return cache;
   }

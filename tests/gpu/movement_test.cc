@@ -21,6 +21,7 @@
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/kv_format/dense.h"
 #include "kernels/kv_format/hidden.h"
+#include "kernels/ops/hidden_params.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/params.h"
 #include "kernels/reference/reference_ops.h"
@@ -285,6 +286,7 @@ TEST_F(KvWriteGpuTest, WritesEveryRowToItsSlot) {
 TEST_F(KvWriteGpuTest, FindsTheSequencesOfABatch) {
   for (const int32_t num_sequences : {31, 32, 33, 64, 100, 1030}) {
     std::vector<StepRows> rows;
+    rows.reserve(static_cast<size_t>(num_sequences));
     for (int32_t s = 0; s < num_sequences; ++s) {
       rows.push_back({.first_position = s % 3, .count = s % 5});
     }

@@ -1,5 +1,6 @@
 // Paged attention on the device against the reference: outputs and log-sum-exps.
 #include <cuda_runtime_api.h>
+#include <driver_types.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -179,7 +180,8 @@ class Problem {
 
   void WriteToken(size_t s, int32_t token) {
     const DensePageLayout& layout = shape_.layout;
-    const int32_t id = table_[static_cast<size_t>(table_begins_[s] + token / layout.page_tokens)];
+    const int32_t id = table_[static_cast<size_t>(table_begins_[s]) +
+                              static_cast<size_t>(token / layout.page_tokens)];
     std::byte* page = pages_.data() + static_cast<size_t>(id) * layout.stride_bytes();
     const int32_t slot = token % layout.page_tokens;
     const auto elements = static_cast<size_t>(layout.head_dim);
@@ -311,6 +313,7 @@ TEST_F(PagedAttentionGpuTest, SeveralRowsOfASequenceSeeTheirOwnKeys) {
 
 TEST_F(PagedAttentionGpuTest, RowsOfManySequencesAreFound) {
   std::vector<Sequence> sequences;
+  sequences.reserve(75);
   for (int32_t s = 0; s < 75; ++s) {
     sequences.push_back({.length = 4 + 9 * s % 130, .rows = s == 20 ? 4 : s * 5 % 4});
   }

@@ -227,6 +227,7 @@ TEST_F(RopeAnglesGpuTest, AnglesAreAccurateUpToAMillion) {
       0, 1, 2, 1000, 8191, 105'615, 131'071, 999'983, 1'000'000};
   for (const int64_t half : {1, 32, 37, 64, 300}) {
     std::vector<float> frequencies;
+    frequencies.reserve(static_cast<size_t>(half));
     for (int64_t i = 0; i < half; ++i) {
       frequencies.push_back(static_cast<float>(
           std::pow(500000.0, -static_cast<double>(i) / static_cast<double>(half))));

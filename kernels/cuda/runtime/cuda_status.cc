@@ -1,6 +1,10 @@
 #include "kernels/cuda/runtime/cuda_status.h"
 
+#include <cuda_runtime_api.h>
+#include <driver_types.h>
+
 #include <string>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 

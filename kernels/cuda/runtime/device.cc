@@ -1,6 +1,7 @@
 #include "kernels/cuda/runtime/device.h"
 
 #include <cuda_runtime_api.h>
+#include <driver_types.h>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"

@@ -1,9 +1,9 @@
 #include "kernels/cuda/runtime/device_memory.h"
 
 #include <cuda_runtime_api.h>
+#include <driver_types.h>
 
 #include <string_view>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 

@@ -1,9 +1,14 @@
 #include "kernels/cuda/runtime/device_queue.h"
 
+#include <cuda_runtime_api.h>
+#include <driver_types.h>
+
+#include <memory>
 #include <utility>
 
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device.h"
+#include "kernels/cuda/runtime/device_memory.h"
 
 namespace baton::kernels::cuda {
 absl::StatusOr<std::unique_ptr<DeviceQueue>> DeviceQueue::Create(size_t workspace_bytes) {

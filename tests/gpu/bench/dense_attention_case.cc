@@ -3,12 +3,18 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <vector>
 
 #include "common/base/status_macros.h"
 #include "kernels/core/buffer.h"
 #include "kernels/core/dtype.h"
+#include "kernels/core/exec_context.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/ops/params.h"
+#include "tests/gpu/bench/bench_case.h"
+#include "tests/gpu/bench/device_arena.h"
 #include "tests/gpu/bench/fill.h"
 #include "tests/gpu/bench/host_context.h"
 
@@ -45,6 +51,7 @@ absl::Status DenseAttentionCase::UploadSequences() {
   positions_ = arena_.Upload(std::vector<int32_t>(static_cast<size_t>(rows), shape().tokens - 1));
   BATON_RETURN_IF_ERROR(arena_.status());
   std::vector<SequenceRows> sequences;
+  sequences.reserve(static_cast<size_t>(kLayers) * static_cast<size_t>(rows));
   for (int32_t i = 0; i < kLayers * rows; ++i) {
     sequences.push_back({.row_begin = i % rows,
                          .row_count = 1,

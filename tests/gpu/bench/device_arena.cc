@@ -1,10 +1,12 @@
 #include "tests/gpu/bench/device_arena.h"
 
 #include <cuda_runtime_api.h>
+#include <driver_types.h>
 
 #include <utility>
 
 #include "kernels/cuda/runtime/cuda_status.h"
+#include "kernels/cuda/runtime/device_memory.h"
 
 namespace baton::kernels::cuda {
 

@@ -5,14 +5,22 @@
 #include <vector>
 
 #include "common/base/status_macros.h"
+#include "kernels/core/exec_context.h"
 #include "kernels/core/half.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/kv_format/position_range.h"
+#include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/diffkv_policy.h"
+#include "tests/gpu/bench/bench_case.h"
+#include "tests/gpu/bench/device_arena.h"
 #include "tests/gpu/bench/diffkv_arrays.h"
+#include "tests/gpu/bench/diffkv_load.h"
+#include "tests/gpu/bench/diffkv_pool.h"
 #include "tests/gpu/bench/fill.h"
 #include "tests/gpu/bench/host_context.h"
+#include "tests/gpu/bench/host_diffkv_pool.h"
 
 namespace baton::kernels::cuda {
 namespace {

@@ -1,12 +1,19 @@
 #include "tests/gpu/bench/diffkv_attention_case.h"
 
 #include <cstddef>
+#include <vector>
 
 #include "common/base/status_macros.h"
+#include "kernels/core/exec_context.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/kv_format/diffkv.h"
+#include "kernels/ops/diffkv_params.h"
+#include "tests/gpu/bench/bench_case.h"
 #include "tests/gpu/bench/diffkv_arrays.h"
+#include "tests/gpu/bench/diffkv_load.h"
+#include "tests/gpu/bench/diffkv_pool.h"
 #include "tests/gpu/bench/host_context.h"
 #include "tests/gpu/bench/host_diffkv_pool.h"
 

@@ -8,7 +8,12 @@
 #include <vector>
 
 #include "common/base/status_macros.h"
+#include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_params.h"
+#include "tests/gpu/bench/device_arena.h"
+#include "tests/gpu/bench/diffkv_arrays.h"
+#include "tests/gpu/bench/diffkv_load.h"
 #include "tests/gpu/bench/fill.h"
 
 namespace baton::kernels::cuda {
@@ -74,6 +79,7 @@ std::vector<int32_t> Counts(const DiffKvLoad& load) {
 std::vector<DiffKvLease> Leases(const DiffKvArrays& arrays) {
   std::vector<DiffKvLease> leases;
   const int64_t each = arrays.spare_of_sequence();
+  leases.reserve(static_cast<size_t>(arrays.load.sequences()));
   for (int64_t sequence = 0; sequence < arrays.load.sequences(); ++sequence) {
     leases.push_back({.ids = arrays.spare + sequence * each, .count = static_cast<int32_t>(each)});
   }

@@ -4,6 +4,7 @@
 
 #include "common/base/status_macros.h"
 #include "tests/gpu/bench/device_arena.h"
+#include "tests/gpu/bench/diffkv_arrays.h"
 #include "tests/gpu/bench/diffkv_load.h"
 
 namespace baton::kernels::cuda {

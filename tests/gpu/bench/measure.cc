@@ -11,6 +11,7 @@
 
 #include "common/base/status_macros.h"
 #include "kernels/cuda/runtime/device_queue.h"
+#include "tests/gpu/bench/bench_case.h"
 #include "tests/gpu/bench/timer.h"
 
 namespace baton::kernels::cuda {

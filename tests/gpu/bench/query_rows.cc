@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <vector>
 
 #include "common/base/status_macros.h"
 #include "kernels/core/half.h"
+#include "kernels/cuda/runtime/device_queue.h"
+#include "tests/gpu/bench/bench_case.h"
+#include "tests/gpu/bench/device_arena.h"
 #include "tests/gpu/bench/fill.h"
 
 namespace baton::kernels::cuda {

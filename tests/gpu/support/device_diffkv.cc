@@ -3,10 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 
+#include "kernels/core/exec_context.h"
 #include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/ops/diffkv_params.h"
+#include "kernels/ops/op_table.h"
+#include "kernels/ops/params.h"
+#include "tests/gpu/support/gpu_test.h"
+#include "tests/kernels/support/diffkv_problem.h"
 
 namespace baton::kernels::cuda {
 

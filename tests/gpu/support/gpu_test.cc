@@ -1,12 +1,17 @@
 #include "tests/gpu/support/gpu_test.h"
 
 #include <cuda_runtime_api.h>
+#include <driver_types.h>
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "kernels/core/half.h"
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/runtime/device_queue.h"
 
 namespace baton::kernels::cuda {
 namespace {
