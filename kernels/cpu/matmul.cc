@@ -2,10 +2,14 @@
 // describes at kDepthBlock, whatever the number of rows, tile or thread: docs/adr/0002-cpu-gemm.md.
 #include <algorithm>
 
+#include "kernels/core/dtype.h"
+#include "kernels/core/exec_context.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/isa_kernels.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/workspace.h"
 #include "kernels/ops/activations.h"
+#include "kernels/ops/params.h"
 #include "kernels/ops/validate.h"
 
 namespace baton::kernels::cpu {

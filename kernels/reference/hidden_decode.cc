@@ -1,4 +1,7 @@
+#include "kernels/core/exec_context.h"
+#include "kernels/kv_format/hidden.h"
 #include "kernels/ops/activations.h"
+#include "kernels/ops/hidden_params.h"
 #include "kernels/ops/validate.h"
 #include "kernels/reference/reference_kernels.h"
 

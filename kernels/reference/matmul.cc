@@ -1,6 +1,9 @@
 #include <cstring>
 
+#include "kernels/core/dtype.h"
+#include "kernels/core/exec_context.h"
 #include "kernels/ops/activations.h"
+#include "kernels/ops/params.h"
 #include "kernels/ops/validate.h"
 #include "kernels/reference/reference_kernels.h"
 

@@ -1,4 +1,6 @@
+#include "kernels/core/exec_context.h"
 #include "kernels/ops/activations.h"
+#include "kernels/ops/params.h"
 #include "kernels/ops/validate.h"
 #include "kernels/reference/reference_kernels.h"
 

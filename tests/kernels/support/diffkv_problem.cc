@@ -88,7 +88,7 @@ DiffKvLayer DiffKvCache::layer() {
 DiffKvPages DiffKvCache::pages() { return {.base = pool.data(), .geometry = shape.geometry}; }
 
 int32_t DiffKvCache::Count(int32_t head, int32_t tier) const {
-  return counts[static_cast<size_t>(head * kDiffKvTiers + tier)];
+  return counts[static_cast<size_t>(int64_t{head} * kDiffKvTiers + tier)];
 }
 int32_t DiffKvCache::PagesHeld(int32_t head) const {
   return shape.geometry.pages_for(kDiffKvHigh, Count(head, kDiffKvHigh)) +
