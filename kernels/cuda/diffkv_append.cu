@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "kernels/core/exec_context.h"
+#include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/diffkv_checks.h"
 #include "kernels/cuda/diffkv_pages.cuh"
@@ -361,7 +362,7 @@ __device__ void WriteToken(const DiffKvGeometry& geometry,
   const int32_t bits = vector == 0 ? tier.key_bits : tier.value_bits;
   const auto* source = static_cast<const uint4*>(vector == 0 ? row.k : row.v);
   float x[8];
-  WidenEight(source[head * kVectorLanes<kDim> + in_vector], x);
+  WidenBf16(source[head * kVectorLanes<kDim> + in_vector], x);
   const QuantRange range = FitVector<kDim>(x, bits);
   const uint2 eight = QuantizeEight(x, range, bits);
   if (lane < 2 * kVectorLanes<kDim>) {

@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
 
 absl::Status Check(const DiffKvAssignPagesParams& params) {
   ParamChecker check("diffkv_assign_pages");
-  CheckDiffKvGeometry(params.geometry, check);
+  CheckDiffKvGrid(params.geometry, check);
   CheckDiffKvLayer(params.layer, check);
   check.NotNull("lease", params.lease);
   return check.status();

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/kv_format/diffkv.h"
+#include "kernels/ops/check_diffkv_geometry.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/param_checker.h"
 
@@ -13,31 +14,13 @@ namespace baton::kernels::cuda {
 // Blocks of a grid's y and z.
 inline constexpr int64_t kMaxGridRows = 65535;
 
-inline void CheckDiffKvGeometry(const DiffKvGeometry& geometry, ParamChecker& check) {
-  check.Positive("geometry.kv_heads", geometry.kv_heads)
-      .Require(geometry.kv_heads <= kMaxGridRows,
-               "geometry.kv_heads",
-               geometry.kv_heads,
-               "must be at most 65535")
-      .Require(
-          geometry.page_bytes() > 0, "geometry.head_dim", geometry.head_dim, "must be 64 or 128");
-  for (const DiffKvTier& tier : geometry.tiers) {
-    check.Require(DiffKvPageTokens(tier) > 0,
-                  "geometry.tiers key_bits",
-                  tier.key_bits,
-                  "a tier must be K8V8, K8V4, K4V4 or K4V2");
-  }
-  const DiffKvTier& high = geometry.tiers[kDiffKvHigh];
-  const DiffKvTier& low = geometry.tiers[kDiffKvLow];
-  check
-      .Require(low.key_bits <= high.key_bits,
-               "geometry.tiers low key_bits",
-               low.key_bits,
-               "must not be above the high tier's")
-      .Require(low.value_bits <= high.value_bits,
-               "geometry.tiers low value_bits",
-               low.value_bits,
-               "must not be above the high tier's");
+// Also that a grid has a row of blocks for every head.
+inline void CheckDiffKvGrid(const DiffKvGeometry& geometry, ParamChecker& check) {
+  CheckDiffKvGeometry(geometry, check);
+  check.Require(geometry.kv_heads <= kMaxGridRows,
+                "geometry.kv_heads",
+                geometry.kv_heads,
+                "must be at most 65535");
 }
 
 inline void CheckDiffKvPages(const DiffKvPages& pages, ParamChecker& check) {
@@ -46,7 +29,7 @@ inline void CheckDiffKvPages(const DiffKvPages& pages, ParamChecker& check) {
                "pages.base modulo 16",
                static_cast<int64_t>(reinterpret_cast<uintptr_t>(pages.base) % 16),
                "must be 0");
-  CheckDiffKvGeometry(pages.geometry, check);
+  CheckDiffKvGrid(pages.geometry, check);
 }
 
 inline void CheckDiffKvLayer(const DiffKvLayer& layer, ParamChecker& check) {

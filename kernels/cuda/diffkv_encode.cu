@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "kernels/core/exec_context.h"
+#include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/diffkv_checks.h"
 #include "kernels/cuda/diffkv_pages.cuh"
@@ -270,10 +271,10 @@ __device__ void QuantizeSlots(const DiffKvEncodeParams& params,
     for (int b = 0; b < kBatch; ++b) {
       const int32_t slot = first + b * kGroups + group;
       float x[8];
-      WidenEight(keys[b], x);
+      WidenBf16(keys[b], x);
       const QuantRange key_range = FitVector<kDim>(x, kTier.key_bits);
       const uint2 key_codes = QuantizeEight(x, key_range, kTier.key_bits);
-      WidenEight(values[b], x);
+      WidenBf16(values[b], x);
       const QuantRange value_range = FitVector<kDim>(x, kTier.value_bits);
       const uint2 value_codes = QuantizeEight(x, value_range, kTier.value_bits);
       if (slot >= job.end) continue;

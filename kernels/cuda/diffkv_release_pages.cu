@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
 
 absl::Status Check(const DiffKvReleasePagesParams& params) {
   ParamChecker check("diffkv_release_pages");
-  CheckDiffKvGeometry(params.geometry, check);
+  CheckDiffKvGrid(params.geometry, check);
   CheckDiffKvLayer(params.layer, check);
   check.NotNull("ids", params.ids).NotNull("count", params.count);
   return check.status();

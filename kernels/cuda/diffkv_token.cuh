@@ -32,16 +32,6 @@ __device__ inline void WithTier(const DiffKvTier& tier, const Function& fn) {
   }
 }
 
-// Eight bf16 elements as fp32.
-__device__ inline void WidenEight(const uint4& raw, float (&x)[8]) {
-  const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    x[2 * i] = __uint_as_float(words[i] << 16);
-    x[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
-  }
-}
-
 // FitQuantRange with the device's conversions, which round as the format's do.
 __device__ inline QuantRange FitRange(float min, float max, int32_t bits) {
   constexpr float kLargest = 65504.0f;

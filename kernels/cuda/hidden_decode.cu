@@ -5,7 +5,6 @@
 
 #include "absl/status/status.h"
 
-#include "kernels/core/dtype.h"
 #include "kernels/core/float8.h"
 #include "kernels/core/half.h"
 #include "kernels/cuda/bf16.cuh"
@@ -89,34 +88,10 @@ __global__ void DecodeF8Kernel(const HiddenDecodeParams params, uint32_t pieces)
   }
 }
 
-void LaunchBf16(const HiddenDecodeParams& params, bool vectors, cudaStream_t stream) {
-  if (vectors) {
-    const RowGrid grid = CopyGrid(params.rows, params.layout.width / kVectorWidth);
-    CopyKernel<uint4><<<grid.blocks, grid.threads, 0, stream>>>(params, grid.pieces);
-  } else {
-    const RowGrid grid = CopyGrid(params.rows, params.layout.width);
-    CopyKernel<uint16_t><<<grid.blocks, grid.threads, 0, stream>>>(params, grid.pieces);
-  }
-}
-
-void LaunchF32(const HiddenDecodeParams& params, bool vectors, cudaStream_t stream) {
-  if (vectors) {
-    const RowGrid grid(params.rows, params.layout.width / kVectorWidth);
-    NarrowKernel<kVectorWidth><<<grid.blocks, grid.threads, 0, stream>>>(params, grid.pieces);
-  } else {
-    const RowGrid grid(params.rows, params.layout.width);
-    NarrowKernel<1><<<grid.blocks, grid.threads, 0, stream>>>(params, grid.pieces);
-  }
-}
-
-void LaunchF8(const HiddenDecodeParams& params, bool vectors, cudaStream_t stream) {
-  const RowGrid grid(params.rows, int64_t{params.layout.groups()} * kGroupLanes);
-  if (vectors) {
-    DecodeF8Kernel<kVectorWidth><<<grid.blocks, grid.threads, 0, stream>>>(params, grid.pieces);
-  } else {
-    DecodeF8Kernel<1><<<grid.blocks, grid.threads, 0, stream>>>(params, grid.pieces);
-  }
-}
+constexpr HiddenKernels<HiddenDecodeParams> kKernels = {
+    .bf16 = {CopyKernel<uint4>, CopyKernel<uint16_t>},
+    .f32 = {NarrowKernel<kVectorWidth>, NarrowKernel<1>},
+    .f8 = {DecodeF8Kernel<kVectorWidth>, DecodeF8Kernel<1>}};
 
 }  // namespace
 
@@ -128,19 +103,9 @@ absl::Status HiddenDecode(const ExecContext& context, const HiddenDecodeParams& 
       !status.ok()) {
     return status;
   }
-  const cudaStream_t stream = context.queue->stream();
   const bool vectors =
       FitsVectors({params.out}, {params.out_stride}) && RowsFitVectors(params.coded, params.layout);
-  switch (params.layout.dtype) {
-    case DType::kF8E4M3:
-      LaunchF8(params, vectors, stream);
-      break;
-    case DType::kF32:
-      LaunchF32(params, vectors, stream);
-      break;
-    default:
-      LaunchBf16(params, vectors, stream);
-  }
+  LaunchHidden(kKernels, params, vectors, context.queue->stream());
   return ToStatus(cudaGetLastError(), "hidden_decode");
 }
 

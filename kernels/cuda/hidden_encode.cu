@@ -5,7 +5,6 @@
 
 #include "absl/status/status.h"
 
-#include "kernels/core/dtype.h"
 #include "kernels/core/float8.h"
 #include "kernels/core/half.h"
 #include "kernels/cuda/bf16.cuh"
@@ -91,34 +90,10 @@ __global__ void EncodeF8Kernel(const HiddenEncodeParams params, uint32_t pieces)
   }
 }
 
-void LaunchBf16(const HiddenEncodeParams& params, bool vectors, cudaStream_t stream) {
-  if (vectors) {
-    const RowGrid grid = CopyGrid(params.rows, params.layout.width / kVectorWidth);
-    CopyKernel<uint4><<<grid.blocks, grid.threads, 0, stream>>>(params, grid.pieces);
-  } else {
-    const RowGrid grid = CopyGrid(params.rows, params.layout.width);
-    CopyKernel<uint16_t><<<grid.blocks, grid.threads, 0, stream>>>(params, grid.pieces);
-  }
-}
-
-void LaunchF32(const HiddenEncodeParams& params, bool vectors, cudaStream_t stream) {
-  if (vectors) {
-    const RowGrid grid(params.rows, params.layout.width / kVectorWidth);
-    WidenKernel<kVectorWidth><<<grid.blocks, grid.threads, 0, stream>>>(params, grid.pieces);
-  } else {
-    const RowGrid grid(params.rows, params.layout.width);
-    WidenKernel<1><<<grid.blocks, grid.threads, 0, stream>>>(params, grid.pieces);
-  }
-}
-
-void LaunchF8(const HiddenEncodeParams& params, bool vectors, cudaStream_t stream) {
-  const RowGrid grid(params.rows, int64_t{params.layout.groups()} * kGroupLanes);
-  if (vectors) {
-    EncodeF8Kernel<kVectorWidth><<<grid.blocks, grid.threads, 0, stream>>>(params, grid.pieces);
-  } else {
-    EncodeF8Kernel<1><<<grid.blocks, grid.threads, 0, stream>>>(params, grid.pieces);
-  }
-}
+constexpr HiddenKernels<HiddenEncodeParams> kKernels = {
+    .bf16 = {CopyKernel<uint4>, CopyKernel<uint16_t>},
+    .f32 = {WidenKernel<kVectorWidth>, WidenKernel<1>},
+    .f8 = {EncodeF8Kernel<kVectorWidth>, EncodeF8Kernel<1>}};
 
 }  // namespace
 
@@ -130,19 +105,9 @@ absl::Status HiddenEncode(const ExecContext& context, const HiddenEncodeParams& 
       !status.ok()) {
     return status;
   }
-  const cudaStream_t stream = context.queue->stream();
   const bool vectors =
       FitsVectors({params.x}, {params.x_stride}) && RowsFitVectors(params.coded, params.layout);
-  switch (params.layout.dtype) {
-    case DType::kF8E4M3:
-      LaunchF8(params, vectors, stream);
-      break;
-    case DType::kF32:
-      LaunchF32(params, vectors, stream);
-      break;
-    default:
-      LaunchBf16(params, vectors, stream);
-  }
+  LaunchHidden(kKernels, params, vectors, context.queue->stream());
   return ToStatus(cudaGetLastError(), "hidden_encode");
 }
 

@@ -1,6 +1,8 @@
 // Coded rows of wire form `hidden` on the device: what hidden_encode and hidden_decode share.
 #pragma once
 
+#include <cuda_runtime.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -9,6 +11,8 @@
 
 #include "kernels/core/dtype.h"
 #include "kernels/cuda/bf16.cuh"
+#include "kernels/cuda/copy_row.cuh"
+#include "kernels/cuda/row_grid.cuh"
 #include "kernels/kv_format/hidden.h"
 #include "kernels/ops/param_checker.h"
 
@@ -34,6 +38,43 @@ inline bool RowsFitVectors(const std::byte* coded, const HiddenRowLayout& layout
 
 // Threads that share a group of channels.
 inline constexpr int kGroupLanes = HiddenRowLayout::kGroup / kVectorWidth;
+
+// The kernels of an op on coded rows, one for each dtype, on vectors and on single elements.
+template <typename Params>
+struct HiddenKernels {
+  using Kernel = void (*)(Params params, uint32_t pieces);
+  struct Widths {
+    Kernel vectors;
+    Kernel elements;
+  };
+
+  Widths bf16;
+  Widths f32;
+  Widths f8;
+};
+
+// Launches the kernel of the rows' dtype; `vectors`: all rows can be worked on in vectors.
+template <typename Params>
+void LaunchHidden(const HiddenKernels<Params>& kernels,
+                  const Params& params,
+                  bool vectors,
+                  cudaStream_t stream) {
+  const HiddenRowLayout& layout = params.layout;
+  const int64_t units = vectors ? layout.width / kVectorWidth : layout.width;
+  const auto launch = [&](const typename HiddenKernels<Params>::Widths& widths,
+                          const RowGrid& grid) {
+    const auto kernel = vectors ? widths.vectors : widths.elements;
+    kernel<<<grid.blocks, grid.threads, 0, stream>>>(params, grid.pieces);
+  };
+  switch (layout.dtype) {
+    case DType::kF8E4M3:
+      return launch(kernels.f8, RowGrid(params.rows, int64_t{layout.groups()} * kGroupLanes));
+    case DType::kF32:
+      return launch(kernels.f32, RowGrid(params.rows, units));
+    default:
+      return launch(kernels.bf16, CopyGrid(params.rows, units));
+  }
+}
 
 // A thread's eight channels of a group: one vector, or eight single ones.
 template <int kWidth>

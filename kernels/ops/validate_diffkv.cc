@@ -4,6 +4,7 @@
 #include "absl/status/status.h"
 
 #include "kernels/kv_format/diffkv.h"
+#include "kernels/ops/check_diffkv_geometry.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/param_checker.h"
 #include "kernels/ops/params.h"
@@ -20,32 +21,9 @@ void CheckDensePages(const DensePages& pages, ParamChecker& check) {
       .NotNull("pages.base", pages.base);
 }
 
-void CheckGeometry(const DiffKvGeometry& geometry, ParamChecker& check) {
-  check.Positive("geometry.kv_heads", geometry.kv_heads)
-      .Require(
-          geometry.page_bytes() > 0, "geometry.head_dim", geometry.head_dim, "must be 64 or 128");
-  for (const DiffKvTier& tier : geometry.tiers) {
-    check.Require(DiffKvPageTokens(tier) > 0,
-                  "geometry.tiers key_bits",
-                  tier.key_bits,
-                  "a tier must be K8V8, K8V4, K4V4 or K4V2");
-  }
-  const DiffKvTier& high = geometry.tiers[kDiffKvHigh];
-  const DiffKvTier& low = geometry.tiers[kDiffKvLow];
-  check
-      .Require(low.key_bits <= high.key_bits,
-               "geometry.tiers low key_bits",
-               low.key_bits,
-               "must not be above the high tier's")
-      .Require(low.value_bits <= high.value_bits,
-               "geometry.tiers low value_bits",
-               low.value_bits,
-               "must not be above the high tier's");
-}
-
 void CheckPages(const DiffKvPages& pages, ParamChecker& check) {
   check.NotNull("pages.base", pages.base);
-  CheckGeometry(pages.geometry, check);
+  CheckDiffKvGeometry(pages.geometry, check);
 }
 
 void CheckLayer(const DiffKvGeometry& geometry, const DiffKvLayer& layer, ParamChecker& check) {
@@ -193,7 +171,7 @@ absl::Status Validate(const DiffKvClassifyParams& params) {
 
 absl::Status Validate(const DiffKvAssignPagesParams& params) {
   ParamChecker check("diffkv_assign_pages");
-  CheckGeometry(params.geometry, check);
+  CheckDiffKvGeometry(params.geometry, check);
   if (check.ok()) CheckLayer(params.geometry, params.layer, check);
   if (check.ok()) CheckHeldCounts(params.geometry, params.layer, params.held, check);
   CheckLease(params.lease, check);
@@ -202,7 +180,7 @@ absl::Status Validate(const DiffKvAssignPagesParams& params) {
 
 absl::Status Validate(const DiffKvReleasePagesParams& params) {
   ParamChecker check("diffkv_release_pages");
-  CheckGeometry(params.geometry, check);
+  CheckDiffKvGeometry(params.geometry, check);
   if (check.ok()) CheckHeldLayer(params.geometry, params.layer, check);
   check.NotNull("ids", params.ids).NotNull("count", params.count);
   return check.status();
