@@ -31,26 +31,6 @@ constexpr DiffKvTier kTierPairs[][kDiffKvTiers] = {{{8, 4}, {4, 2}},
                                                    {{4, 2}, {4, 2}},
                                                    {{8, 8}, {8, 8}}};
 
-std::string Describe(const DiffKvGeometry& geometry) {
-  const DiffKvTier& high = geometry.tiers[kDiffKvHigh];
-  const DiffKvTier& low = geometry.tiers[kDiffKvLow];
-  return absl::StrCat("K",
-                      high.key_bits,
-                      "V",
-                      high.value_bits,
-                      " K",
-                      low.key_bits,
-                      "V",
-                      low.value_bits,
-                      " head_dim ",
-                      geometry.head_dim);
-}
-
-// High, low and pruned tokens all occur.
-DiffKvPolicy MixedPolicy(int32_t prompt_tokens) {
-  return AfterPrompt({.alpha_high = 1.0f, .alpha_low = 0.2f, .window = 16}, prompt_tokens);
-}
-
 void ExpectSameActions(const std::vector<DiffKvAction>& got,
                        const std::vector<DiffKvAction>& want) {
   ASSERT_EQ(got.size(), want.size());
@@ -103,7 +83,7 @@ TEST_F(DiffKvAppendGpuTest, StepsLeaveTheSameBytes) {
       for (const auto& tiers : kTierPairs) {
         const DiffKvShape shape = {
             .geometry = {.kv_heads = 3, .head_dim = head_dim, .tiers = {tiers[0], tiers[1]}}};
-        SCOPED_TRACE(Describe(shape.geometry));
+        SCOPED_TRACE(Describe(shape));
         DiffKvPolicy policy = MixedPolicy(kTokens);
         policy.rule = rule;
         policy.sinks = 2;

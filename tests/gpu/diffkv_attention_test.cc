@@ -141,26 +141,6 @@ class Batch {
   std::vector<uint16_t> OutputBits(size_t row) const { return out_device_[row].Get(); }
 
  private:
-  static DiffKvPolicy MixedPolicy(int32_t prompt_tokens) {
-    return AfterPrompt({.alpha_high = 1.0f, .alpha_low = 0.2f, .window = 16}, prompt_tokens);
-  }
-  static std::string Describe(const DiffKvShape& shape) {
-    const DiffKvTier* tiers = shape.geometry.tiers;
-    return absl::StrCat("K",
-                        tiers[0].key_bits,
-                        "V",
-                        tiers[0].value_bits,
-                        " K",
-                        tiers[1].key_bits,
-                        "V",
-                        tiers[1].value_bits,
-                        " head_dim ",
-                        shape.geometry.head_dim,
-                        " group ",
-                        shape.group,
-                        " window ",
-                        shape.sliding_window);
-  }
   int64_t heads() const { return shape_.group * shape_.geometry.kv_heads; }
   int32_t position(size_t r) const { return host_[r]->max_tokens - 1; }
   size_t ScratchFloats(size_t r) const {

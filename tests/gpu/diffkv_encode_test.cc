@@ -25,41 +25,6 @@
 namespace baton::kernels::cuda {
 namespace {
 
-constexpr DiffKvTier kTierPairs[][kDiffKvTiers] = {
-    {{8, 4}, {4, 2}}, {{8, 8}, {8, 4}}, {{8, 8}, {4, 4}}, {{4, 4}, {4, 2}}, {{4, 2}, {4, 2}}};
-
-std::vector<DiffKvGeometry> Geometries() {
-  std::vector<DiffKvGeometry> geometries;
-  for (const int32_t head_dim : {64, 128}) {
-    for (const auto& tiers : kTierPairs) {
-      geometries.push_back({.kv_heads = 2, .head_dim = head_dim, .tiers = {tiers[0], tiers[1]}});
-    }
-  }
-  return geometries;
-}
-
-std::string Describe(const DiffKvGeometry& geometry, int32_t tokens) {
-  const DiffKvTier& high = geometry.tiers[kDiffKvHigh];
-  const DiffKvTier& low = geometry.tiers[kDiffKvLow];
-  return absl::StrCat("K",
-                      high.key_bits,
-                      "V",
-                      high.value_bits,
-                      " K",
-                      low.key_bits,
-                      "V",
-                      low.value_bits,
-                      " head_dim ",
-                      geometry.head_dim,
-                      " tokens ",
-                      tokens);
-}
-
-// High, low and pruned tokens all occur.
-DiffKvPolicy MixedPolicy(int32_t prompt_tokens) {
-  return AfterPrompt({.alpha_high = 1.0f, .alpha_low = 0.2f, .window = 16}, prompt_tokens);
-}
-
 // Some tokens of a prompt, [first, end), with given classes.
 struct Extension {
   Extension(const DiffKvPrompt& prompt,
@@ -227,9 +192,9 @@ TEST_F(DiffKvEncodeGpuTest, ClassifiesTheTokensOfAnExtensionAlone) {
 
 TEST_F(DiffKvEncodeGpuTest, EncodedPagesHaveTheSameBytes) {
   const TestContext host(ReferenceOps(), 1);
-  for (const DiffKvGeometry& geometry : Geometries()) {
+  for (const DiffKvGeometry& geometry : DiffKvGeometries()) {
     for (const int32_t tokens : {1, 20, 65, 1000, 2500}) {
-      SCOPED_TRACE(Describe(geometry, tokens));
+      SCOPED_TRACE(absl::StrCat(Describe({.geometry = geometry}), " tokens ", tokens));
       DiffKvPrompt prompt(geometry, tokens);
       DiffKvCache want({.geometry = geometry}, tokens);
       DiffKvCache got = want;
@@ -274,24 +239,21 @@ TEST_F(DiffKvEncodeGpuTest, ExtremeValuesGetTheSameCodes) {
 }
 
 TEST_F(DiffKvEncodeGpuTest, TokensTakenInSeveralTimesLieAsTheReferencePutsThem) {
-  for (const int32_t head_dim : {64, 128}) {
-    for (const auto& tiers : kTierPairs) {
-      const DiffKvShape shape = {
-          .geometry = {.kv_heads = 3, .head_dim = head_dim, .tiers = {tiers[0], tiers[1]}}};
-      constexpr int32_t kTokens = 1500;
-      SCOPED_TRACE(Describe(shape.geometry, kTokens));
-      DiffKvPrompt prompt(shape.geometry, kTokens);
-      const DeviceDiffKvPrompt device_prompt(prompt);
-      const std::vector<DiffKvClass> classes = RandomClasses(prompt.scores.size());
-      DiffKvCache want(shape, kTokens);
-      DiffKvCache got = want;
-      const std::vector<int32_t> cuts = {0, 1, 2, 66, 67, 300, kTokens};
-      for (size_t i = 1; i < cuts.size(); ++i) {
-        const Extension extension(prompt, classes, want.counts, cuts[i - 1], cuts[i]);
-        ASSERT_NO_FATAL_FAILURE(TakeOnHost(want, prompt, extension));
-        ASSERT_NO_FATAL_FAILURE(TakeOnDevice(got, device_prompt, extension));
-        ASSERT_NO_FATAL_FAILURE(ExpectSameCache(got, want)) << "tokens until " << cuts[i];
-      }
+  for (const DiffKvGeometry& geometry : DiffKvGeometries(/*kv_heads=*/3)) {
+    const DiffKvShape shape = {.geometry = geometry};
+    constexpr int32_t kTokens = 1500;
+    SCOPED_TRACE(Describe(shape));
+    DiffKvPrompt prompt(shape.geometry, kTokens);
+    const DeviceDiffKvPrompt device_prompt(prompt);
+    const std::vector<DiffKvClass> classes = RandomClasses(prompt.scores.size());
+    DiffKvCache want(shape, kTokens);
+    DiffKvCache got = want;
+    const std::vector<int32_t> cuts = {0, 1, 2, 66, 67, 300, kTokens};
+    for (size_t i = 1; i < cuts.size(); ++i) {
+      const Extension extension(prompt, classes, want.counts, cuts[i - 1], cuts[i]);
+      ASSERT_NO_FATAL_FAILURE(TakeOnHost(want, prompt, extension));
+      ASSERT_NO_FATAL_FAILURE(TakeOnDevice(got, device_prompt, extension));
+      ASSERT_NO_FATAL_FAILURE(ExpectSameCache(got, want)) << "tokens until " << cuts[i];
     }
   }
 }

@@ -22,42 +22,6 @@
 namespace baton::kernels {
 namespace {
 
-// Pairs of tiers in which every tier is high and low where it can be.
-constexpr DiffKvTier kTierPairs[][kDiffKvTiers] = {
-    {{8, 4}, {4, 2}}, {{8, 8}, {8, 4}}, {{8, 8}, {4, 4}}, {{4, 4}, {4, 2}}, {{4, 2}, {4, 2}}};
-
-std::vector<DiffKvGeometry> Geometries() {
-  std::vector<DiffKvGeometry> geometries;
-  for (const int32_t head_dim : {64, 128}) {
-    for (const auto& tiers : kTierPairs) {
-      geometries.push_back({.kv_heads = 2, .head_dim = head_dim, .tiers = {tiers[0], tiers[1]}});
-    }
-  }
-  return geometries;
-}
-
-std::string Describe(const DiffKvShape& shape) {
-  const DiffKvTier& high = shape.geometry.tiers[kDiffKvHigh];
-  const DiffKvTier& low = shape.geometry.tiers[kDiffKvLow];
-  return absl::StrCat("K",
-                      high.key_bits,
-                      "V",
-                      high.value_bits,
-                      " K",
-                      low.key_bits,
-                      "V",
-                      low.value_bits,
-                      " head_dim ",
-                      shape.geometry.head_dim,
-                      " group ",
-                      shape.group);
-}
-
-// High, low and pruned tokens all occur.
-DiffKvPolicy MixedPolicy(int32_t prompt_tokens) {
-  return AfterPrompt({.alpha_high = 1.0f, .alpha_low = 0.2f, .window = 16}, prompt_tokens);
-}
-
 class DiffKvParityTest : public BackendTest {
  protected:
   void CheckAttention(const DiffKvShape& shape, int32_t tokens) {
@@ -81,7 +45,7 @@ class DiffKvParityTest : public BackendTest {
 };
 
 TEST_P(DiffKvParityTest, AttentionOverEveryTier) {
-  for (const DiffKvGeometry& geometry : Geometries()) {
+  for (const DiffKvGeometry& geometry : DiffKvGeometries()) {
     CheckAttention({.geometry = geometry}, 300);
   }
 }
@@ -94,7 +58,7 @@ TEST_P(DiffKvParityTest, AttentionOfEveryGroupSize) {
 
 TEST_P(DiffKvParityTest, AttentionAroundPageBorders) {
   for (const int32_t tokens : {1, 2, 23, 24, 25, 31, 32, 33, 47, 48, 49, 63, 64, 65, 127, 129}) {
-    for (const DiffKvGeometry& geometry : Geometries()) {
+    for (const DiffKvGeometry& geometry : DiffKvGeometries()) {
       CheckAttention({.geometry = geometry}, tokens);
     }
   }
@@ -140,7 +104,7 @@ TEST_P(DiffKvParityTest, LaterLayersOfAGroupTakeTheMaximumAndTheLastAddsIt) {
 
 TEST_P(DiffKvParityTest, EncodedPagesHaveTheSameBytes) {
   for (const DType dtype : {DType::kBF16, DType::kF32}) {
-    for (const DiffKvGeometry& geometry : Geometries()) {
+    for (const DiffKvGeometry& geometry : DiffKvGeometries()) {
       for (const int32_t tokens : {1, 20, 65, 1000}) {
         SCOPED_TRACE(absl::StrCat(Describe({.geometry = geometry}), " tokens ", tokens));
         const TestContext context(ops(), 2);
@@ -159,7 +123,7 @@ TEST_P(DiffKvParityTest, EncodedPagesHaveTheSameBytes) {
 // Both caches get the same scores after each step, so that both decide on the same bits.
 TEST_P(DiffKvParityTest, AppendsLeaveTheSameBytes) {
   for (const DiffKvRule rule : {DiffKvRule::kRelease, DiffKvRule::kPaper}) {
-    for (const DiffKvGeometry& geometry : Geometries()) {
+    for (const DiffKvGeometry& geometry : DiffKvGeometries()) {
       const DiffKvShape shape = {.geometry = geometry};
       SCOPED_TRACE(Describe(shape));
       constexpr int32_t kTokens = 100;

@@ -10,9 +10,11 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 
 #include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
@@ -45,6 +47,42 @@ DiffKvPolicy AfterPrompt(DiffKvPolicy policy, int32_t prompt_tokens) {
   policy.unobserved = &range;
   policy.unobserved_count = 1;
   return policy;
+}
+
+DiffKvPolicy MixedPolicy(int32_t prompt_tokens) {
+  return AfterPrompt({.alpha_high = 1.0f, .alpha_low = 0.2f, .window = 16}, prompt_tokens);
+}
+
+std::vector<DiffKvGeometry> DiffKvGeometries(int32_t kv_heads) {
+  constexpr DiffKvTier kTierPairs[][kDiffKvTiers] = {
+      {{8, 4}, {4, 2}}, {{8, 8}, {8, 4}}, {{8, 8}, {4, 4}}, {{4, 4}, {4, 2}}, {{4, 2}, {4, 2}}};
+  std::vector<DiffKvGeometry> geometries;
+  for (const int32_t head_dim : {64, 128}) {
+    for (const auto& tiers : kTierPairs) {
+      geometries.push_back(
+          {.kv_heads = kv_heads, .head_dim = head_dim, .tiers = {tiers[0], tiers[1]}});
+    }
+  }
+  return geometries;
+}
+
+std::string Describe(const DiffKvShape& shape) {
+  const DiffKvTier& high = shape.geometry.tiers[kDiffKvHigh];
+  const DiffKvTier& low = shape.geometry.tiers[kDiffKvLow];
+  return absl::StrCat("K",
+                      high.key_bits,
+                      "V",
+                      high.value_bits,
+                      " K",
+                      low.key_bits,
+                      "V",
+                      low.value_bits,
+                      " head_dim ",
+                      shape.geometry.head_dim,
+                      " group ",
+                      shape.group,
+                      " window ",
+                      shape.sliding_window);
 }
 
 DiffKvPrompt::DiffKvPrompt(const DiffKvGeometry& geometry, int32_t tokens_in, DType dtype)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -33,6 +34,16 @@ struct DiffKvToken {
   std::vector<float> k;
   std::vector<float> v;
 };
+
+// The policy of tests in which high, low and pruned tokens all occur.
+DiffKvPolicy MixedPolicy(int32_t prompt_tokens);
+
+// Each head_dim, with pairs of tiers in which every tier is high and low where it
+// can be.
+std::vector<DiffKvGeometry> DiffKvGeometries(int32_t kv_heads = 2);
+
+// For traces: tiers, head_dim, query heads and window.
+std::string Describe(const DiffKvShape& shape);
 
 // Random keys, values and score sums of a prompt in dense fp32 or bf16 pages.
 struct DiffKvPrompt {
