@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
-#include <string>
 #include <tuple>
 #include <vector>
 
@@ -15,7 +14,8 @@
 #include "kernels/core/dtype.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_params.h"
-#include "kernels/select.h"
+#include "kernels/ops/op_table.h"
+#include "kernels/reference/reference_ops.h"
 #include "tests/kernels/support/backends.h"
 #include "tests/kernels/support/diffkv_problem.h"
 
