@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "grpcpp/create_channel.h"
 
+#include "common/rpc/callback_queue.h"
 #include "common/transport/grpc/push_receiver.h"
 #include "common/transport/grpc/push_stream.h"
 
@@ -54,7 +55,9 @@ GrpcTransport::GrpcTransport(GrpcTransportOptions options)
     : options_(std::move(options)),
       completions_(std::make_shared<CompletionQueue>()),
       windows_(std::make_shared<WindowTable>(completions_)),
-      address_(options_.address) {}
+      address_(options_.address) {
+  rpc::PinCallbackQueue();
+}
 
 GrpcTransport::~GrpcTransport() {
   Release();
