@@ -21,6 +21,7 @@
 #include "common/engine/model_codecs.h"
 #include "common/engine/operations/operations.h"
 #include "common/engine/request_checks.h"
+#include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/codec_set.h"
 #include "common/kv/codec/dense_format.h"
 #include "common/kv/codec/hidden/hidden_state.h"
@@ -30,6 +31,7 @@
 #include "common/model/forward.h"
 #include "common/model/model.h"
 #include "kernels/core/exec_context.h"
+#include "kernels/core/memory.h"
 #include "kernels/kv_format/dense.h"
 #include "kernels/ops/op_table.h"
 
@@ -63,6 +65,24 @@ absl::Status CheckOptions(const EngineOptions& options, int64_t max_position_emb
                                                    options.max_sequence_tokens,
                                                    "; the model's limit is ",
                                                    max_position_embeddings));
+  }
+  return absl::OkStatus();
+}
+
+// Pages that are handed off, and those of encoded formats, are read and written by the host.
+absl::Status CheckMemory(const EngineOptions& options, const kernels::MemorySpace& memory) {
+  const kv::CodecPools& pools = options.codec_pools;
+  if (memory.is_host()) {
+    return absl::OkStatus();
+  }
+  if (options.role != Role::kBoth) {
+    return absl::UnimplementedError(
+        "a device serves role both only: KV in its memory is not handed off yet");
+  }
+  if (pools.fp8_bytes > 0 || pools.diffkv_bytes > 0 || pools.shadowkv_bytes > 0 ||
+      pools.hidden_bytes > 0) {
+    return absl::UnimplementedError(
+        "a device serves KV format dense only; give the other formats no memory");
   }
   return absl::OkStatus();
 }
@@ -313,6 +333,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<model::Mo
                                                        EngineObserver* observer) {
   const int64_t max_positions = model->config().max_position_embeddings;
   BATON_RETURN_IF_ERROR(CheckOptions(options, max_positions));
+  BATON_RETURN_IF_ERROR(CheckMemory(options, *exec.memory));
   const model::KvShape shape = model->kv_shape();
   EngineParts parts;
   parts.options = options;
@@ -322,8 +343,9 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<model::Mo
       std::unique_ptr<kv::DenseFormat> format,
       kv::DenseFormat::Create(parts.dimensions,
                               {.page_tokens = options.page_tokens, .dtype = options.page_dtype}));
-  BATON_ASSIGN_OR_RETURN(std::unique_ptr<kv::PagePool> pool,
-                         kv::PagePool::Create(options.kv_pool_bytes, format->stride_bytes()));
+  BATON_ASSIGN_OR_RETURN(
+      std::unique_ptr<kv::PagePool> pool,
+      kv::PagePool::Create(options.kv_pool_bytes, format->stride_bytes(), *exec.memory));
   const int64_t max_sequence_tokens =
       options.max_sequence_tokens > 0 ? options.max_sequence_tokens : max_positions;
   kv::CodecContext codec_context =

@@ -1,7 +1,8 @@
 #include "common/engine/executor.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
@@ -28,6 +29,7 @@ namespace baton::engine {
 Executor::Executor(const ExecutorContext& context, StepDone done)
     : context_(context),
       done_(std::move(done)),
+      arrays_(*context.exec->memory),
       scratch_(static_cast<size_t>(context.exec->pool->threads())),
       thread_([this] { ThreadMain(); }) {}
 
@@ -82,15 +84,20 @@ void Executor::Run(Step& step) {
 absl::Status Executor::PreparePages(const Step& step) {
   for (const kv::PageId page : step.zero_pages) {
     const std::span<std::byte> bytes = context_.pool->page(page);
-    std::memset(bytes.data(), 0, bytes.size());
+    BATON_RETURN_IF_ERROR(context_.exec->memory->Zero(bytes.data(), bytes.size()));
   }
-  if (step.copy_sources.empty()) {
-    return absl::OkStatus();
-  }
+  return step.copy_sources.empty() ? absl::OkStatus() : CopyPages(step);
+}
+
+absl::Status Executor::CopyPages(const Step& step) {
+  arrays_.Clear();
+  const kv::PageId* sources = arrays_.Add(step.copy_sources);
+  const kv::PageId* targets = arrays_.Add(step.copy_targets);
+  BATON_RETURN_IF_ERROR(arrays_.Upload());
   return context_.ops->copy_pages(
       *context_.exec,
-      {.source = step.copy_sources.data(),
-       .target = step.copy_targets.data(),
+      {.source = sources,
+       .target = targets,
        .count = static_cast<int64_t>(step.copy_sources.size()),
        .pages = {.base = context_.pool->base(), .layout = context_.layout}});
 }
@@ -120,7 +127,9 @@ absl::Status Executor::Forward(const Step& step) {
 
 absl::Status Executor::Expand(const StepExpansion& expansion) {
   const Sequence& sequence = *expansion.sequence;
-  const kv::DenseTable table = {.data = sequence.pages.data(), .stride = sequence.pages.stride()};
+  const kv::DenseTable table = {.data = sequence.pages.data(),
+                                .stride = sequence.pages.stride(),
+                                .layers = sequence.pages.tables()};
   const kernels::DensePages pages = {.base = context_.pool->base(), .layout = context_.layout};
   kv::DenseStepKv kv(*context_.ops, *context_.exec, pages, std::span(&table, 1));
   BATON_RETURN_IF_ERROR(ExpandHidden(*context_.model,

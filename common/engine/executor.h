@@ -18,6 +18,7 @@
 #include "common/model/model.h"
 #include "kernels/core/buffer.h"
 #include "kernels/core/exec_context.h"
+#include "kernels/core/step_arrays.h"
 #include "kernels/ops/op_table.h"
 
 namespace baton::engine {
@@ -53,6 +54,7 @@ class Executor {
   std::unique_ptr<Step> TakeStep();
   void Run(Step& step);
   absl::Status PreparePages(const Step& step);
+  absl::Status CopyPages(const Step& step);
   // Makes the KV of the upper layers from hidden states; with the prompt's last ones, encodes them.
   absl::Status Expand(const StepExpansion& expansion);
   absl::Status EncodeUpperLayers(const Sequence& sequence, const kv::WorkingKv& working);
@@ -63,6 +65,7 @@ class Executor {
   const ExecutorContext context_;
   const StepDone done_;
   // Executor thread only.
+  kernels::StepArrays arrays_;  // for what comes before the forward pass
   kernels::Buffer logits_;
   std::vector<float> hidden_;
   std::vector<SamplerScratch> scratch_;  // one per compute thread

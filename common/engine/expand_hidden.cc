@@ -29,7 +29,7 @@ absl::Status ExpandHidden(model::Model& model,
   batch.positions = positions;
   batch.sequences = std::span(&slice, 1);
   batch.kv = &kv;
-  return model.ExpandHidden(batch, rows);
+  return model.ExpandHidden(batch, rows.data());
 }
 
 }  // namespace baton::engine

@@ -21,14 +21,15 @@ std::vector<kv::StepSequenceKv> SequencesOf(const Step& step, int32_t full_layer
   sequences.reserve(step.sequences.size());
   for (const StepSequence& rows : step.sequences) {
     const Sequence& sequence = *rows.sequence;
-    sequences.push_back(
-        {.dense = {.data = sequence.pages.data(), .stride = sequence.pages.stride()},
-         .encoded = sequence.encoded.get(),
-         .hidden = sequence.hidden.get(),
-         .full_layers = full_layers,
-         .extension_begin = rows.prefill ? rows.request->cached_tokens : 0,
-         .prefill = rows.prefill,
-         .completes_prompt = rows.completes_prompt});
+    sequences.push_back({.dense = {.data = sequence.pages.data(),
+                                   .stride = sequence.pages.stride(),
+                                   .layers = sequence.pages.tables()},
+                         .encoded = sequence.encoded.get(),
+                         .hidden = sequence.hidden.get(),
+                         .full_layers = full_layers,
+                         .extension_begin = rows.prefill ? rows.request->cached_tokens : 0,
+                         .prefill = rows.prefill,
+                         .completes_prompt = rows.completes_prompt});
   }
   return sequences;
 }

@@ -1,30 +1,50 @@
 #include "common/model/activations.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
 
+#include "absl/status/statusor.h"
+
+#include "common/base/status_macros.h"
+#include "common/checkpoint/model_config.h"
 #include "common/model/row_set.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/memory.h"
+#include "kernels/ops/op_table.h"
 
 namespace baton::model {
-namespace {
 
-kernels::Buffer Floats(int64_t rows, int64_t columns) {
-  return kernels::Buffer(static_cast<size_t>(rows * columns) * sizeof(float));
-}
-
-}  // namespace
-
-Activations::Activations(const checkpoint::ModelConfig& config, int32_t max_step_rows) {
-  const int64_t tile = std::min(max_step_rows, kTileRows);
+absl::StatusOr<Activations> Activations::Create(const checkpoint::ModelConfig& config,
+                                                int32_t max_step_rows,
+                                                const kernels::OpTable& ops,
+                                                kernels::MemorySpace& space) {
+  struct Part {
+    kernels::Memory Activations::* memory;
+    int64_t rows;
+    int64_t columns;
+  };
+  const int64_t tile = TileRows(ops, max_step_rows);
   const int64_t heads_width = int64_t{config.num_heads} * config.head_dim;
   const int64_t kv_width = int64_t{config.num_kv_heads} * config.head_dim;
   const int64_t groups = config.num_kv_cache_layers() - config.num_key_value_layers;
-  residual = Floats(max_step_rows, config.hidden_size);
-  survivors = Floats(config.swiftkv() ? max_step_rows : 0, config.hidden_size);
-  normed = Floats(tile, config.hidden_size);
-  projected = Floats(tile, std::max(heads_width + 2 * kv_width, 2 * groups * kv_width));
-  attended = Floats(tile, heads_width);
-  gate_up = Floats(tile, 2 * int64_t{config.intermediate_size});
-  gated = Floats(tile, config.intermediate_size);
+  const int64_t widest = std::max(heads_width + 2 * kv_width, 2 * groups * kv_width);
+  const std::array<Part, 7> parts = {
+      {{&Activations::residual, max_step_rows, config.hidden_size},
+       {&Activations::survivors, config.swiftkv() ? max_step_rows : 0, config.hidden_size},
+       {&Activations::normed, tile, config.hidden_size},
+       {&Activations::projected, tile, widest},
+       {&Activations::attended, tile, heads_width},
+       {&Activations::gate_up, tile, 2 * int64_t{config.intermediate_size}},
+       {&Activations::gated, tile, config.intermediate_size}}};
+  Activations activations;
+  for (const Part& part : parts) {
+    const auto elements = static_cast<size_t>(part.rows * part.columns);
+    BATON_ASSIGN_OR_RETURN(activations.*part.memory,
+                           space.Allocate(elements * kernels::DTypeBytes(ops.activations)));
+  }
+  return activations;
 }
 
 }  // namespace baton::model

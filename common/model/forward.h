@@ -40,7 +40,8 @@ struct ForwardBatch {
   kv::StepKv* kv = nullptr;
   // Called with the residual stream entering each layer and after the final norm (layer ==
   // num_layers): x is [rows, hidden], all rows of the step, or the survivors from the first layer
-  // above the full ones of a SwiftKV model. Tests and tools; may be empty.
+  // above the full ones of a SwiftKV model. Tests and tools, which it lets wait for a device; may
+  // be empty.
   std::function<void(int32_t layer, std::span<const float> x, int64_t rows)> on_hidden;
 };
 

@@ -5,7 +5,13 @@
 #include <vector>
 
 #include "common/base/status_macros.h"
+#include "common/checkpoint/model_config.h"
+#include "common/model/rope.h"
 #include "common/model/tensor_names.h"
+#include "common/model/weight_loader.h"
+#include "common/model/weights.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/memory.h"
 
 namespace baton::model {
 namespace {
@@ -88,7 +94,7 @@ absl::StatusOr<FanOutWeights> LoadFanOut(const ModelConfig& config, const Weight
   for (int32_t leader = config.num_key_value_layers; config.qk_norm && leader < config.num_layers;
        leader += config.key_value_group_size) {
     BATON_ASSIGN_OR_RETURN(
-        kernels::Buffer norm,
+        kernels::Memory norm,
         loader.Vector(LayerTensor(leader, "self_attn.k_norm_swiftkv.weight"), config.head_dim));
     weights.k_norms.push_back(std::move(norm));
   }
@@ -102,6 +108,8 @@ absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config,
                                          kernels::DType dtype) {
   ModelWeights weights;
   weights.embedding_dtype = dtype;
+  BATON_ASSIGN_OR_RETURN(weights.inverse_frequencies,
+                         loader.Constants(RopeInverseFrequencies(config)));
   BATON_ASSIGN_OR_RETURN(weights.embedding,
                          loader.Table(kEmbedding, config.vocab_size, config.hidden_size));
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
@@ -116,7 +124,7 @@ absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config,
     BATON_ASSIGN_OR_RETURN(weights.lm_head,
                            loader.Packed(weights.embedding, config.vocab_size, config.hidden_size));
   } else {
-    BATON_ASSIGN_OR_RETURN(const kernels::Buffer head,
+    BATON_ASSIGN_OR_RETURN(const kernels::Memory head,
                            loader.Table(kLmHead, config.vocab_size, config.hidden_size));
     BATON_ASSIGN_OR_RETURN(weights.lm_head,
                            loader.Packed(head, config.vocab_size, config.hidden_size));

@@ -1,14 +1,22 @@
 #include "common/model/model.h"
 
 #include <algorithm>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/model_config.h"
 #include "common/model/load_weights.h"
 #include "common/model/transformer.h"
 #include "common/model/weight_loader.h"
+#include "common/model/weights.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/ops/op_table.h"
 
 namespace baton::model {
 namespace {
@@ -32,7 +40,7 @@ void GrowWorkspace(const checkpoint::ModelConfig& config,
   const int64_t max_in_features = std::max<int64_t>(
       {config.hidden_size, config.intermediate_size, int64_t{config.num_heads} * config.head_dim});
   const size_t bytes = ops.workspace_bytes(exec.pool->threads(), max_in_features, config.head_dim);
-  if (exec.workspace->size() < bytes) {
+  if (exec.workspace != nullptr && exec.workspace->size() < bytes) {
     *exec.workspace = kernels::Buffer(bytes);
   }
 }
@@ -60,12 +68,12 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Load(const checkpoint::Checkpoint&
   GrowWorkspace(config, ops, exec);
   const WeightLoader loader(checkpoint, ops, exec, options.weight_dtype);
   BATON_ASSIGN_OR_RETURN(ModelWeights weights, LoadWeights(config, loader, options.weight_dtype));
-  return std::make_unique<TransformerModel>(
-      config,
-      CombineFingerprint(checkpoint.fingerprint(), options.weight_dtype),
-      ops,
-      exec,
-      options,
+  return TransformerModel::Create(
+      {.config = config,
+       .fingerprint = CombineFingerprint(checkpoint.fingerprint(), options.weight_dtype),
+       .ops = &ops,
+       .exec = exec,
+       .options = options},
       std::move(weights));
 }
 

@@ -33,8 +33,9 @@ class Model {
 
   // Loads, checks and packs every weight the architecture needs. Errors name the tensor or field:
   // kNotFound for a missing tensor, kInvalidArgument for a wrong shape, kUnimplemented for an
-  // unknown architecture. `ops` and what `exec` points to must outlive the model; the workspace of
-  // `exec` is grown here to what the model's ops need.
+  // unknown architecture, kResourceExhausted when the back end lacks the memory. `ops` and what
+  // `exec` points to must outlive the model; the workspace of `exec` on the host is grown here to
+  // what the model's ops need.
   static absl::StatusOr<std::unique_ptr<Model>> Load(const checkpoint::Checkpoint& checkpoint,
                                                      const kernels::OpTable& ops,
                                                      const kernels::ExecContext& exec,
@@ -45,23 +46,23 @@ class Model {
   // FNV-style identity of configuration and weights; both sides of a hand-off must agree on it.
   virtual uint64_t fingerprint() const = 0;
 
-  // The rotation of keys: [head_dim / 2]; empty for a model without one.
+  // The rotation of keys: [head_dim / 2], on the host; empty for a model without one.
   virtual std::span<const float> rope_inverse_frequencies() const { return {}; }
   // What the projection adds to the keys of a stored layer before they are rotated: [kv_heads x
-  // head_dim], or null.
+  // head_dim] in memory of the back end, or null.
   virtual const float* key_bias(int32_t /*kv_layer*/) const { return nullptr; }
 
   // SwiftKV: makes the keys and values of all upper layers for rows whose normalised hidden states
-  // (what StepKv::WriteHidden was given) are `hidden`, [rows][hidden size], and writes them to
-  // batch.kv. Of the batch only positions, sequences and kv are looked at. kUnimplemented for a
-  // model without upper layers.
-  virtual absl::Status ExpandHidden(const ForwardBatch& /*batch*/,
-                                    std::span<const float> /*hidden*/) {
+  // (what StepKv::WriteHidden was given) are `hidden`, [rows][hidden size] of the back end's
+  // activations, and writes them to batch.kv. Of the batch only positions, sequences and kv are
+  // looked at. kUnimplemented for a model without upper layers.
+  virtual absl::Status ExpandHidden(const ForwardBatch& /*batch*/, const void* /*hidden*/) {
     return absl::UnimplementedError("only a SwiftKV model has upper layers");
   }
 
-  // Runs one step. `logits` receives [batch.logit_rows.size(), vocab] fp32. On return the KV of
-  // every row is in its pages. Results of a row do not depend on the other rows of the step.
+  // Runs one step. `logits`, on the host, receives [batch.logit_rows.size(), vocab] fp32. On return
+  // the KV of every row is in its pages. Results of a row do not depend on the other rows of the
+  // step.
   virtual absl::Status Forward(const ForwardBatch& batch, std::span<float> logits) = 0;
 };
 

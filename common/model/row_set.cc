@@ -1,19 +1,42 @@
 #include "common/model/row_set.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "common/base/status_macros.h"
+#include "common/kv/codec/step_kv.h"
+#include "common/model/forward.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/core/memory.h"
+#include "kernels/core/step_arrays.h"
+#include "kernels/ops/op_table.h"
 
 namespace baton::model {
 
-RowSet::RowSet(int32_t max_rows, std::span<const float> inverse_frequencies)
-    : inverse_frequencies_(inverse_frequencies.begin(), inverse_frequencies.end()),
-      cosines_(static_cast<size_t>(max_rows) * inverse_frequencies.size() * sizeof(float)),
-      sines_(cosines_.size()) {
-  positions_.reserve(static_cast<size_t>(max_rows));
+int32_t TileRows(const kernels::OpTable& ops, int32_t max_step_rows) {
+  return ops.tile_rows == 0 ? max_step_rows : std::min(ops.tile_rows, max_step_rows);
 }
 
-absl::Status RowSet::SetAll(const ForwardBatch& batch,
-                            const kernels::OpTable& ops,
-                            const kernels::ExecContext& exec) {
+absl::StatusOr<RowSet> RowSet::Create(int32_t max_rows,
+                                      int32_t tile_rows,
+                                      int64_t half_dim,
+                                      kernels::MemorySpace& space) {
+  RowSet rows;
+  rows.tile_rows_ = tile_rows;
+  rows.half_dim_ = half_dim;
+  rows.positions_.reserve(static_cast<size_t>(max_rows));
+  const size_t bytes = static_cast<size_t>(max_rows * half_dim) * sizeof(float);
+  BATON_ASSIGN_OR_RETURN(rows.cosines_, space.Allocate(bytes));
+  BATON_ASSIGN_OR_RETURN(rows.sines_, space.Allocate(bytes));
+  return rows;
+}
+
+void RowSet::SetAll(const ForwardBatch& batch, int32_t first_tile, kernels::StepArrays& arrays) {
   positions_.assign(batch.positions.begin(), batch.positions.end());
   extents_.clear();
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
@@ -23,12 +46,12 @@ absl::Status RowSet::SetAll(const ForwardBatch& batch,
           {slice.row_begin, slice.row_begin + slice.row_count, static_cast<int32_t>(i)});
     }
   }
-  return Finish(ops, exec);
+  Cut(first_tile, arrays);
 }
 
-absl::Status RowSet::SetSurvivors(const ForwardBatch& batch,
-                                  const kernels::OpTable& ops,
-                                  const kernels::ExecContext& exec) {
+void RowSet::SetSurvivors(const ForwardBatch& batch,
+                          int32_t first_tile,
+                          kernels::StepArrays& arrays) {
   positions_.clear();
   extents_.clear();
   size_t next = 0;
@@ -45,47 +68,58 @@ absl::Status RowSet::SetSurvivors(const ForwardBatch& batch,
       extents_.push_back({row_begin, row_end, static_cast<int32_t>(i)});
     }
   }
-  return Finish(ops, exec);
+  Cut(first_tile, arrays);
 }
 
-absl::Status RowSet::Finish(const kernels::OpTable& ops, const kernels::ExecContext& exec) {
-  rows_ = static_cast<int32_t>(positions_.size());
+void RowSet::Cut(int32_t first_tile, kernels::StepArrays& arrays) {
+  op_positions_ = arrays.Add(positions_);
   tiles_.clear();
-  for (int32_t row = 0; row < rows_; row += kTileRows) {
-    tiles_.push_back({row, std::min(kTileRows, rows_ - row)});
+  runs_.clear();
+  for (int32_t row = 0; row < rows(); row += tile_rows_) {
+    const int32_t count = std::min(tile_rows_, rows() - row);
+    const std::vector<kv::RowRun>& runs = runs_.emplace_back(RunsOf(row, row + count));
+    tiles_.push_back({.tile = first_tile + static_cast<int32_t>(tiles_.size()),
+                      .row_begin = row,
+                      .rows = count,
+                      .runs = runs,
+                      .positions = positions_.data() + row,
+                      .op_positions = op_positions_ + row});
   }
+}
+
+std::vector<kv::RowRun> RowSet::RunsOf(int32_t row_begin, int32_t row_end) const {
+  std::vector<kv::RowRun> runs;
+  auto extent = std::upper_bound(
+      extents_.begin(), extents_.end(), row_begin, [](int32_t row, const Extent& candidate) {
+        return row < candidate.row_end;
+      });
+  for (; extent != extents_.end() && extent->row_begin < row_end; ++extent) {
+    const int32_t begin = std::max(extent->row_begin, row_begin);
+    const int32_t end = std::min(extent->row_end, row_end);
+    runs.push_back(
+        {.sequence = extent->sequence, .row_begin = begin - row_begin, .row_count = end - begin});
+  }
+  return runs;
+}
+
+absl::Status RowSet::ComputeAngles(const kernels::OpTable& ops,
+                                   const kernels::ExecContext& exec,
+                                   const float* inverse_frequencies) {
   return ops.rope_angles(exec,
-                         {.positions = positions_.data(),
-                          .inverse_frequencies = inverse_frequencies_.data(),
-                          .rows = rows_,
-                          .half_dim = static_cast<int64_t>(inverse_frequencies_.size()),
+                         {.positions = op_positions_,
+                          .inverse_frequencies = inverse_frequencies,
+                          .rows = rows(),
+                          .half_dim = half_dim_,
                           .cosines = cosines_.as<float>(),
                           .sines = sines_.as<float>()});
 }
 
-const float* RowSet::cosines(const RowTile& tile) const {
-  return cosines_.as<float>() + static_cast<size_t>(tile.row_begin) * inverse_frequencies_.size();
+const float* RowSet::cosines(const kv::KvRows& tile) const {
+  return cosines_.as<float>() + tile.row_begin * half_dim_;
 }
 
-const float* RowSet::sines(const RowTile& tile) const {
-  return sines_.as<float>() + static_cast<size_t>(tile.row_begin) * inverse_frequencies_.size();
-}
-
-kv::KvRows RowSet::Rows(const RowTile& tile) {
-  runs_.clear();
-  const int32_t tile_end = tile.row_begin + tile.row_count;
-  auto extent = std::upper_bound(
-      extents_.begin(), extents_.end(), tile.row_begin, [](int32_t row, const Extent& candidate) {
-        return row < candidate.row_end;
-      });
-  for (; extent != extents_.end() && extent->row_begin < tile_end; ++extent) {
-    const int32_t begin = std::max(extent->row_begin, tile.row_begin);
-    const int32_t end = std::min(extent->row_end, tile_end);
-    runs_.push_back({.sequence = extent->sequence,
-                     .row_begin = begin - tile.row_begin,
-                     .row_count = end - begin});
-  }
-  return {.rows = tile.row_count, .runs = runs_, .positions = positions_.data() + tile.row_begin};
+const float* RowSet::sines(const kv::KvRows& tile) const {
+  return sines_.as<float>() + tile.row_begin * half_dim_;
 }
 
 }  // namespace baton::model

@@ -1,33 +1,76 @@
 #include "common/model/transformer.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
 #include "common/base/status_macros.h"
+#include "common/checkpoint/model_config.h"
+#include "common/kv/codec/step_kv.h"
+#include "common/model/activations.h"
+#include "common/model/forward.h"
+#include "common/model/model.h"
 #include "common/model/rope.h"
+#include "common/model/row_set.h"
 #include "common/model/validate_batch.h"
+#include "common/model/weights.h"
+#include "kernels/core/memory.h"
+#include "kernels/ops/activations.h"
+#include "kernels/ops/op_table.h"
 
 namespace baton::model {
 
-using kernels::Buffer;
+absl::StatusOr<std::unique_ptr<Model>> TransformerModel::Create(TransformerContext context,
+                                                                ModelWeights weights) {
+  kernels::MemorySpace& space = *context.exec.memory;
+  const checkpoint::ModelConfig& config = context.config;
+  const int32_t max_rows = context.options.max_step_rows;
+  const int32_t tile_rows = TileRows(*context.ops, max_rows);
+  const int64_t half_dim = config.head_dim / 2;
+  BATON_ASSIGN_OR_RETURN(Activations activations,
+                         Activations::Create(config, max_rows, *context.ops, space));
+  BATON_ASSIGN_OR_RETURN(RowSet all_rows, RowSet::Create(max_rows, tile_rows, half_dim, space));
+  BATON_ASSIGN_OR_RETURN(
+      RowSet survivor_rows,
+      RowSet::Create(config.swiftkv() ? max_rows : 0, tile_rows, half_dim, space));
+  kernels::Memory logits;
+  if (!space.is_host()) {
+    const size_t rows = static_cast<size_t>(std::min(tile_rows, context.options.max_logit_rows));
+    BATON_ASSIGN_OR_RETURN(
+        logits, space.Allocate(rows * static_cast<size_t>(config.vocab_size) * sizeof(float)));
+  }
+  std::unique_ptr<TransformerModel> model(new TransformerModel(std::move(context),
+                                                               std::move(weights),
+                                                               std::move(activations),
+                                                               std::move(all_rows),
+                                                               std::move(survivor_rows)));
+  model->logits_ = std::move(logits);
+  return model;
+}
 
-TransformerModel::TransformerModel(const checkpoint::ModelConfig& config,
-                                   uint64_t fingerprint,
-                                   const kernels::OpTable& ops,
-                                   const kernels::ExecContext& exec,
-                                   const ModelOptions& options,
-                                   ModelWeights weights)
-    : config_(config),
-      fingerprint_(fingerprint),
-      ops_(ops),
-      exec_(exec),
-      options_(options),
+TransformerModel::TransformerModel(TransformerContext context,
+                                   ModelWeights weights,
+                                   Activations activations,
+                                   RowSet all_rows,
+                                   RowSet survivor_rows)
+    : config_(std::move(context.config)),
+      fingerprint_(context.fingerprint),
+      ops_(*context.ops),
+      exec_(context.exec),
+      options_(context.options),
       weights_(std::move(weights)),
-      activations_(config, options.max_step_rows),
-      inverse_frequencies_(RopeInverseFrequencies(config)),
-      all_rows_(options.max_step_rows, inverse_frequencies_),
-      survivor_rows_(config.swiftkv() ? options.max_step_rows : 0, inverse_frequencies_) {
-  logit_index_.reserve(static_cast<size_t>(options.max_logit_rows));
+      activations_(std::move(activations)),
+      inverse_frequencies_(RopeInverseFrequencies(config_)),
+      all_rows_(std::move(all_rows)),
+      survivor_rows_(std::move(survivor_rows)),
+      arrays_(*exec_.memory) {
+  logit_index_.reserve(static_cast<size_t>(options_.max_logit_rows));
 }
 
 KvShape TransformerModel::kv_shape() const {
@@ -52,39 +95,68 @@ absl::Status TransformerModel::Forward(const ForwardBatch& batch, std::span<floa
   if (batch.token_ids.empty()) {
     return absl::OkStatus();
   }
-  const int32_t full_layers = config_.num_key_value_layers;
-  float* residual = activations_.residual.as<float>();
-  BATON_RETURN_IF_ERROR(all_rows_.SetAll(batch, ops_, exec_));
-  BATON_RETURN_IF_ERROR(Embed(batch));
-  BATON_RETURN_IF_ERROR(RunLayers(batch, 0, full_layers, residual, all_rows_));
-  if (!config_.swiftkv()) {
-    BATON_RETURN_IF_ERROR(ReportFinalHidden(batch, residual, all_rows_.rows()));
-    return Logits(residual, batch.logit_rows, logits);
+  void* residual = activations_.residual.data();
+  BATON_RETURN_IF_ERROR(Prepare(batch));
+  BATON_RETURN_IF_ERROR(Embed(all_rows_.rows()));
+  BATON_RETURN_IF_ERROR(RunLayers(batch, 0, config_.num_key_value_layers, residual, all_rows_));
+  if (config_.swiftkv()) {
+    return ForwardUpper(batch, residual, logits);
   }
-  return ForwardUpper(batch, residual, logits);
+  BATON_RETURN_IF_ERROR(ReportFinalHidden(batch, residual, all_rows_.rows()));
+  return Logits(residual, logits);
 }
 
-absl::Status TransformerModel::Embed(const ForwardBatch& batch) {
+absl::Status TransformerModel::Prepare(const ForwardBatch& batch) {
+  arrays_.Clear();
+  all_rows_.SetAll(batch, 0, arrays_);
+  logit_index_.assign(batch.logit_rows.begin(), batch.logit_rows.end());
+  inputs_ = {.token_ids = arrays_.Add(batch.token_ids)};
+  if (config_.swiftkv()) {
+    survivor_rows_.SetSurvivors(batch, static_cast<int32_t>(all_rows_.tiles().size()), arrays_);
+    inputs_.survivors = arrays_.Add(batch.survivors);
+    for (int32_t& row : logit_index_) {
+      const auto it = std::lower_bound(batch.survivors.begin(), batch.survivors.end(), row);
+      row = static_cast<int32_t>(it - batch.survivors.begin());
+    }
+  }
+  inputs_.logit_index = arrays_.Add(logit_index_);
+  return UploadTiles(batch);
+}
+
+absl::Status TransformerModel::UploadTiles(const ForwardBatch& batch) {
+  const float* frequencies = weights_.inverse_frequencies.as<float>();
+  tiles_.assign(all_rows_.tiles().begin(), all_rows_.tiles().end());
+  if (config_.swiftkv()) {
+    tiles_.insert(tiles_.end(), survivor_rows_.tiles().begin(), survivor_rows_.tiles().end());
+  }
+  BATON_RETURN_IF_ERROR(batch.kv->Prepare(tiles_, arrays_));
+  BATON_RETURN_IF_ERROR(arrays_.Upload());
+  BATON_RETURN_IF_ERROR(all_rows_.ComputeAngles(ops_, exec_, frequencies));
+  return config_.swiftkv() ? survivor_rows_.ComputeAngles(ops_, exec_, frequencies)
+                           : absl::OkStatus();
+}
+
+absl::Status TransformerModel::Embed(int64_t rows) {
   return ops_.embed(exec_,
                     {.table = weights_.embedding.data(),
                      .dtype = weights_.embedding_dtype,
                      .vocab = config_.vocab_size,
                      .dim = config_.hidden_size,
-                     .token_ids = batch.token_ids.data(),
-                     .rows = static_cast<int64_t>(batch.token_ids.size()),
-                     .out = activations_.residual.as<float>()});
+                     .token_ids = inputs_.token_ids,
+                     .rows = rows,
+                     .out = activations_.residual.data()});
 }
 
-absl::Status TransformerModel::RunLayers(
-    const ForwardBatch& batch, int32_t layer_begin, int32_t layer_end, float* x, RowSet& rows) {
+absl::Status TransformerModel::RunLayers(const ForwardBatch& batch,
+                                         int32_t layer_begin,
+                                         int32_t layer_end,
+                                         void* x,
+                                         const RowSet& rows) {
   const bool writes_kv = layer_end <= config_.num_key_value_layers;
   for (int32_t layer = layer_begin; layer < layer_end; ++layer) {
-    if (batch.on_hidden) {
-      const auto size = static_cast<size_t>(rows.rows()) * static_cast<size_t>(config_.hidden_size);
-      batch.on_hidden(layer, std::span<const float>(x, size), rows.rows());
-    }
-    for (const RowTile& tile : rows.tiles()) {
-      float* tile_x = x + static_cast<ptrdiff_t>(tile.row_begin) * config_.hidden_size;
+    BATON_RETURN_IF_ERROR(ReportHidden(batch, layer, x, rows.rows()));
+    for (const kv::KvRows& tile : rows.tiles()) {
+      void* tile_x = Row(x, tile.row_begin);
       BATON_RETURN_IF_ERROR(Attention(*batch.kv, layer, tile_x, rows, tile));
       BATON_RETURN_IF_ERROR(Mlp(layer, tile_x, tile));
     }
@@ -108,49 +180,52 @@ bool TransformerModel::IsLastReader(int32_t layer) const {
   return layer + 1 == config_.num_layers || KvLayer(layer + 1) != KvLayer(layer);
 }
 
-absl::Status TransformerModel::Logits(const float* x,
-                                      std::span<const int32_t> row_index,
-                                      std::span<float> logits) {
-  const int64_t hidden = config_.hidden_size;
-  const auto tile_rows = static_cast<size_t>(std::min(options_.max_step_rows, kTileRows));
-  float* normed = activations_.normed.as<float>();
-  for (size_t begin = 0; begin < row_index.size(); begin += tile_rows) {
-    const size_t count = std::min(tile_rows, row_index.size() - begin);
-    const auto rows = static_cast<int64_t>(count);
-    BATON_RETURN_IF_ERROR(ops_.gather_rows(exec_,
-                                           {.x = x,
-                                            .x_stride = hidden,
-                                            .row_index = row_index.data() + begin,
-                                            .rows = rows,
-                                            .dim = hidden,
-                                            .out = normed,
-                                            .out_stride = hidden}));
-    BATON_RETURN_IF_ERROR(Norm(normed, weights_.final_norm, rows, normed));
-    float* out = logits.data() + begin * static_cast<size_t>(config_.vocab_size);
-    BATON_RETURN_IF_ERROR(Multiply(normed, weights_.lm_head, rows, out, /*accumulate=*/false));
+absl::Status TransformerModel::Logits(const void* x, std::span<float> logits) {
+  const bool on_host = exec_.memory->is_host();
+  const auto most = static_cast<size_t>(
+      std::min(TileRows(ops_, options_.max_step_rows), options_.max_logit_rows));
+  const auto vocab = static_cast<size_t>(config_.vocab_size);
+  for (size_t begin = 0; begin < logit_index_.size(); begin += most) {
+    const size_t rows = std::min(most, logit_index_.size() - begin);
+    const std::span<float> target = logits.subspan(begin * vocab, rows * vocab);
+    float* out = on_host ? target.data() : logits_.as<float>();
+    BATON_RETURN_IF_ERROR(
+        LogitTile(x, static_cast<int64_t>(begin), static_cast<int64_t>(rows), out));
+    if (!on_host) {
+      BATON_RETURN_IF_ERROR(exec_.memory->Download(target.data(), out, target.size_bytes()));
+    }
   }
   return absl::OkStatus();
 }
 
-absl::Status TransformerModel::ReportFinalHidden(const ForwardBatch& batch,
-                                                 const float* x,
-                                                 int32_t rows) {
-  if (!batch.on_hidden) {
-    return absl::OkStatus();
-  }
-  Buffer normed(static_cast<size_t>(rows) * static_cast<size_t>(config_.hidden_size) *
-                sizeof(float));
-  BATON_RETURN_IF_ERROR(Norm(x, weights_.final_norm, rows, normed.as<float>()));
-  batch.on_hidden(config_.num_layers,
-                  std::span<const float>(normed.as<float>(), normed.size() / sizeof(float)),
-                  rows);
-  return absl::OkStatus();
+absl::Status TransformerModel::LogitTile(const void* x,
+                                         int64_t first_row,
+                                         int64_t rows,
+                                         float* out) {
+  void* normed = activations_.normed.data();
+  BATON_RETURN_IF_ERROR(ops_.gather_rows(exec_,
+                                         {.x = x,
+                                          .x_stride = config_.hidden_size,
+                                          .row_index = inputs_.logit_index + first_row,
+                                          .rows = rows,
+                                          .dim = config_.hidden_size,
+                                          .out = normed,
+                                          .out_stride = config_.hidden_size}));
+  BATON_RETURN_IF_ERROR(Norm(normed, weights_.final_norm, rows, normed));
+  return ops_.matmul(exec_,
+                     {.x = normed,
+                      .x_stride = config_.hidden_size,
+                      .weight = weights_.lm_head.matrix,
+                      .rows = rows,
+                      .out = out,
+                      .out_stride = config_.vocab_size,
+                      .wide = true});
 }
 
-absl::Status TransformerModel::Norm(const float* x,
-                                    const Buffer& weight,
+absl::Status TransformerModel::Norm(const void* x,
+                                    const kernels::Memory& weight,
                                     int64_t rows,
-                                    float* out) {
+                                    void* out) {
   return ops_.rms_norm(exec_,
                        {.x = x,
                         .x_stride = config_.hidden_size,
@@ -164,7 +239,7 @@ absl::Status TransformerModel::Norm(const float* x,
 }
 
 absl::Status TransformerModel::HeadNorm(
-    float* x, int64_t stride, const Buffer& weight, int64_t rows, int64_t heads) {
+    void* x, int64_t stride, const kernels::Memory& weight, int64_t rows, int64_t heads) {
   return ops_.rms_norm(exec_,
                        {.x = x,
                         .x_stride = stride,
@@ -177,17 +252,37 @@ absl::Status TransformerModel::HeadNorm(
                         .out_stride = stride});
 }
 
+absl::Status TransformerModel::Rotate(
+    void* x, int64_t stride, int64_t heads, const RowSet& rows, const kv::KvRows& tile) {
+  return ops_.rope(exec_,
+                   {.x = x,
+                    .x_stride = stride,
+                    .cosines = rows.cosines(tile),
+                    .sines = rows.sines(tile),
+                    .rows = tile.rows,
+                    .heads = heads,
+                    .half_dim = config_.head_dim / 2});
+}
+
 absl::Status TransformerModel::Multiply(
-    const float* x, const Linear& linear, int64_t rows, float* out, bool accumulate) {
+    const void* x, const Linear& linear, int64_t rows, void* out, Into into) {
   return ops_.matmul(exec_,
                      {.x = x,
                       .x_stride = linear.matrix.in_features,
                       .weight = linear.matrix,
                       .bias = linear.bias_data(),
-                      .accumulate = accumulate,
+                      .accumulate = into == Into::kAdd,
                       .rows = rows,
                       .out = out,
                       .out_stride = linear.matrix.out_features});
+}
+
+void* TransformerModel::Behind(void* x, int64_t count) const {
+  return kernels::Advance(x, count, ops_.activations);
+}
+
+const void* TransformerModel::Behind(const void* x, int64_t count) const {
+  return kernels::Advance(x, count, ops_.activations);
 }
 
 }  // namespace baton::model

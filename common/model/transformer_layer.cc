@@ -1,48 +1,49 @@
 // One transformer block over one tile of rows, full and upper layers alike.
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
 
 #include "common/base/status_macros.h"
+#include "common/kv/codec/step_kv.h"
+#include "common/model/row_set.h"
 #include "common/model/transformer.h"
+#include "common/model/weights.h"
+#include "kernels/ops/op_table.h"
 
 namespace baton::model {
 
 absl::Status TransformerModel::Attention(
-    kv::StepKv& kv, int32_t layer, float* x, RowSet& rows, const RowTile& tile) {
+    kv::StepKv& kv, int32_t layer, void* x, const RowSet& rows, const kv::KvRows& tile) {
   const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
   const bool full = layer < config_.num_key_value_layers;
   const int32_t kv_layer = KvLayer(layer);
   const int64_t query_width = int64_t{config_.num_heads} * config_.head_dim;
   const int64_t kv_width = int64_t{config_.num_kv_heads} * config_.head_dim;
   const int64_t stride = weights.projection.matrix.out_features;
-  float* normed = activations_.normed.as<float>();
-  float* q = activations_.projected.as<float>();
-  float* k = q + query_width;
-  float* attended = activations_.attended.as<float>();
+  void* normed = activations_.normed.data();
+  void* q = activations_.projected.data();
+  void* k = Behind(q, query_width);
+  void* attended = activations_.attended.data();
 
-  BATON_RETURN_IF_ERROR(Norm(x, weights.input_norm, tile.row_count, normed));
-  BATON_RETURN_IF_ERROR(Multiply(normed, weights.projection, tile.row_count, q, false));
+  BATON_RETURN_IF_ERROR(Norm(x, weights.input_norm, tile.rows, normed));
+  BATON_RETURN_IF_ERROR(Multiply(normed, weights.projection, tile.rows, q, Into::kSet));
   if (config_.qk_norm) {
-    BATON_RETURN_IF_ERROR(HeadNorm(q, stride, weights.q_norm, tile.row_count, config_.num_heads));
+    BATON_RETURN_IF_ERROR(HeadNorm(q, stride, weights.q_norm, tile.rows, config_.num_heads));
   }
   if (config_.qk_norm && full) {
-    BATON_RETURN_IF_ERROR(
-        HeadNorm(k, stride, weights.k_norm, tile.row_count, config_.num_kv_heads));
+    BATON_RETURN_IF_ERROR(HeadNorm(k, stride, weights.k_norm, tile.rows, config_.num_kv_heads));
   }
   // K stands right behind Q, so both rotate in one call.
-  BATON_RETURN_IF_ERROR(ops_.rope(exec_,
-                                  {.x = q,
-                                   .x_stride = stride,
-                                   .cosines = rows.cosines(tile),
-                                   .sines = rows.sines(tile),
-                                   .rows = tile.row_count,
-                                   .heads = config_.num_heads + (full ? config_.num_kv_heads : 0),
-                                   .half_dim = config_.head_dim / 2}));
+  const int64_t rotated = config_.num_heads + (full ? config_.num_kv_heads : 0);
+  BATON_RETURN_IF_ERROR(Rotate(q, stride, rotated, rows, tile));
   if (full) {
-    BATON_RETURN_IF_ERROR(kv.Write(
-        rows.Rows(tile), {.kv_layer = kv_layer, .k = k, .v = k + kv_width, .stride = stride}));
+    BATON_RETURN_IF_ERROR(
+        kv.Write(tile, {.kv_layer = kv_layer, .k = k, .v = Behind(k, kv_width), .stride = stride}));
   }
   BATON_RETURN_IF_ERROR(
-      kv.Attend(rows.Rows(tile),
+      kv.Attend(tile,
                 {.kv_layer = kv_layer,
                  .first_reader = layer == 0 || KvLayer(layer - 1) != kv_layer,
                  .last_reader = IsLastReader(layer),
@@ -53,24 +54,24 @@ absl::Status TransformerModel::Attention(
                  .sliding_window = config_.sliding_window[static_cast<size_t>(layer)],
                  .out = attended,
                  .out_stride = query_width}));
-  return Multiply(attended, weights.output, tile.row_count, x, /*accumulate=*/true);
+  return Multiply(attended, weights.output, tile.rows, x, Into::kAdd);
 }
 
-absl::Status TransformerModel::Mlp(int32_t layer, float* x, const RowTile& tile) {
+absl::Status TransformerModel::Mlp(int32_t layer, void* x, const kv::KvRows& tile) {
   const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
-  float* normed = activations_.normed.as<float>();
-  float* gate_up = activations_.gate_up.as<float>();
-  float* gated = activations_.gated.as<float>();
-  BATON_RETURN_IF_ERROR(Norm(x, weights.post_attention_norm, tile.row_count, normed));
-  BATON_RETURN_IF_ERROR(Multiply(normed, weights.gate_up, tile.row_count, gate_up, false));
+  void* normed = activations_.normed.data();
+  void* gate_up = activations_.gate_up.data();
+  void* gated = activations_.gated.data();
+  BATON_RETURN_IF_ERROR(Norm(x, weights.post_attention_norm, tile.rows, normed));
+  BATON_RETURN_IF_ERROR(Multiply(normed, weights.gate_up, tile.rows, gate_up, Into::kSet));
   BATON_RETURN_IF_ERROR(ops_.silu_mul(exec_,
                                       {.gate_up = gate_up,
                                        .gate_up_stride = 2 * int64_t{config_.intermediate_size},
-                                       .rows = tile.row_count,
+                                       .rows = tile.rows,
                                        .dim = config_.intermediate_size,
                                        .out = gated,
                                        .out_stride = config_.intermediate_size}));
-  return Multiply(gated, weights.down, tile.row_count, x, /*accumulate=*/true);
+  return Multiply(gated, weights.down, tile.rows, x, Into::kAdd);
 }
 
 }  // namespace baton::model

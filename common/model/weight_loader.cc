@@ -2,16 +2,26 @@
 
 #include <array>
 #include <cstring>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "common/base/status_context.h"
 #include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint.h"
+#include "common/model/weights.h"
+#include "kernels/core/buffer.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/core/memory.h"
+#include "kernels/ops/op_table.h"
 
 namespace baton::model {
 
 using kernels::Buffer;
 using kernels::DType;
 using kernels::DTypeBytes;
+using kernels::Memory;
 
 WeightLoader::WeightLoader(const checkpoint::Checkpoint& checkpoint,
                            const kernels::OpTable& ops,
@@ -19,23 +29,38 @@ WeightLoader::WeightLoader(const checkpoint::Checkpoint& checkpoint,
                            DType dtype)
     : checkpoint_(checkpoint), ops_(ops), exec_(exec), dtype_(dtype) {}
 
-absl::StatusOr<Buffer> WeightLoader::Vector(const std::string& name, int64_t size) const {
+absl::StatusOr<Memory> WeightLoader::Vector(const std::string& name, int64_t size) const {
   const std::array<int64_t, 1> shape = {size};
-  return checkpoint_.Read(name, shape, DType::kF32);
+  BATON_ASSIGN_OR_RETURN(Buffer values, checkpoint_.Read(name, shape, DType::kF32));
+  return exec_.memory->Adopt(std::move(values));
 }
 
-absl::StatusOr<Buffer> WeightLoader::Table(const std::string& name,
+absl::StatusOr<Memory> WeightLoader::Constants(std::span<const float> values) const {
+  Buffer bytes(values.size_bytes());
+  std::memcpy(bytes.data(), values.data(), values.size_bytes());
+  return exec_.memory->Adopt(std::move(bytes));
+}
+
+absl::StatusOr<Memory> WeightLoader::Table(const std::string& name,
                                            int64_t rows,
                                            int64_t columns) const {
+  BATON_ASSIGN_OR_RETURN(Buffer values, HostTable(name, rows, columns));
+  return exec_.memory->Adopt(std::move(values));
+}
+
+absl::StatusOr<Buffer> WeightLoader::HostTable(const std::string& name,
+                                               int64_t rows,
+                                               int64_t columns) const {
   const std::array<int64_t, 2> shape = {rows, columns};
   return checkpoint_.Read(name, shape, dtype_);
 }
 
-absl::StatusOr<Linear> WeightLoader::Packed(const Buffer& table,
+absl::StatusOr<Linear> WeightLoader::Packed(const Memory& table,
                                             int64_t rows,
                                             int64_t columns) const {
   Linear linear;
-  linear.packed = Buffer(ops_.packed_matrix_bytes(rows, columns, dtype_));
+  BATON_ASSIGN_OR_RETURN(linear.packed,
+                         exec_.memory->Allocate(ops_.packed_matrix_bytes(rows, columns, dtype_)));
   BATON_RETURN_IF_ERROR(ops_.pack_matrix(exec_,
                                          {.source = table.data(),
                                           .out_features = rows,
@@ -60,21 +85,23 @@ absl::StatusOr<Linear> WeightLoader::Stacked(std::span<const LinearPart> parts,
   size_t bias_offset = 0;
   for (const LinearPart& part : parts) {
     BATON_ASSIGN_OR_RETURN(const Buffer weight,
-                           Table(part.name + ".weight", part.out_features, in_features));
+                           HostTable(part.name + ".weight", part.out_features, in_features));
     std::memcpy(rows.data() + row_offset, weight.data(), weight.size());
     row_offset += weight.size();
     if (with_bias) {
+      const std::array<int64_t, 1> shape = {part.out_features};
       BATON_ASSIGN_OR_RETURN(const Buffer part_bias,
-                             Vector(part.name + ".bias", part.out_features));
+                             checkpoint_.Read(part.name + ".bias", shape, DType::kF32));
       std::memcpy(bias.data() + bias_offset, part_bias.data(), part_bias.size());
       bias_offset += part_bias.size();
     }
   }
-  absl::StatusOr<Linear> linear = Packed(rows, out_features, in_features);
+  BATON_ASSIGN_OR_RETURN(const Memory table, exec_.memory->Adopt(std::move(rows)));
+  absl::StatusOr<Linear> linear = Packed(table, out_features, in_features);
   if (!linear.ok()) {
     return WithContext(linear.status(), parts.front().name + ".weight");
   }
-  linear->bias = std::move(bias);
+  BATON_ASSIGN_OR_RETURN(linear->bias, exec_.memory->Adopt(std::move(bias)));
   return linear;
 }
 

@@ -27,9 +27,11 @@ class WeightLoader {
                kernels::DType dtype);
 
   // A vector [size], always f32.
-  absl::StatusOr<kernels::Buffer> Vector(const std::string& name, int64_t size) const;
+  absl::StatusOr<kernels::Memory> Vector(const std::string& name, int64_t size) const;
+  // Values that are computed from the configuration.
+  absl::StatusOr<kernels::Memory> Constants(std::span<const float> values) const;
   // A table [rows, columns] in the weight dtype, not packed.
-  absl::StatusOr<kernels::Buffer> Table(const std::string& name,
+  absl::StatusOr<kernels::Memory> Table(const std::string& name,
                                         int64_t rows,
                                         int64_t columns) const;
   // The rows of all `parts` packed as one matrix.
@@ -37,9 +39,13 @@ class WeightLoader {
                                  int64_t in_features,
                                  bool with_bias) const;
   // A [rows, columns] table of the weight dtype packed as a matrix without bias.
-  absl::StatusOr<Linear> Packed(const kernels::Buffer& table, int64_t rows, int64_t columns) const;
+  absl::StatusOr<Linear> Packed(const kernels::Memory& table, int64_t rows, int64_t columns) const;
 
  private:
+  absl::StatusOr<kernels::Buffer> HostTable(const std::string& name,
+                                            int64_t rows,
+                                            int64_t columns) const;
+
   const checkpoint::Checkpoint& checkpoint_;
   const kernels::OpTable& ops_;
   const kernels::ExecContext& exec_;

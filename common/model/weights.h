@@ -1,27 +1,27 @@
-// The weights of a model in memory, packed for the ops.
+// The weights of a model in memory of the back end, packed for its ops.
 #pragma once
 
 #include <vector>
 
-#include "kernels/core/buffer.h"
+#include "kernels/core/memory.h"
 #include "kernels/ops/params.h"
 
 namespace baton::model {
 
 // One matmul: perhaps several published linears whose rows stand one after another.
 struct Linear {
-  kernels::Buffer packed;
+  kernels::Memory packed;
   kernels::PackedMatrix matrix;  // borrows `packed`
-  kernels::Buffer bias;          // f32 [out_features], or empty
+  kernels::Memory bias;          // f32 [out_features], or empty
 
   const float* bias_data() const { return bias.size() == 0 ? nullptr : bias.as<float>(); }
 };
 
 struct LayerWeights {
-  kernels::Buffer input_norm;           // f32 [hidden]
-  kernels::Buffer post_attention_norm;  // f32 [hidden]
-  kernels::Buffer q_norm;               // f32 [head_dim] with qk_norm, else empty
-  kernels::Buffer k_norm;               // f32 [head_dim]; empty above the full layers
+  kernels::Memory input_norm;           // f32 [hidden]
+  kernels::Memory post_attention_norm;  // f32 [hidden]
+  kernels::Memory q_norm;               // f32 [head_dim] with qk_norm, else empty
+  kernels::Memory k_norm;               // f32 [head_dim]; empty above the full layers
   // Rows Q, K, V in a full layer; above them only Q (q_proj_swiftkv).
   Linear projection;
   Linear output;
@@ -31,17 +31,18 @@ struct LayerWeights {
 
 // What fans the residual stream out to the keys and values of all upper layers (SwiftKV).
 struct FanOutWeights {
-  kernels::Buffer norm;                  // f32 [hidden], norm_swiftkv
+  kernels::Memory norm;                  // f32 [hidden], norm_swiftkv
   Linear kv;                             // rows K_0 .. K_{G-1}, V_0 .. V_{G-1}
-  std::vector<kernels::Buffer> k_norms;  // f32 [head_dim] per group with qk_norm, else empty
+  std::vector<kernels::Memory> k_norms;  // f32 [head_dim] per group with qk_norm, else empty
 };
 
 struct ModelWeights {
-  kernels::Buffer embedding;  // [vocab, hidden] of embedding_dtype
+  kernels::Memory inverse_frequencies;  // f32 [head_dim / 2] of RoPE
+  kernels::Memory embedding;            // [vocab, hidden] of embedding_dtype
   kernels::DType embedding_dtype = kernels::DType::kBF16;
   std::vector<LayerWeights> layers;
   FanOutWeights fan_out;  // empty for a plain model
-  kernels::Buffer final_norm;
+  kernels::Memory final_norm;
   Linear lm_head;
 };
 

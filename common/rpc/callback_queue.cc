@@ -40,7 +40,7 @@ std::shared_ptr<grpc::Channel>* MakePinnedChannel() {
 
 void PinCallbackQueue() {
   // `used`: nothing reads it, but it has to stay for a leak checker to find the channel by.
-  [[gnu::used]] static std::shared_ptr<grpc::Channel>* const pinned = MakePinnedChannel();
+  [[gnu::used]] static std::shared_ptr<grpc::Channel>* const kPinned = MakePinnedChannel();
 }
 
 }  // namespace baton::rpc

@@ -13,11 +13,15 @@
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/read_file.h"
+#include "common/engine/engine.h"
 #include "common/kv/calibration/calibration_file.h"
 #include "common/kv/codec/kv_calibration.h"
 #include "common/kv/manifest/layout.h"
+#include "common/model/forward.h"
+#include "common/model/model.h"
+#include "common/worker/worker_options.h"
+#include "kernels/backend.h"
 #include "kernels/kv_format/dense.h"
-#include "kernels/select.h"
 
 namespace baton::worker {
 namespace {
@@ -62,8 +66,8 @@ kv::v1::KvLayout LayoutOf(const model::Model& model, const engine::EngineOptions
 
 absl::StatusOr<std::unique_ptr<Compute>> LoadCompute(const WorkerOptions& options) {
   const absl::Time start = absl::Now();
-  auto compute = std::make_unique<Compute>(options.threads);
-  BATON_ASSIGN_OR_RETURN(compute->ops, kernels::SelectOps(options.device));
+  auto compute = std::make_unique<Compute>();
+  BATON_ASSIGN_OR_RETURN(compute->backend, kernels::Backend::Open(options.device, options.threads));
   BATON_ASSIGN_OR_RETURN(const auto checkpoint, OpenCheckpoint(options));
   compute->identity = {.fingerprint = checkpoint->fingerprint(),
                        .layers = checkpoint->config().num_kv_cache_layers()};
@@ -72,8 +76,10 @@ absl::StatusOr<std::unique_ptr<Compute>> LoadCompute(const WorkerOptions& option
   const model::ModelOptions model_options = {.max_step_rows = options.engine.step_token_budget,
                                              .max_logit_rows = options.engine.max_running_sequences,
                                              .weight_dtype = options.compute};
+  const kernels::Backend& backend = *compute->backend;
   BATON_ASSIGN_OR_RETURN(
-      compute->model, model::Model::Load(*checkpoint, *compute->ops, compute->exec, model_options));
+      compute->model,
+      model::Model::Load(*checkpoint, backend.ops(), backend.exec(), model_options));
   compute->layout = LayoutOf(*compute->model, options.engine);
   spdlog::info("model loaded dir={} device={} threads={} seconds={:.2f}",
                options.model_dir,

@@ -9,23 +9,15 @@
 #include "common/kv/codec/kv_calibration.h"
 #include "common/model/model.h"
 #include "common/worker/worker_options.h"
-#include "kernels/core/buffer.h"
-#include "kernels/core/exec_context.h"
-#include "kernels/core/thread_pool.h"
-#include "kernels/ops/op_table.h"
+#include "kernels/backend.h"
 #include "proto/baton/kv/v1/manifest.pb.h"
 
 namespace baton::worker {
 
-// Owns the compute threads and their scratch memory; must outlive model and engine. Everything but
-// the model's constants belongs to the executor thread.
+// Must outlive model and engine. Everything but the model's constants belongs to the executor
+// thread.
 struct Compute {
-  explicit Compute(int threads) : pool(threads), exec{.pool = &pool, .workspace = &workspace} {}
-
-  kernels::ThreadPool pool;  // `threads` counts the executor thread
-  kernels::Buffer workspace;
-  kernels::ExecContext exec;
-  const kernels::OpTable* ops = nullptr;
+  std::unique_ptr<kernels::Backend> backend;
   std::unique_ptr<model::Model> model;  // taken by the engine
   kv::v1::KvLayout layout;              // of this worker's KV pages
   kv::CalibratedModel identity;         // what a calibration of the model is bound to

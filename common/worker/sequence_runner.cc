@@ -1,13 +1,22 @@
 #include "common/worker/sequence_runner.h"
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
+#include <span>
+#include <string_view>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint.h"
 #include "common/kv/codec/dense_step_kv.h"
-#include "kernels/select.h"
+#include "common/model/forward.h"
+#include "common/model/model.h"
+#include "kernels/backend.h"
+#include "kernels/core/dtype.h"
+#include "kernels/kv_format/dense.h"
 
 namespace baton::worker {
 
@@ -17,12 +26,13 @@ absl::StatusOr<std::unique_ptr<SequenceRunner>> SequenceRunner::Create(
     int threads,
     kernels::DType dtype,
     int64_t max_tokens) {
-  auto runner = std::unique_ptr<SequenceRunner>(new SequenceRunner(threads, max_tokens));
-  BATON_ASSIGN_OR_RETURN(runner->ops_, kernels::SelectOps(device));
+  auto runner = std::unique_ptr<SequenceRunner>(new SequenceRunner(max_tokens));
+  BATON_ASSIGN_OR_RETURN(runner->backend_, kernels::Backend::Open(device, threads));
+  const kernels::Backend& backend = *runner->backend_;
   const model::ModelOptions options = {
       .max_step_rows = kStepRows, .max_logit_rows = kStepRows, .weight_dtype = dtype};
   BATON_ASSIGN_OR_RETURN(runner->model_,
-                         model::Model::Load(checkpoint, *runner->ops_, runner->exec_, options));
+                         model::Model::Load(checkpoint, backend.ops(), backend.exec(), options));
   const model::KvShape shape = runner->model_->kv_shape();
   kernels::DensePageLayout& layout = runner->pages_.layout;
   layout.kv_heads = shape.kv_heads;
@@ -30,7 +40,8 @@ absl::StatusOr<std::unique_ptr<SequenceRunner>> SequenceRunner::Create(
   layout.dtype = dtype;
   const auto num_pages =
       static_cast<size_t>(layout.pages_for(max_tokens)) * static_cast<size_t>(shape.layers);
-  runner->page_memory_ = kernels::Buffer(num_pages * layout.stride_bytes());
+  BATON_ASSIGN_OR_RETURN(runner->page_memory_,
+                         backend.exec().memory->Allocate(num_pages * layout.stride_bytes()));
   runner->pages_.base = runner->page_memory_.data();
   runner->page_table_.resize(num_pages);
   std::iota(runner->page_table_.begin(), runner->page_table_.end(), 0);
@@ -61,8 +72,9 @@ absl::Status SequenceRunner::Step(std::span<const int32_t> token_ids, std::span<
   std::iota(all_rows.begin(), all_rows.end(), 0);
   const model::SequenceSlice sequence = {.row_begin = 0, .row_count = rows};
   const kv::DenseTable table = {.data = page_table_.data(),
-                                .stride = pages_.layout.pages_for(max_tokens_)};
-  kv::DenseStepKv kv(*ops_, exec_, pages_, std::span(&table, 1));
+                                .stride = pages_.layout.pages_for(max_tokens_),
+                                .layers = model_->kv_shape().layers};
+  kv::DenseStepKv kv(backend_->ops(), backend_->exec(), pages_, std::span(&table, 1));
   model::ForwardBatch batch;
   batch.token_ids = token_ids;
   batch.positions = positions;

@@ -11,10 +11,9 @@
 
 #include "common/checkpoint/checkpoint.h"
 #include "common/model/model.h"
-#include "kernels/core/buffer.h"
-#include "kernels/core/exec_context.h"
-#include "kernels/core/thread_pool.h"
-#include "kernels/ops/op_table.h"
+#include "kernels/backend.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/memory.h"
 #include "kernels/ops/params.h"
 
 namespace baton::worker {
@@ -41,17 +40,14 @@ class SequenceRunner {
   const checkpoint::ModelConfig& config() const { return model_->config(); }
 
  private:
-  SequenceRunner(int threads, int64_t max_tokens) : pool_(threads), max_tokens_(max_tokens) {}
+  explicit SequenceRunner(int64_t max_tokens) : max_tokens_(max_tokens) {}
   absl::Status Step(std::span<const int32_t> token_ids, std::span<float> logits);
 
-  kernels::ThreadPool pool_;
-  kernels::Buffer workspace_;
-  kernels::ExecContext exec_ = {.pool = &pool_, .workspace = &workspace_};
-  const kernels::OpTable* ops_ = nullptr;
+  std::unique_ptr<kernels::Backend> backend_;
   std::unique_ptr<model::Model> model_;
   int64_t max_tokens_;
   int64_t num_tokens_ = 0;
-  kernels::Buffer page_memory_;
+  kernels::Memory page_memory_;
   kernels::DensePages pages_;
   std::vector<int32_t> page_table_;  // [layers][pages per layer]
 };

@@ -1,17 +1,29 @@
 #include "common/worker/worker.h"
 
 #include <filesystem>
+#include <memory>
 #include <random>
 #include <utility>
+#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "spdlog/spdlog.h"
 
 #include "common/base/status_macros.h"
 #include "common/config/host_port.h"
+#include "common/engine/engine.h"
+#include "common/metrics/exposer.h"
+#include "common/metrics/gauge_writer.h"
+#include "common/metrics/metric_families.h"
+#include "common/metrics/registry.h"
+#include "common/rpc/limits.h"
 #include "common/rpc/port_file.h"
+#include "common/rpc/server.h"
 #include "common/rpc/status_details.h"
+#include "common/worker/compute.h"
 #include "common/worker/control_service.h"
+#include "common/worker/health_monitor.h"
+#include "common/worker/worker_metrics.h"
+#include "common/worker/worker_options.h"
 
 namespace baton::worker {
 namespace {
@@ -79,10 +91,14 @@ Worker::~Worker() { Shutdown(absl::ZeroDuration()); }
 absl::Status Worker::StartEngine(engine::ReservationObserver* reservations) {
   engine::EngineOptions engine_options = options_.engine;
   engine_options.calibration = compute_->calibration;
+  if (!compute_->backend->exec().memory->is_host()) {
+    spdlog::info("device {} serves KV format dense only", options_.device);
+    engine_options.codec_pools = {};
+  }
   BATON_ASSIGN_OR_RETURN(engine_,
                          engine::Engine::Create(std::move(compute_->model),
-                                                compute_->exec,
-                                                *compute_->ops,
+                                                compute_->backend->exec(),
+                                                compute_->backend->ops(),
                                                 engine_options,
                                                 reservations,
                                                 metrics_.get()));
@@ -96,7 +112,7 @@ absl::Status Worker::StartServer(std::vector<grpc::Service*> services,
   control_ = std::make_unique<ControlService>(this);
   services.push_back(control_.get());
   std::vector<std::string> health_names = service_names_;
-  health_names.push_back("readiness");
+  health_names.emplace_back("readiness");
   BATON_ASSIGN_OR_RETURN(server_,
                          rpc::Server::Start({.listen = options_.listen,
                                              .tls = options_.tls,

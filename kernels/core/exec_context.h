@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/core/buffer.h"
+#include "kernels/core/memory.h"
 #include "kernels/core/thread_pool.h"
 
 namespace baton::kernels {
@@ -20,6 +21,8 @@ struct ExecContext {
   // The CUDA back end: where an op puts its work (kernels/cuda/runtime/device_queue.h). An op
   // returns before its work is done.
   cuda::DeviceQueue* queue = nullptr;
+  // Where the memory of ops comes from; never null.
+  MemorySpace* memory = &HostMemory();
 };
 
 }  // namespace baton::kernels

@@ -19,6 +19,9 @@ struct OpTable {
   const char* name = "";
   // What activations are made of.
   DType activations = DType::kF32;
+  // Rows that a layer is best run for at a time: as many as keep their activations near a host's
+  // caches; 0: all that there are.
+  int32_t tile_rows = 512;
 
   // Bytes of a packed weight, and the packing itself. Load time only.
   size_t (*packed_matrix_bytes)(int64_t out_features, int64_t in_features, DType dtype) = nullptr;

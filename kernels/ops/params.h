@@ -58,7 +58,8 @@ struct RmsNormParams {
   int64_t out_stride = 0;
 };
 
-// out = x W^T (+ bias) (+ out when accumulate). The result of a row does not depend on `rows`.
+// out = x W^T (+ bias) (+ out when accumulate). On the host the result of a row does not depend on
+// `rows`; a device's library may add up in another order for another number of rows.
 struct MatmulParams {
   const void* x = nullptr;  // [rows, in_features]
   int64_t x_stride = 0;
@@ -68,6 +69,9 @@ struct MatmulParams {
   int64_t rows = 0;
   void* out = nullptr;  // [rows, out_features]
   int64_t out_stride = 0;
+  // `out` is fp32 whatever activations are made of: logits, which rounding would make ties of. Not
+  // with accumulate.
+  bool wide = false;
 };
 
 // cos/sin of positions[r] * inverse_frequencies[i], once per step for all layers.
@@ -117,6 +121,7 @@ struct KvWriteParams {
   const void* v = nullptr;  // [rows, kv_heads, head_dim]
   int64_t v_stride = 0;
   const int32_t* positions = nullptr;       // [rows], absolute
+  int64_t rows = 0;                         // of all sequences
   const SequenceRows* sequences = nullptr;  // [num_sequences], page tables of this layer
   int64_t num_sequences = 0;
   DensePages pages;
@@ -125,8 +130,9 @@ struct KvWriteParams {
 // Causal attention of packed query rows over paged KV: the row at position p attends to keys
 // max(0, p - sliding_window + 1) .. p of its sequence (sliding_window 0: from key 0), as far as
 // they are in the sequence's key range; a row that sees no key gets zeros. Keys of this step are
-// already in the pages. Serves prefill chunks and decode rows alike; the result of a row does not
-// depend on the other rows of the call.
+// already in the pages. Serves prefill chunks and decode rows alike; on the host, and on a device
+// as long as a sequence has few rows, the result of a row does not depend on the other rows of the
+// call; a device's library may add up in another order for another number of rows.
 //
 // Attention over keys in several places is merged by its log-sum-exp (lse), the natural logarithm
 // of the sum of e^(scaled score) over the keys seen, -inf for none: what is there counts as one
@@ -141,6 +147,14 @@ struct PagedAttentionParams {
   int64_t heads = 0;  // query heads; a multiple of pages.layout.kv_heads
   float scale = 0.0f;
   int32_t sliding_window = 0;
+  // Bounds of what the arrays say, for a device, which reads them too late to choose a kernel by
+  // them: rows of all sequences, the most of one, and the most keys that one has. 0: not known.
+  int64_t rows = 0;
+  int32_t max_sequence_rows = 0;
+  int32_t max_keys = 0;
+  // Also for a device: the rows of every sequence are at consecutive positions, and none has a key
+  // range of its own, so that its keys are 0 up to the last row's position. false: not known.
+  bool whole_keys = false;
   void* out = nullptr;  // [rows, heads, head_dim]
   int64_t out_stride = 0;
   float* lse = nullptr;  // [rows, heads] or null: out

@@ -25,6 +25,9 @@ struct ShadowKvWorkspaceSizes {
   int64_t heads = 0;       // query heads
   int64_t max_tokens = 0;  // of a sequence, prompt and generated
   int64_t layers = 1;      // that are factored together
+  // For a device: sequences that a decode step takes at once. With less workspace it takes several
+  // launches, one with room for a single sequence at least.
+  int64_t sequences = 1;
 };
 
 // Codes a prompt that lies in dense pages, keys after RoPE, into a prompt section. Keys are
@@ -89,6 +92,24 @@ struct ShadowKvSequence {
   std::byte* joint_tail = nullptr;
 };
 
+// What a device has to know of a call's sequences beforehand: it reads them too late to choose and
+// to size its work by them. 0: not known. Hosts look at the sequences instead. A sequence past a
+// bound gets wrong results.
+struct ShadowKvBounds {
+  // Of every sequence.
+  DType dtype = DType::kBF16;
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;
+  // Of any sequence. Coded chunks, at least 1.
+  int64_t max_chunks = 0;
+  // budget_chunks() x chunk_tokens.
+  int64_t max_budget_tokens = 0;
+  // Static and exact tokens of a KV head: how many blocks share its work, no result.
+  int64_t max_exact_tokens = 0;
+  // Every sequence has a cache, so that keys need no place in the workspace.
+  bool cached = false;
+};
+
 // Writes the key (after RoPE) and value of row s to sequence s; codes the oldest 64 exact tokens
 // when they are due. Every position must be appended, in order, exactly once.
 struct ShadowKvAppendParams {
@@ -129,6 +150,7 @@ struct ShadowKvSelectParams {
   int64_t chunk_ids_stride = 0;     // at least every sequence's budget in chunks
   float* cluster_logits = nullptr;  // [num_sequences, heads, cluster_stride]; null without clusters
   int64_t cluster_stride = 0;       // at least every sequence's value_clusters
+  ShadowKvBounds bounds = {};       // for a device: down to max_chunks
 };
 
 // What shadowkv_attention did for one sequence, summed over its KV heads.
@@ -161,6 +183,7 @@ struct ShadowKvAttentionParams {
   // log-sum-exp (paged_attention), -inf for none; the results are over both.
   float* lse = nullptr;
   ShadowKvCounters* counters = nullptr;  // [num_sequences] to add to, or null
+  ShadowKvBounds bounds = {};            // for a device: all but max_chunks
 };
 
 }  // namespace baton::kernels

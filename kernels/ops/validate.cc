@@ -1,6 +1,7 @@
 #include "kernels/ops/validate.h"
 
 #include "kernels/ops/param_checker.h"
+#include "kernels/ops/params.h"
 
 namespace baton::kernels {
 
@@ -61,6 +62,9 @@ absl::Status Validate(const MatmulParams& params) {
     if (params.weight.in_features > 0) {
       check.NotNull("x", params.x).NotNull("weight.data", params.weight.data);
     }
+  }
+  if (check.ok() && params.wide && params.accumulate) {
+    return absl::InvalidArgumentError("matmul: a wide output can't be accumulated to");
   }
   return check.status();
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <vector>
 
@@ -9,6 +10,7 @@
 
 #include "common/kv/codec/step_kv.h"
 #include "kernels/core/exec_context.h"
+#include "kernels/core/step_arrays.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/params.h"
 
@@ -18,6 +20,20 @@ namespace baton::kv {
 struct DenseTable {
   const int32_t* data = nullptr;
   int32_t stride = 0;
+  int32_t layers = 0;
+};
+
+// Some runs of a tile as the dense ops take them, in every stored layer. Lives as long as the
+// DenseStepKv that made it.
+struct DenseRuns {
+  const int32_t* positions = nullptr;  // of the tile, where ops read them
+  // [layers][count], where ops read them; null without a run
+  const kernels::SequenceRows* sequences = nullptr;
+  int64_t count = 0;
+  int64_t rows = 0;  // of all runs
+  int32_t max_sequence_rows = 0;
+  int32_t max_keys = 0;
+  bool whole_keys = true;  // a run's positions follow each other (PagedAttentionParams)
 };
 
 // Writes and attends by the dense ops. Everything is borrowed. Not thread-safe.
@@ -30,6 +46,7 @@ class DenseStepKv : public StepKv {
               std::span<const DenseTable> tables)
       : ops_(ops), exec_(exec), pages_(pages), tables_(tables) {}
 
+  absl::Status Prepare(std::span<const KvRows> tiles, kernels::StepArrays& arrays) override;
   absl::Status Write(const KvRows& rows, const KvEntries& entries) override;
   absl::Status Attend(const KvRows& rows, const KvQueries& queries) override;
   absl::Status LayersWritten(int32_t /*layer_begin*/, int32_t /*layer_end*/) override {
@@ -37,17 +54,27 @@ class DenseStepKv : public StepKv {
   }
   absl::Status LayerAttended(int32_t /*kv_layer*/) override { return absl::OkStatus(); }
 
+  // For a step of which only some rows are in dense pages: the tables, once a step, then `runs` of
+  // a tile, ascending; and the ops over them.
+  void PrepareTables(kernels::StepArrays& arrays);
+  DenseRuns PrepareRuns(const KvRows& tile,
+                        std::span<const RowRun> runs,
+                        kernels::StepArrays& arrays);
+  absl::Status Write(const DenseRuns& runs, const KvEntries& entries) const;
+  absl::Status Attend(const DenseRuns& runs, const KvQueries& queries) const;
+
   const kernels::DensePages& pages() const { return pages_; }
   const DenseTable& table(int32_t sequence) const { return tables_[static_cast<size_t>(sequence)]; }
 
  private:
-  std::span<const kernels::SequenceRows> Sequences(const KvRows& rows, int32_t kv_layer);
-
   const kernels::OpTable& ops_;
   const kernels::ExecContext& exec_;
   const kernels::DensePages pages_;
   const std::span<const DenseTable> tables_;
-  std::vector<kernels::SequenceRows> sequences_;
+  std::vector<const int32_t*> op_tables_;  // where ops read them
+  // What DenseRuns point to on the host; a deque, so that it stays there.
+  std::deque<std::vector<kernels::SequenceRows>> sequences_;
+  std::vector<DenseRuns> tiles_;
 };
 
 }  // namespace baton::kv

@@ -10,6 +10,8 @@
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/step_kv.h"
 #include "kernels/core/exec_context.h"
+#include "kernels/core/step_arrays.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/params.h"
 
@@ -37,68 +39,80 @@ PackedStepKv::PackedStepKv(const kernels::OpTable& ops,
                            std::vector<StepSequenceKv> sequences)
     : sequences_(std::move(sequences)),
       tables_(Tables(sequences_)),
-      dense_(ops, exec, pages, tables_) {}
+      dense_(ops, exec, pages, tables_),
+      activations_(ops.activations) {}
 
-void PackedStepKv::Split(const KvRows& rows) {
-  dense_runs_.clear();
-  extension_runs_.clear();
-  for (Group& group : groups_) {
-    group.rows.clear();
+absl::Status PackedStepKv::Prepare(std::span<const KvRows> tiles, kernels::StepArrays& arrays) {
+  dense_.PrepareTables(arrays);
+  tiles_.clear();
+  for (const KvRows& tile : tiles) {
+    tiles_.push_back(PrepareTile(tile, arrays));
   }
+  return absl::OkStatus();
+}
+
+PackedStepKv::Tile PackedStepKv::PrepareTile(const KvRows& rows, kernels::StepArrays& arrays) {
+  Tile tile;
+  std::vector<RowRun> written;
+  std::vector<RowRun> attended;
   for (const RowRun& run : rows.runs) {
     const StepSequenceKv& sequence = sequences_[static_cast<size_t>(run.sequence)];
     if (Extends(sequence)) {
-      extension_runs_.push_back(run);
-      continue;
+      written.push_back(run);
+      tile.extensions.push_back(run);
+    } else if (sequence.prefill || sequence.encoded == nullptr) {
+      written.push_back(run);
+      attended.push_back(run);
+    } else {
+      AddToGroup(rows, run, tile.groups);
     }
-    if (sequence.prefill || sequence.encoded == nullptr) {
-      dense_runs_.push_back(run);
-      continue;
-    }
-    KvCodec* codec = &sequence.encoded->codec();
-    auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& candidate) {
-      return candidate.codec == codec;
-    });
-    if (group == groups_.end()) {
-      group = groups_.insert(groups_.end(), {.codec = codec, .rows = {}});
-    }
-    group->rows.push_back(
-        {.kv = sequence.encoded, .row = run.row_begin, .position = rows.positions[run.row_begin]});
   }
+  tile.written = dense_.PrepareRuns(rows, written, arrays);
+  tile.attended =
+      tile.extensions.empty() ? tile.written : dense_.PrepareRuns(rows, attended, arrays);
+  return tile;
+}
+
+void PackedStepKv::AddToGroup(const KvRows& rows,
+                              const RowRun& run,
+                              std::vector<Group>& groups) const {
+  EncodedKv* const kv = sequences_[static_cast<size_t>(run.sequence)].encoded;
+  KvCodec* codec = &kv->codec();
+  auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& candidate) {
+    return candidate.codec == codec;
+  });
+  if (group == groups.end()) {
+    group = groups.insert(groups.end(), {.codec = codec, .rows = {}});
+  }
+  group->rows.push_back(
+      {.kv = kv, .row = run.row_begin, .position = rows.positions[run.row_begin]});
 }
 
 absl::Status PackedStepKv::Write(const KvRows& rows, const KvEntries& entries) {
-  Split(rows);
-  dense_runs_.insert(dense_runs_.end(), extension_runs_.begin(), extension_runs_.end());
-  if (!dense_runs_.empty()) {
-    BATON_RETURN_IF_ERROR(dense_.Write(
-        {.rows = rows.rows, .runs = dense_runs_, .positions = rows.positions}, entries));
+  const Tile& tile = tiles_[static_cast<size_t>(rows.tile)];
+  if (tile.written.count > 0) {
+    BATON_RETURN_IF_ERROR(dense_.Write(tile.written, entries));
   }
-  for (const Group& group : groups_) {
-    if (!group.rows.empty()) {
-      BATON_RETURN_IF_ERROR(group.codec->Append(group.rows, entries));
-    }
+  for (const Group& group : tile.groups) {
+    BATON_RETURN_IF_ERROR(group.codec->Append(group.rows, entries));
   }
   return absl::OkStatus();
 }
 
 absl::Status PackedStepKv::Attend(const KvRows& rows, const KvQueries& queries) {
-  Split(rows);
-  if (!dense_runs_.empty()) {
-    BATON_RETURN_IF_ERROR(dense_.Attend(
-        {.rows = rows.rows, .runs = dense_runs_, .positions = rows.positions}, queries));
+  const Tile& tile = tiles_[static_cast<size_t>(rows.tile)];
+  if (tile.attended.count > 0) {
+    BATON_RETURN_IF_ERROR(dense_.Attend(tile.attended, queries));
   }
-  for (const Group& group : groups_) {
-    if (!group.rows.empty()) {
-      BATON_RETURN_IF_ERROR(group.codec->Attend(group.rows, queries));
-    }
+  for (const Group& group : tile.groups) {
+    BATON_RETURN_IF_ERROR(group.codec->Attend(group.rows, queries));
   }
   BATON_RETURN_IF_ERROR(AttendExtensions(rows, queries));
   return Observe(rows, queries);
 }
 
 absl::Status PackedStepKv::AttendExtensions(const KvRows& rows, const KvQueries& queries) {
-  for (const RowRun& run : extension_runs_) {
+  for (const RowRun& run : tiles_[static_cast<size_t>(rows.tile)].extensions) {
     const StepSequenceKv& sequence = sequences_[static_cast<size_t>(run.sequence)];
     BATON_RETURN_IF_ERROR(
         sequence.encoded->AttendExtension({.pages = dense_.pages(), .table = sequence.dense},
@@ -131,12 +145,15 @@ absl::Status PackedStepKv::Observe(const KvRows& rows, const KvQueries& queries)
   return absl::OkStatus();
 }
 
-absl::Status PackedStepKv::WriteHidden(const KvRows& rows, const float* x, int64_t stride) {
+absl::Status PackedStepKv::WriteHidden(const KvRows& rows, const void* x, int64_t stride) {
   for (const RowRun& run : rows.runs) {
     const StepSequenceKv& sequence = sequences_[static_cast<size_t>(run.sequence)];
     if (sequence.prefill && sequence.hidden != nullptr) {
-      BATON_RETURN_IF_ERROR(sequence.hidden->Write(
-          rows.positions[run.row_begin], run.row_count, x + run.row_begin * stride, stride));
+      BATON_RETURN_IF_ERROR(
+          sequence.hidden->Write(rows.positions[run.row_begin],
+                                 run.row_count,
+                                 kernels::Advance(x, run.row_begin * stride, activations_),
+                                 stride));
     }
   }
   return absl::OkStatus();

@@ -11,7 +11,9 @@
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/hidden/hidden_state.h"
 #include "common/kv/codec/step_kv.h"
+#include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
+#include "kernels/core/step_arrays.h"
 #include "kernels/ops/op_table.h"
 
 namespace baton::kv {
@@ -45,9 +47,10 @@ class PackedStepKv : public StepKv {
                const kernels::DensePages& pages,
                std::vector<StepSequenceKv> sequences);
 
+  absl::Status Prepare(std::span<const KvRows> tiles, kernels::StepArrays& arrays) override;
   absl::Status Write(const KvRows& rows, const KvEntries& entries) override;
   absl::Status Attend(const KvRows& rows, const KvQueries& queries) override;
-  absl::Status WriteHidden(const KvRows& rows, const float* x, int64_t stride) override;
+  absl::Status WriteHidden(const KvRows& rows, const void* x, int64_t stride) override;
   absl::Status LayersWritten(int32_t /*layer_begin*/, int32_t /*layer_end*/) override {
     return absl::OkStatus();
   }
@@ -67,8 +70,16 @@ class PackedStepKv : public StepKv {
     std::vector<DecodeRow> rows;
   };
 
-  // Splits a tile into dense_runs_, extension_runs_ and groups_.
-  void Split(const KvRows& rows);
+  // The rows of a tile by what becomes of them.
+  struct Tile {
+    DenseRuns written;   // to dense pages: prompt rows and those of format `dense`
+    DenseRuns attended;  // to dense pages alone: the same but for extensions
+    std::vector<RowRun> extensions;
+    std::vector<Group> groups;
+  };
+
+  Tile PrepareTile(const KvRows& rows, kernels::StepArrays& arrays);
+  void AddToGroup(const KvRows& rows, const RowRun& run, std::vector<Group>& groups) const;
   absl::Status AttendExtensions(const KvRows& rows, const KvQueries& queries);
   absl::Status Observe(const KvRows& rows, const KvQueries& queries);
   absl::Status EncodeLayer(const StepSequenceKv& sequence, int32_t kv_layer);
@@ -76,9 +87,8 @@ class PackedStepKv : public StepKv {
   std::vector<StepSequenceKv> sequences_;
   std::vector<DenseTable> tables_;
   DenseStepKv dense_;
-  std::vector<RowRun> dense_runs_;
-  std::vector<RowRun> extension_runs_;
-  std::vector<Group> groups_;
+  const kernels::DType activations_;
+  std::vector<Tile> tiles_;
 };
 
 }  // namespace baton::kv

@@ -14,6 +14,7 @@
 #include "kernels/core/dtype.h"
 #include "kernels/core/half.h"
 #include "kernels/kv_format/dense.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/params.h"
 
@@ -47,19 +48,20 @@ absl::Status AttendWorkingKeys(const CodecContext& context,
       .page_table =
           working.table.data + static_cast<ptrdiff_t>(queries.kv_layer) * working.table.stride,
       .key_begin = static_cast<int32_t>(first_key)};
-  return context.ops->paged_attention(context.exec,
-                                      {.q = queries.q + rows.row_begin * queries.q_stride,
-                                       .q_stride = queries.q_stride,
-                                       .positions = rows.positions,
-                                       .sequences = &sequence,
-                                       .num_sequences = 1,
-                                       .pages = working.pages,
-                                       .heads = queries.heads,
-                                       .scale = queries.scale,
-                                       .sliding_window = queries.sliding_window,
-                                       .out = queries.out + rows.row_begin * queries.out_stride,
-                                       .out_stride = queries.out_stride,
-                                       .lse = lse.data()});
+  return context.ops->paged_attention(
+      context.exec,
+      {.q = kernels::Floats(queries.q) + rows.row_begin * queries.q_stride,
+       .q_stride = queries.q_stride,
+       .positions = rows.positions,
+       .sequences = &sequence,
+       .num_sequences = 1,
+       .pages = working.pages,
+       .heads = queries.heads,
+       .scale = queries.scale,
+       .sliding_window = queries.sliding_window,
+       .out = kernels::Floats(queries.out) + rows.row_begin * queries.out_stride,
+       .out_stride = queries.out_stride,
+       .lse = lse.data()});
 }
 
 void ReadWorkingTokens(const WorkingKv& working,

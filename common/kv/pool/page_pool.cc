@@ -1,19 +1,25 @@
 #include "common/kv/pool/page_pool.h"
 
 #include <limits>
-#include <new>
+#include <memory>
 #include <numeric>
+#include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/base/check.h"
+#include "kernels/core/buffer.h"
+#include "kernels/core/memory.h"
 
 namespace baton::kv {
 
 absl::StatusOr<std::unique_ptr<PagePool>> PagePool::Create(int64_t pool_bytes,
-                                                           size_t stride_bytes) {
+                                                           size_t stride_bytes,
+                                                           kernels::MemorySpace& space) {
   if (stride_bytes == 0 || stride_bytes % kernels::Buffer::kAlignment != 0 || pool_bytes <= 0) {
     return absl::InvalidArgumentError(absl::StrCat("KV pool of ",
                                                    pool_bytes,
@@ -32,16 +38,16 @@ absl::StatusOr<std::unique_ptr<PagePool>> PagePool::Create(int64_t pool_bytes,
                                                    stride_bytes,
                                                    " bytes; it must hold 1 to 2^31 - 1 pages"));
   }
-  try {
-    return std::unique_ptr<PagePool>(new PagePool(
-        kernels::Buffer(pages * stride_bytes), stride_bytes, static_cast<int64_t>(pages)));
-  } catch (const std::bad_alloc&) {
+  absl::StatusOr<kernels::Memory> arena = space.Allocate(pages * stride_bytes);
+  if (!arena.ok()) {
     return absl::ResourceExhaustedError(
         absl::StrCat("no memory for a KV pool of ", pool_bytes, " bytes; ask for a smaller one"));
   }
+  return std::unique_ptr<PagePool>(
+      new PagePool(*std::move(arena), stride_bytes, static_cast<int64_t>(pages)));
 }
 
-PagePool::PagePool(kernels::Buffer arena, size_t stride_bytes, int64_t pages)
+PagePool::PagePool(kernels::Memory arena, size_t stride_bytes, int64_t pages)
     : arena_(std::move(arena)), stride_bytes_(stride_bytes) {
   references_.resize(static_cast<size_t>(pages), 0);
   ring_.resize(static_cast<size_t>(pages));

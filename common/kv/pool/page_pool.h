@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "kernels/core/buffer.h"
+#include "kernels/core/memory.h"
 
 namespace baton::kv {
 
@@ -39,8 +39,9 @@ class PagePool {
  public:
   // As many pages of `stride_bytes` as fit in `pool_bytes`. kInvalidArgument when not one fits,
   // when a size is not positive, or when the stride is not a multiple of the alignment of pages
-  // (64). kResourceExhausted when the machine has no such memory.
-  static absl::StatusOr<std::unique_ptr<PagePool>> Create(int64_t pool_bytes, size_t stride_bytes);
+  // (64). kResourceExhausted when `space`, the back end's memory, has not so much.
+  static absl::StatusOr<std::unique_ptr<PagePool>> Create(
+      int64_t pool_bytes, size_t stride_bytes, kernels::MemorySpace& space = kernels::HostMemory());
 
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
@@ -60,16 +61,17 @@ class PagePool {
   int64_t pages_free() const { return static_cast<int64_t>(tail_ - head_); }
   PagePoolStats stats() const;
 
-  std::byte* base() { return arena_.data(); }
+  // Where ops find the pages.
+  std::byte* base() const { return arena_.data(); }
   size_t stride_bytes() const { return stride_bytes_; }
-  // All stride bytes of a page.
+  // All stride bytes of a page, to be looked at where the pool is on the host.
   std::span<std::byte> page(PageId id);
 
  private:
-  PagePool(kernels::Buffer arena, size_t stride_bytes, int64_t pages);
+  PagePool(kernels::Memory arena, size_t stride_bytes, int64_t pages);
   size_t CheckedIndex(PageId id) const;
 
-  kernels::Buffer arena_;
+  kernels::Memory arena_;
   size_t stride_bytes_;
   std::vector<int32_t> references_;  // [pages_total]
   // [pages_total]; index = counter % pages_total. head_ pages were ever allocated.

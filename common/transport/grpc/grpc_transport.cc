@@ -1,15 +1,25 @@
 #include "common/transport/grpc/grpc_transport.h"
 
 #include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "grpcpp/create_channel.h"
 
 #include "common/rpc/callback_queue.h"
+#include "common/transport/completion_queue.h"
 #include "common/transport/grpc/push_receiver.h"
 #include "common/transport/grpc/push_stream.h"
+#include "common/transport/transport.h"
+#include "common/transport/window_table.h"
 
 namespace baton::transport {
 namespace {

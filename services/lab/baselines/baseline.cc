@@ -15,6 +15,7 @@
 #include "common/kv/codec/step_kv.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/half.h"
+#include "kernels/ops/activations.h"
 #include "services/lab/baselines/token_store.h"
 
 namespace baton::lab {
@@ -132,8 +133,8 @@ void Baseline::AppendToken(const kv::KvEntries& entries, int32_t row, int32_t po
   ForHeads([&](int32_t kv_head) {
     const int64_t element = row * entries.stride + int64_t{kv_head} * head_dim();
     AppendHead({.kv_layer = entries.kv_layer, .kv_head = kv_head},
-               Rounded(entries.k + element, head_dim(), setup_.dtype).data(),
-               Rounded(entries.v + element, head_dim(), setup_.dtype).data(),
+               Rounded(kernels::Floats(entries.k) + element, head_dim(), setup_.dtype).data(),
+               Rounded(kernels::Floats(entries.v) + element, head_dim(), setup_.dtype).data(),
                position);
   });
   tokens_ = int64_t{position} + 1;
@@ -144,12 +145,12 @@ absl::Status Baseline::AttendToken(const kv::KvQueries& queries, int32_t row) {
     return absl::UnimplementedError("the lab's baselines have no sliding windows");
   }
   kv::KvQueries one = queries;
-  one.q += row * queries.q_stride;
-  one.out += row * queries.out_stride;
+  one.q = kernels::Floats(queries.q) + row * queries.q_stride;
+  one.out = kernels::Floats(queries.out) + row * queries.out_stride;
   const int32_t group = queries.heads / setup_.dimensions.kv_heads;
   const auto head_query = [&](int32_t kv_head) {
     return HeadQuery{.at = {.kv_layer = queries.kv_layer, .kv_head = kv_head},
-                     .q = one.q + int64_t{kv_head} * group * head_dim(),
+                     .q = kernels::Floats(one.q) + int64_t{kv_head} * group * head_dim(),
                      .group = group,
                      .scale = queries.scale};
   };

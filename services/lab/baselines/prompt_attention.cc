@@ -10,6 +10,7 @@
 #include "common/kv/codec/step_kv.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/thread_pool.h"
+#include "kernels/ops/activations.h"
 #include "services/lab/baselines/baseline.h"
 #include "services/lab/baselines/token_store.h"
 #include "services/lab/baselines/vector_math.h"
@@ -86,8 +87,8 @@ absl::Status PromptAttention::ObserveBlock(HeadId at,
   const int64_t lines = int64_t{rows.row_count} * group;
   queries_.resize(static_cast<size_t>(lines * dim));
   for (int64_t row = 0; row < rows.row_count; ++row) {
-    const float* q =
-        queries.q + (rows.row_begin + row) * queries.q_stride + at.kv_head * group * dim;
+    const float* q = kernels::Floats(queries.q) + (rows.row_begin + row) * queries.q_stride +
+                     at.kv_head * group * dim;
     std::transform(
         q, q + group * dim, &queries_[static_cast<size_t>(row * group * dim)], [&](float x) {
           return x * queries.scale * std::numbers::log2e_v<float>;

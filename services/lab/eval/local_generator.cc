@@ -1,10 +1,13 @@
+#include <memory>
 #include <utility>
 
 #include "absl/time/clock.h"
 
 #include "common/base/status_macros.h"
 #include "common/engine/engine.h"
+#include "common/engine/request.h"
 #include "common/worker/compute.h"
+#include "common/worker/worker_options.h"
 #include "services/lab/eval/collector.h"
 #include "services/lab/eval/generator.h"
 
@@ -42,8 +45,8 @@ absl::StatusOr<std::unique_ptr<Generator>> MakeLocalGenerator(worker::WorkerOpti
   options.engine.calibration = compute->calibration;
   BATON_ASSIGN_OR_RETURN(auto engine,
                          engine::Engine::Create(std::move(compute->model),
-                                                compute->exec,
-                                                *compute->ops,
+                                                compute->backend->exec(),
+                                                compute->backend->ops(),
                                                 options.engine,
                                                 /*reservations=*/nullptr,
                                                 /*observer=*/nullptr));

@@ -108,8 +108,8 @@ class SplitGenerator : public Generator {
       const engine::EngineOptions& options,
       engine::ReservationObserver* reservations) {
     return engine::Engine::Create(std::move(compute.model),
-                                  compute.exec,
-                                  *compute.ops,
+                                  compute.backend->exec(),
+                                  compute.backend->ops(),
                                   options,
                                   reservations,
                                   /*observer=*/nullptr);

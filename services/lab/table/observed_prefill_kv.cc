@@ -39,9 +39,7 @@ absl::Status ObservedPrefillKv::Attend(const kv::KvRows& rows, const kv::KvQueri
   return absl::OkStatus();
 }
 
-absl::Status ObservedPrefillKv::WriteHidden(const kv::KvRows& rows,
-                                            const float* x,
-                                            int64_t stride) {
+absl::Status ObservedPrefillKv::WriteHidden(const kv::KvRows& rows, const void* x, int64_t stride) {
   for (kv::HiddenState* hidden : observers_.hidden) {
     BATON_RETURN_IF_ERROR(hidden->Write(*rows.positions, rows.rows, x, stride));
   }

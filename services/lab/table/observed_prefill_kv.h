@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -10,6 +11,7 @@
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/hidden/hidden_state.h"
 #include "common/kv/codec/step_kv.h"
+#include "kernels/core/step_arrays.h"
 
 namespace baton::lab {
 
@@ -35,11 +37,14 @@ class ObservedPrefillKv : public kv::StepKv {
                     const PrefillObservers& observers,
                     bool completes_prompt);
 
+  absl::Status Prepare(std::span<const kv::KvRows> tiles, kernels::StepArrays& arrays) override {
+    return dense_.Prepare(tiles, arrays);
+  }
   absl::Status Write(const kv::KvRows& rows, const kv::KvEntries& entries) override {
     return dense_.Write(rows, entries);
   }
   absl::Status Attend(const kv::KvRows& rows, const kv::KvQueries& queries) override;
-  absl::Status WriteHidden(const kv::KvRows& rows, const float* x, int64_t stride) override;
+  absl::Status WriteHidden(const kv::KvRows& rows, const void* x, int64_t stride) override;
   absl::Status LayersWritten(int32_t /*layer_begin*/, int32_t /*layer_end*/) override {
     return absl::OkStatus();
   }

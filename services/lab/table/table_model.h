@@ -67,8 +67,8 @@ class TableModel {
     return compute_->calibration;
   }
   const checkpoint::ModelConfig& config() const { return model().config(); }
-  const kernels::OpTable& ops() const { return *compute_->ops; }
-  const kernels::ExecContext& exec() const { return compute_->exec; }
+  const kernels::OpTable& ops() const { return compute_->backend->ops(); }
+  const kernels::ExecContext& exec() const { return compute_->backend->exec(); }
 
  private:
   TableModel(worker::WorkerOptions options, std::unique_ptr<worker::Compute> compute);

@@ -49,7 +49,7 @@ void WorkingPages::CopyLayers(const WorkingPages& source, int32_t layers) {
 }
 
 kv::DenseTable WorkingPages::prompt_table() const {
-  return {.data = prompt_table_.data(), .stride = prompt_pages_};
+  return {.data = prompt_table_.data(), .stride = prompt_pages_, .layers = layers_};
 }
 
 size_t WorkingPages::PartialPage(int32_t layer, int32_t pages_per_layer) const {
@@ -63,7 +63,7 @@ kv::DenseTable WorkingPages::StartRun() {
     const size_t target = PartialPage(layer, run_pages_);
     std::memcpy(page(run_table_[target]), page(prompt_table_[source]), layout_.page_bytes());
   }
-  return {.data = run_table_.data(), .stride = run_pages_};
+  return {.data = run_table_.data(), .stride = run_pages_, .layers = layers_};
 }
 
 int64_t WorkingPages::PromptBytes() const {

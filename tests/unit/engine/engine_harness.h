@@ -101,8 +101,8 @@ struct EngineHarness {
                                             std::shared_ptr<SinkLog> sink = nullptr,
                                             absl::Duration deadline = absl::InfiniteDuration()) {
     auto listener = std::make_shared<RecordingListener>();
-    const absl::Status status =
-        TrySubmit(std::move(id), std::move(prompt), std::move(sampling), listener, sink, deadline);
+    const absl::Status status = TrySubmit(
+        std::move(id), std::move(prompt), std::move(sampling), listener, std::move(sink), deadline);
     EXPECT_TRUE(status.ok()) << status;
     return listener;
   }
@@ -125,7 +125,7 @@ struct EngineHarness {
   absl::StatusOr<ReservationGrant> Reserve(std::string id,
                                            int64_t prompt_tokens,
                                            SamplingParams sampling,
-                                           std::shared_ptr<RecordingListener> listener,
+                                           const std::shared_ptr<RecordingListener>& listener,
                                            absl::Duration deadline = absl::InfiniteDuration()) {
     ReserveRequest request;
     request.request_id = std::move(id);
@@ -134,7 +134,7 @@ struct EngineHarness {
     request.deadline = clock.Now() + deadline;
     absl::StatusOr<ReservationGrant> grant = absl::UnknownError("no answer");
     absl::Notification answered;
-    const absl::Status status =
+    absl::Status status =
         engine->Reserve(std::move(request), listener, [&](absl::StatusOr<ReservationGrant> answer) {
           grant = std::move(answer);
           answered.Notify();

@@ -2,11 +2,28 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+
+#include "common/engine/engine.h"
+#include "common/engine/request.h"
+#include "common/engine/sampling_params.h"
+#include "kernels/core/buffer.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/thread_pool.h"
+#include "kernels/reference/reference_ops.h"
+#include "tests/kernels/device_double/device_double.h"
+#include "tests/kernels/device_double/guarded_memory.h"
 #include "tests/unit/engine/engine_harness.h"
+#include "tests/unit/engine/fake_model.h"
+#include "tests/unit/engine/fake_sink.h"
+#include "tests/unit/engine/recording_listener.h"
 
 namespace baton::engine {
 namespace {
@@ -256,6 +273,34 @@ TEST(EngineLimitsTest, ProgressClockStartsWhenWorkComes) {
   EXPECT_TRUE(Eventually([&] { return harness.AtBaseline(); }));
   EXPECT_EQ(harness.engine->load().steps, 1);
   EXPECT_EQ(harness.engine->load().last_step_time, harness.clock.Now());
+}
+
+TEST(EngineLimitsTest, ADeviceServesDenseSequencesWithoutAHandOff) {
+  kernels::ThreadPool threads(1);
+  kernels::Buffer workspace;
+  const auto create = [&](const std::function<void(EngineOptions&)>& change) {
+    EngineOptions options = TestOptions(Role::kBoth);
+    options.codec_pools = {};
+    change(options);
+    return Engine::Create(std::make_unique<FakeModel>(std::make_shared<FakeModelControl>()),
+                          {.pool = &threads,
+                           .workspace = &workspace,
+                           .memory = &kernels::GuardedMemory::Get()},
+                          kernels::DeviceDoubleOps(kernels::DType::kF32),
+                          options,
+                          nullptr,
+                          nullptr)
+        .status()
+        .code();
+  };
+  constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
+  EXPECT_EQ(create([](EngineOptions& o) { o.role = Role::kPrefill; }), kUnimplemented);
+  EXPECT_EQ(create([](EngineOptions& o) { o.role = Role::kDecode; }), kUnimplemented);
+  EXPECT_EQ(create([](EngineOptions& o) { o.codec_pools.diffkv_bytes = 1 << 20; }), kUnimplemented);
+  EXPECT_EQ(create([](EngineOptions& o) { o.codec_pools.hidden_bytes = 1 << 20; }), kUnimplemented);
+  EXPECT_EQ(create([](EngineOptions&) { kernels::GuardedMemory::Get().FailNext(); }),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(create([](EngineOptions&) {}), absl::StatusCode::kOk);
 }
 
 TEST(EngineLimitsTest, OptionsThatMeanNothingAreRefused) {

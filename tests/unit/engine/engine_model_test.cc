@@ -5,10 +5,16 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/checkpoint/checkpoint.h"
 #include "common/engine/engine.h"
+#include "common/engine/request.h"
+#include "common/engine/sampling_params.h"
+#include "kernels/core/dtype.h"
+#include "tests/kernels/device_double/device_double.h"
+#include "tests/kernels/device_double/guarded_memory.h"
 #include "tests/unit/engine/copy_sink.h"
 #include "tests/unit/engine/real_engine.h"
 #include "tests/unit/engine/recording_listener.h"
@@ -71,6 +77,7 @@ class EngineModelTest : public testing::TestWithParam<std::string> {
 TEST_P(EngineModelTest, ChunksAndBatchesDoNotChangeTokens) {
   RealEngine engine(*checkpoint_, Role::kBoth, /*chunk=*/37, /*budget=*/100);
   std::vector<std::shared_ptr<RecordingListener>> listeners;
+  listeners.reserve(4);
   for (int32_t salt = 0; salt < 4; ++salt) {
     listeners.push_back(Generate(*engine.engine, salt));
   }
@@ -80,6 +87,32 @@ TEST_P(EngineModelTest, ChunksAndBatchesDoNotChangeTokens) {
       EXPECT_EQ(listeners[i]->tokens(n), expected_[i]->tokens(n)) << i << " " << n;
     }
   }
+}
+
+// Prompts of all lengths, copies of shared pages, and every array that a step uploads.
+TEST_P(EngineModelTest, ADeviceGivesTheTokensOfTheHost) {
+  {
+    RealEngine engine(*checkpoint_,
+                      Role::kBoth,
+                      /*chunk=*/37,
+                      /*budget=*/100,
+                      {},
+                      kernels::DeviceDoubleOps(kernels::DType::kF32),
+                      kernels::GuardedMemory::Get());
+    std::vector<std::shared_ptr<RecordingListener>> listeners;
+    listeners.reserve(4);
+    for (int32_t salt = 0; salt < 4; ++salt) {
+      listeners.push_back(Generate(*engine.engine, salt));
+    }
+    for (size_t i = 0; i < listeners.size(); ++i) {
+      ASSERT_TRUE(listeners[i]->AwaitDone());
+      EXPECT_TRUE(listeners[i]->status().ok()) << listeners[i]->status();
+      for (int32_t n = 0; n < 3; ++n) {
+        EXPECT_EQ(listeners[i]->tokens(n), expected_[i]->tokens(n)) << i << " " << n;
+      }
+    }
+  }
+  EXPECT_EQ(kernels::GuardedMemory::Get().blocks(), 0);
 }
 
 TEST_P(EngineModelTest, PrefillAndDecodeEnginesGiveTheTokensOfOne) {

@@ -12,8 +12,10 @@
 #include "common/model/model.h"
 #include "kernels/core/buffer.h"
 #include "kernels/core/exec_context.h"
+#include "kernels/core/memory.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/ops/op_table.h"
 
 namespace baton::engine {
 
@@ -22,7 +24,9 @@ struct RealEngine {
              Role role,
              int32_t chunk,
              int32_t budget,
-             const kv::CodecPools& pools = {}) {
+             const kv::CodecPools& pools = {},
+             const kernels::OpTable& ops = kernels::CpuOps(),
+             kernels::MemorySpace& memory = kernels::HostMemory()) {
     EngineOptions options;
     options.role = role;
     options.kv_pool_bytes = 16 << 20;
@@ -30,15 +34,15 @@ struct RealEngine {
     options.step_token_budget = budget;
     options.prefill_chunk_tokens = chunk;
     options.max_running_sequences = 16;
-    const kernels::ExecContext exec = {.pool = &threads, .workspace = &workspace};
+    const kernels::ExecContext exec = {
+        .pool = &threads, .workspace = &workspace, .memory = &memory};
     auto model = model::Model::Load(checkpoint,
-                                    kernels::CpuOps(),
+                                    ops,
                                     exec,
                                     {.max_step_rows = options.step_token_budget,
                                      .max_logit_rows = options.max_running_sequences});
     EXPECT_TRUE(model.ok()) << model.status();
-    auto created =
-        Engine::Create(*std::move(model), exec, kernels::CpuOps(), options, nullptr, nullptr);
+    auto created = Engine::Create(*std::move(model), exec, ops, options, nullptr, nullptr);
     EXPECT_TRUE(created.ok()) << created.status();
     engine = *std::move(created);
   }

@@ -157,7 +157,9 @@ class TestPrompt {
   int32_t tokens() const { return tokens_; }
   WorkingKv working() const {
     return {.pages = pages_,
-            .table = {.data = table_.data(), .stride = pages_.layout.pages_for(tokens_)}};
+            .table = {.data = table_.data(),
+                      .stride = pages_.layout.pages_for(tokens_),
+                      .layers = kTestLayers}};
   }
 
   // Lets `kv` observe what it wants, at most `piece` rows a call, and encode a layer.

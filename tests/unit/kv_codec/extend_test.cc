@@ -19,6 +19,8 @@
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/packed_step_kv.h"
 #include "common/kv/codec/step_kv.h"
+#include "kernels/core/memory.h"
+#include "kernels/core/step_arrays.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "tests/unit/kv_codec/codec_harness.h"
 #include "tests/unit/kv_codec/extension_harness.h"
@@ -228,7 +230,13 @@ TEST_P(ExtendTest, AStepSendsExtensionRowsToTheirSequence) {
   std::vector<int32_t> positions(kTokens);
   std::iota(positions.begin(), positions.end(), kHeld);
   const RowRun run = {.sequence = 0, .row_begin = 0, .row_count = kTokens};
-  const KvRows rows = {.rows = kTokens, .runs = {&run, 1}, .positions = positions.data()};
+  const KvRows rows = {.rows = kTokens,
+                       .runs = {&run, 1},
+                       .positions = positions.data(),
+                       .op_positions = positions.data()};
+  kernels::StepArrays arrays(kernels::HostMemory());
+  ASSERT_TRUE(step.Prepare({&rows, 1}, arrays).ok());
+  ASSERT_TRUE(arrays.Upload().ok());
   for (int32_t layer = 0; layer < kTestLayers; ++layer) {
     std::vector<float> q;
     std::vector<float> k;

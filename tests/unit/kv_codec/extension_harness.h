@@ -67,7 +67,8 @@ class TestExtension {
   int32_t end() const { return end_; }
   uint32_t salt() const { return salt_; }
   WorkingKv working() const {
-    return {.pages = pages_, .table = {.data = table_.data(), .stride = stride_}};
+    return {.pages = pages_,
+            .table = {.data = table_.data(), .stride = stride_, .layers = kTestLayers}};
   }
 
   // Computes all rows in steps of `piece` and lets `kv` take the tokens in. Outputs

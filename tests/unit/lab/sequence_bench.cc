@@ -14,6 +14,8 @@
 #include "common/kv/codec/step_kv.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
+#include "kernels/core/memory.h"
+#include "kernels/core/step_arrays.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "services/lab/baselines/baseline.h"
 #include "services/lab/table/observed_prefill_kv.h"
@@ -106,7 +108,10 @@ void SequenceBench::RunStep(
   const kv::RowRun run = {.sequence = 0, .row_begin = 0, .row_count = static_cast<int32_t>(count)};
   const kv::KvRows rows = {.rows = static_cast<int32_t>(count),
                            .runs = std::span(&run, 1),
-                           .positions = positions.data()};
+                           .positions = positions.data(),
+                           .op_positions = positions.data()};
+  kernels::StepArrays arrays(kernels::HostMemory());
+  ASSERT_TRUE(kv.Prepare(std::span(&rows, 1), arrays).ok());
   const int64_t kv_width = int64_t{kKvHeads} * head_dim();
   const int64_t width = int64_t{kHeads} * head_dim();
   out.resize(static_cast<size_t>(kLayers * count * width));

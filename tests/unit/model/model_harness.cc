@@ -2,13 +2,24 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <numeric>
 #include <random>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 
+#include "common/checkpoint/checkpoint.h"
 #include "common/kv/codec/dense_step_kv.h"
+#include "common/model/forward.h"
+#include "common/model/model.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/exec_context.h"
 #include "kernels/core/half.h"
+#include "kernels/ops/op_table.h"
+#include "kernels/ops/params.h"
 
 namespace baton::model {
 
@@ -41,6 +52,10 @@ ModelHarness::ModelHarness(const checkpoint::Checkpoint& checkpoint,
                            const kernels::OpTable& ops,
                            const HarnessOptions& options)
     : pool_(options.threads),
+      exec_({.pool = &pool_,
+             .workspace = &workspace_,
+             .queue = options.queue,
+             .memory = options.memory}),
       ops_(ops),
       max_tokens_(options.max_tokens),
       lengths_(static_cast<size_t>(options.max_sequences), 0) {
@@ -63,7 +78,7 @@ ModelHarness::ModelHarness(const checkpoint::Checkpoint& checkpoint,
   const auto per_sequence =
       static_cast<size_t>(shape.layers * pages_.layout.pages_for(max_tokens_));
   const size_t total = per_sequence * lengths_.size();
-  page_memory_ = kernels::Buffer(total * pages_.layout.stride_bytes());
+  page_memory_ = exec_.memory->Allocate(total * pages_.layout.stride_bytes()).value();
   pages_.base = page_memory_.data();
   std::vector<int32_t> ids(total);
   std::iota(ids.begin(), ids.end(), 0);
@@ -81,8 +96,8 @@ std::vector<float> ModelHarness::Step(const std::vector<StepPart>& parts) {
   for (const StepPart& part : parts) {
     const auto s = static_cast<size_t>(part.sequence);
     const auto row_begin = static_cast<int32_t>(tokens.size());
-    for (size_t i = 0; i < part.tokens.size(); ++i) {
-      tokens.push_back(part.tokens[i]);
+    for (int token : part.tokens) {
+      tokens.push_back(token);
       positions.push_back(lengths_[s]++);
     }
     for (const int32_t offset : part.survivors) {
@@ -92,7 +107,9 @@ std::vector<float> ModelHarness::Step(const std::vector<StepPart>& parts) {
       logit_rows.push_back(row_begin + offset);
     }
     sequences.push_back({row_begin, static_cast<int32_t>(part.tokens.size())});
-    tables.push_back({page_tables_[s].data(), pages_.layout.pages_for(max_tokens_)});
+    tables.push_back({.data = page_tables_[s].data(),
+                      .stride = pages_.layout.pages_for(max_tokens_),
+                      .layers = model_->kv_shape().layers});
   }
   ForwardBatch batch;
   batch.token_ids = tokens;
@@ -146,9 +163,11 @@ std::vector<float> ModelHarness::Cached(int32_t sequence, int32_t kv_layer, bool
   const int32_t* table =
       page_tables_[s].data() + static_cast<ptrdiff_t>(kv_layer) * layout.pages_for(max_tokens_);
   std::vector<float> cached;
+  std::vector<std::byte> pool(page_memory_.size());
+  EXPECT_TRUE(exec_.memory->Download(pool.data(), page_memory_.data(), pool.size()).ok());
   for (int32_t p = 0; p < lengths_[s]; ++p) {
     const std::byte* page =
-        pages_.base + static_cast<size_t>(table[p / layout.page_tokens]) * layout.stride_bytes();
+        pool.data() + static_cast<size_t>(table[p / layout.page_tokens]) * layout.stride_bytes();
     for (int32_t head = 0; head < layout.kv_heads; ++head) {
       const int32_t slot = p % layout.page_tokens;
       const std::byte* element =

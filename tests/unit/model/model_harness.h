@@ -9,6 +9,7 @@
 
 #include "common/checkpoint/checkpoint.h"
 #include "common/model/model.h"
+#include "kernels/core/memory.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/ops/op_table.h"
 
@@ -21,6 +22,8 @@ struct HarnessOptions {
   int64_t max_tokens = 512;  // of one sequence
   int32_t max_step_rows = 2048;
   int32_t page_tokens = 16;
+  kernels::MemorySpace* memory = &kernels::HostMemory();  // of the back end
+  kernels::cuda::DeviceQueue* queue = nullptr;            // of the CUDA back end
 };
 
 // What one sequence adds in a step. Offsets count from the first of `tokens`.
@@ -60,11 +63,11 @@ class ModelHarness {
  private:
   kernels::ThreadPool pool_;
   kernels::Buffer workspace_;
-  const kernels::ExecContext exec_ = {.pool = &pool_, .workspace = &workspace_};
+  const kernels::ExecContext exec_;
   const kernels::OpTable& ops_;
   std::unique_ptr<Model> model_;
   int64_t max_tokens_;
-  kernels::Buffer page_memory_;
+  kernels::Memory page_memory_;
   kernels::DensePages pages_;
   std::vector<std::vector<int32_t>> page_tables_;  // per sequence [layers][stride]
   std::vector<int32_t> lengths_;

@@ -9,7 +9,11 @@
 
 #include "gtest/gtest.h"
 
-#include "kernels/select.h"
+#include "common/checkpoint/model_config.h"
+#include "kernels/core/dtype.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/ops/op_table.h"
+#include "kernels/reference/reference_ops.h"
 #include "tests/unit/model/dense_reference.h"
 #include "tests/unit/model/model_harness.h"
 #include "tests/unit/model/test_checkpoint.h"
@@ -142,7 +146,7 @@ class SwiftKvInvarianceTest : public testing::TestWithParam<OpsCase> {
   const std::unique_ptr<checkpoint::Checkpoint> checkpoint_ = MakeTestCheckpoint(config_, kSeed);
 };
 
-// (c) Bit for bit, also across the tiles of a step (more rows than kTileRows).
+// (c) Bit for bit, also across the tiles of a step (OpTable::tile_rows).
 TEST_P(SwiftKvInvarianceTest, ChunkSizeChangesNoBit) {
   const std::vector<int32_t> tokens = RandomTokens(7, 1100, config_.vocab_size);
   ModelHarness whole(*checkpoint_, GetParam().ops(), Options(1));

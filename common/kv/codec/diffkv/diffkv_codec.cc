@@ -9,6 +9,7 @@
 #include "common/kv/codec/step_kv.h"
 #include "common/kv/pool/page_pool.h"
 #include "kernels/kv_format/diffkv.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/diffkv_params.h"
 
 namespace baton::kv {
@@ -38,8 +39,8 @@ absl::Status DiffKvCodec::Append(std::span<const DecodeRow> rows, const KvEntrie
     auto& sequence = static_cast<DiffKvSequence&>(*rows[i].kv);
     append_rows_.push_back({.layer = sequence.layer(entries.kv_layer),
                             .policy = sequence.policy(entries.kv_layer),
-                            .k = entries.k + rows[i].row * entries.stride,
-                            .v = entries.v + rows[i].row * entries.stride,
+                            .k = kernels::Floats(entries.k) + rows[i].row * entries.stride,
+                            .v = kernels::Floats(entries.v) + rows[i].row * entries.stride,
                             .position = rows[i].position,
                             .sweep = sequence.SweepsAt(rows[i].position),
                             .lease = &sequence.lease(),
@@ -65,8 +66,8 @@ absl::Status DiffKvCodec::Attend(std::span<const DecodeRow> rows, const KvQuerie
     const int64_t stride = sequence.probability_stride();
     sequence.CountAttention(queries.kv_layer);
     attention_rows_.push_back({.layer = sequence.layer(queries.kv_layer),
-                               .q = queries.q + row.row * queries.q_stride,
-                               .out = queries.out + row.row * queries.out_stride,
+                               .q = kernels::Floats(queries.q) + row.row * queries.q_stride,
+                               .out = kernels::Floats(queries.out) + row.row * queries.out_stride,
                                .position = row.position,
                                .probabilities = sequence.probabilities(),
                                .probability_stride = stride,

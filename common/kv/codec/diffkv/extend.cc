@@ -19,6 +19,7 @@
 #include "common/kv/pool/page_pool.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/kv_format/position_range.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/op_table.h"
 
@@ -159,8 +160,8 @@ kernels::DiffKvAttentionRow DiffKvSequence::StoredAttention(const PromptRows& ro
                                                             std::span<float> lse) {
   const int64_t tile_row = int64_t{rows.row_begin} + row;
   return {.layer = layer(queries.kv_layer),
-          .q = queries.q + tile_row * queries.q_stride,
-          .out = queries.out + tile_row * queries.out_stride,
+          .q = kernels::Floats(queries.q) + tile_row * queries.q_stride,
+          .out = kernels::Floats(queries.out) + tile_row * queries.out_stride,
           .position = rows.positions[row],
           .lse = lse.data() + static_cast<ptrdiff_t>(row) * queries.heads,
           .probability_stride = StoredTokens(queries.kv_layer)};

@@ -7,6 +7,7 @@
 #include "common/kv/codec/diffkv/diffkv_sequence.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/step_kv.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/diffkv_params.h"
 
 namespace baton::kv {
@@ -21,7 +22,7 @@ kernels::AttentionProbabilitiesParams DiffKvSequence::ProbabilitiesOf(const Work
                                                                       const PromptRows& rows,
                                                                       const KvQueries& queries,
                                                                       const float* lse) const {
-  return {.q = queries.q + rows.row_begin * queries.q_stride,
+  return {.q = kernels::Floats(queries.q) + rows.row_begin * queries.q_stride,
           .q_stride = queries.q_stride,
           .positions = rows.positions,
           .rows = rows.row_count,

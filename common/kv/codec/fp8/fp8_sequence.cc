@@ -18,6 +18,7 @@
 #include "common/kv/codec/step_kv.h"
 #include "common/kv/codec/working_attention.h"
 #include "common/kv/pool/page_pool.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/params.h"
 
@@ -99,20 +100,21 @@ absl::Status Fp8Sequence::AttendExtension(const WorkingKv& working,
   for (int32_t row = 0; row < rows.row_count; ++row) {
     CountAttention(rows.positions[row]);
   }
-  return context.ops->paged_attention(context.exec,
-                                      {.q = queries.q + rows.row_begin * queries.q_stride,
-                                       .q_stride = queries.q_stride,
-                                       .positions = rows.positions,
-                                       .sequences = &sequence,
-                                       .num_sequences = 1,
-                                       .pages = codec_.pages(),
-                                       .heads = queries.heads,
-                                       .scale = queries.scale,
-                                       .sliding_window = queries.sliding_window,
-                                       .out = queries.out + rows.row_begin * queries.out_stride,
-                                       .out_stride = queries.out_stride,
-                                       .lse = lse.data(),
-                                       .merge = true});
+  return context.ops->paged_attention(
+      context.exec,
+      {.q = kernels::Floats(queries.q) + rows.row_begin * queries.q_stride,
+       .q_stride = queries.q_stride,
+       .positions = rows.positions,
+       .sequences = &sequence,
+       .num_sequences = 1,
+       .pages = codec_.pages(),
+       .heads = queries.heads,
+       .scale = queries.scale,
+       .sliding_window = queries.sliding_window,
+       .out = kernels::Floats(queries.out) + rows.row_begin * queries.out_stride,
+       .out_stride = queries.out_stride,
+       .lse = lse.data(),
+       .merge = true});
 }
 
 absl::Status Fp8Sequence::EncodeLayer(const WorkingKv& working, int32_t kv_layer) {

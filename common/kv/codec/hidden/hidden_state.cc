@@ -1,8 +1,12 @@
 #include "common/kv/codec/hidden/hidden_state.h"
 
 #include <cstring>
+#include <span>
+#include <vector>
 
 #include "common/base/check.h"
+#include "common/kv/codec/codec_context.h"
+#include "common/kv/pool/run_pool.h"
 #include "kernels/ops/op_table.h"
 
 namespace baton::kv {
@@ -22,14 +26,14 @@ std::byte* HiddenState::row(int64_t token) const {
   return base_ + static_cast<size_t>(token) * shape_.row.row_bytes();
 }
 
-absl::Status HiddenState::Write(int64_t token_begin, int64_t rows, const float* x, int64_t stride) {
+absl::Status HiddenState::Write(int64_t token_begin, int64_t rows, const void* x, int64_t stride) {
   BATON_CHECK(token_begin >= 0 && token_begin + rows <= shape_.prompt_tokens);
   return context_.ops->hidden_encode(
       context_.exec,
       {.x = x, .x_stride = stride, .rows = rows, .layout = shape_.row, .coded = row(token_begin)});
 }
 
-absl::Status HiddenState::Read(int64_t token_begin, int64_t rows, float* out) const {
+absl::Status HiddenState::Read(int64_t token_begin, int64_t rows, void* out) const {
   BATON_CHECK(token_begin >= 0 && token_begin + rows <= shape_.prompt_tokens);
   return context_.ops->hidden_decode(context_.exec,
                                      {.coded = row(token_begin),
@@ -51,6 +55,7 @@ std::span<std::byte> HiddenState::page(int32_t index) const {
 
 std::vector<std::span<std::byte>> HiddenState::Window() const {
   std::vector<std::span<std::byte>> window;
+  window.reserve(static_cast<size_t>(shape_.pages()));
   for (int32_t i = 0; i < shape_.pages(); ++i) {
     window.push_back(page(i));
   }

@@ -52,9 +52,9 @@ class HiddenState {
   HiddenState& operator=(const HiddenState&) = delete;
 
   // Codes rows of `x`, [positions.size()][width], consecutive prompt tokens from `token_begin` on.
-  absl::Status Write(int64_t token_begin, int64_t rows, const float* x, int64_t stride);
+  absl::Status Write(int64_t token_begin, int64_t rows, const void* x, int64_t stride);
   // The rows as they were coded: [rows][width].
-  absl::Status Read(int64_t token_begin, int64_t rows, float* out) const;
+  absl::Status Read(int64_t token_begin, int64_t rows, void* out) const;
   // [score_floats], in the bytes that are shipped.
   std::span<float> scores();
 

@@ -14,6 +14,7 @@
 #include "common/kv/codec/step_kv.h"
 #include "common/kv/pool/run_pool.h"
 #include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/activations.h"
 #include "kernels/ops/shadowkv_params.h"
 
 namespace baton::kv {
@@ -95,8 +96,8 @@ absl::Status ShadowKvCodec::Append(std::span<const DecodeRow> rows, const KvEntr
   const size_t floats = rows.size() * static_cast<size_t>(width);
   packed_.resize(2 * floats);
   float* values = packed_.data() + floats;
-  Pack(rows, entries.k, entries.stride, width, packed_.data());
-  Pack(rows, entries.v, entries.stride, width, values);
+  Pack(rows, kernels::Floats(entries.k), entries.stride, width, packed_.data());
+  Pack(rows, kernels::Floats(entries.v), entries.stride, width, values);
   for (const DecodeRow& row : rows) {
     static_cast<ShadowKvSequence&>(*row.kv).NoteAppended(row.position);
   }
@@ -149,7 +150,7 @@ absl::Status ShadowKvCodec::Attend(std::span<const DecodeRow> rows, const KvQuer
   const int64_t width = int64_t{queries.heads} * context_.dimensions.head_dim;
   packed_.resize(rows.size() * static_cast<size_t>(width));
   out_.resize(packed_.size());
-  Pack(rows, queries.q, queries.q_stride, width, packed_.data());
+  Pack(rows, kernels::Floats(queries.q), queries.q_stride, width, packed_.data());
   BATON_ASSIGN_OR_RETURN(const int64_t stride, Select(exec, queries));
   counters_.assign(rows.size(), {});
   BATON_RETURN_IF_ERROR(
@@ -170,7 +171,7 @@ absl::Status ShadowKvCodec::Attend(std::span<const DecodeRow> rows, const KvQuer
                                         .out_stride = width,
                                         .counters = counters_.data()}));
   for (size_t i = 0; i < rows.size(); ++i) {
-    std::memcpy(queries.out + rows[i].row * queries.out_stride,
+    std::memcpy(kernels::Floats(queries.out) + rows[i].row * queries.out_stride,
                 out_.data() + static_cast<int64_t>(i) * width,
                 static_cast<size_t>(width) * sizeof(float));
     static_cast<ShadowKvSequence&>(*rows[i].kv).Count(counters_[i]);
@@ -192,7 +193,7 @@ absl::Status ShadowKvCodec::AttendBehind(ShadowKvSequence& sequence,
   packed_.resize(count * static_cast<size_t>(width));
   for (int64_t row = 0; row < rows.row_count; ++row) {
     std::memcpy(packed_.data() + row * width,
-                queries.q + (rows.row_begin + row) * queries.q_stride,
+                kernels::Floats(queries.q) + (rows.row_begin + row) * queries.q_stride,
                 static_cast<size_t>(width) * sizeof(float));
   }
   BATON_ASSIGN_OR_RETURN(const int64_t stride, Select(exec, queries));
@@ -212,7 +213,7 @@ absl::Status ShadowKvCodec::AttendBehind(ShadowKvSequence& sequence,
          .cluster_stride = cluster_stride_,
          .rope = rope_,
          .key_bias = key_bias(queries.kv_layer),
-         .out = queries.out + (rows.row_begin + row) * queries.out_stride,
+         .out = kernels::Floats(queries.out) + (rows.row_begin + row) * queries.out_stride,
          .out_stride = queries.out_stride,
          .lse = lse + row * queries.heads,
          .counters = &counters}));

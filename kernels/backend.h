@@ -1,0 +1,38 @@
+// A back end in use.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+#include "kernels/core/buffer.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/core/thread_pool.h"
+#include "kernels/cuda/cuda_session.h"
+#include "kernels/ops/op_table.h"
+
+namespace baton::kernels {
+
+// Owns what ops work with: threads of the host and their scratch memory, or a queue of the device;
+// must outlive whoever calls ops. Everything in the context belongs to the executor thread.
+class Backend {
+ public:
+  // `device` as SelectOps takes it; `threads` counts the executor thread. On a device the threads
+  // only sample. kResourceExhausted when the device lacks memory, else SelectOps' errors.
+  static absl::StatusOr<std::unique_ptr<Backend>> Open(std::string_view device, int threads);
+
+  const OpTable& ops() const { return ops_; }
+  const ExecContext& exec() const { return exec_; }
+
+ private:
+  Backend(const OpTable& ops, int threads) : ops_(ops), pool_(threads) {}
+
+  const OpTable& ops_;
+  ThreadPool pool_;
+  Buffer workspace_;
+  std::unique_ptr<cuda::Session> session_;  // null on the host
+  ExecContext exec_;
+};
+
+}  // namespace baton::kernels

@@ -1,0 +1,77 @@
+#include "kernels/core/memory.h"
+
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+#include "kernels/core/buffer.h"
+
+namespace baton::kernels {
+namespace {
+
+class HostBlock final : public Memory::Block {
+ public:
+  explicit HostBlock(Buffer buffer) : buffer_(std::move(buffer)) {}
+  Buffer& buffer() { return buffer_; }
+
+ private:
+  Buffer buffer_;
+};
+
+class HostSpace final : public MemorySpace {
+ public:
+  bool is_host() const override { return true; }
+
+  absl::StatusOr<Memory> Allocate(size_t bytes) override {
+    try {
+      return Adopt(Buffer(bytes));
+    } catch (const std::bad_alloc&) {
+      return absl::ResourceExhaustedError(absl::StrCat("the host has no ", bytes, " bytes left"));
+    }
+  }
+
+  absl::StatusOr<Memory> Adopt(Buffer source) override {
+    auto block = std::make_unique<HostBlock>(std::move(source));
+    Buffer& buffer = block->buffer();
+    std::byte* data = buffer.size() == 0 ? nullptr : buffer.data();
+    return Memory(std::move(block), data, buffer.size());
+  }
+
+  absl::Status Upload(std::byte* target, const void* source, size_t bytes) override {
+    return Copy(target, source, bytes);
+  }
+
+  absl::Status Download(void* target, const void* source, size_t bytes) override {
+    return Copy(target, source, bytes);
+  }
+
+  absl::Status Zero(std::byte* target, size_t bytes) override {
+    if (bytes > 0) {
+      std::memset(target, 0, bytes);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static absl::Status Copy(void* target, const void* source, size_t bytes) {
+    if (bytes > 0) {
+      std::memcpy(target, source, bytes);
+    }
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace
+
+MemorySpace& HostMemory() {
+  static HostSpace* const kSpace = new HostSpace;
+  return *kSpace;
+}
+
+}  // namespace baton::kernels

@@ -1,0 +1,74 @@
+#include "kernels/cuda/runtime/device_space.h"
+
+#include <cuda_runtime_api.h>
+#include <driver_types.h>
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "kernels/core/buffer.h"
+#include "kernels/core/memory.h"
+#include "kernels/cuda/runtime/cuda_status.h"
+#include "kernels/cuda/runtime/device_memory.h"
+
+namespace baton::kernels::cuda {
+namespace {
+
+class DeviceBlock final : public Memory::Block {
+ public:
+  explicit DeviceBlock(DeviceMemory memory) : memory_(std::move(memory)) {}
+
+ private:
+  const DeviceMemory memory_;
+};
+
+Memory Owned(DeviceMemory memory) {
+  std::byte* const data = memory.data();
+  const size_t size = memory.size();
+  return {std::make_unique<DeviceBlock>(std::move(memory)), data, size};
+}
+
+}  // namespace
+
+absl::StatusOr<Memory> DeviceSpace::Allocate(size_t bytes) {
+  absl::StatusOr<DeviceMemory> memory = DeviceMemory::Allocate(bytes);
+  if (!memory.ok()) {
+    return memory.status();
+  }
+  return Owned(*std::move(memory));
+}
+
+absl::StatusOr<Memory> DeviceSpace::Adopt(Buffer source) {
+  absl::StatusOr<DeviceMemory> memory = DeviceMemory::Allocate(source.size());
+  if (!memory.ok()) {
+    return memory.status();
+  }
+  if (source.size() > 0) {
+    absl::Status status = memory->Upload(source.data(), source.size());
+    if (!status.ok()) {
+      return status;
+    }
+  }
+  return Owned(*std::move(memory));
+}
+
+absl::Status DeviceSpace::Upload(std::byte* target, const void* source, size_t bytes) {
+  return ToStatus(cudaMemcpyAsync(target, source, bytes, cudaMemcpyHostToDevice, queue_.stream()),
+                  "copy to the device");
+}
+
+absl::Status DeviceSpace::Download(void* target, const void* source, size_t bytes) {
+  const cudaError_t error =
+      cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToHost, queue_.stream());
+  return error == cudaSuccess ? queue_.Wait() : ToStatus(error, "copy from the device");
+}
+
+absl::Status DeviceSpace::Zero(std::byte* target, size_t bytes) {
+  return ToStatus(cudaMemsetAsync(target, 0, bytes, queue_.stream()), "zero device memory");
+}
+
+}  // namespace baton::kernels::cuda

@@ -1,0 +1,33 @@
+// The device's memory as the engine and the model see it.
+#pragma once
+
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "kernels/core/buffer.h"
+#include "kernels/core/memory.h"
+#include "kernels/cuda/runtime/device_queue.h"
+
+namespace baton::kernels::cuda {
+
+// Copies go over the queue's stream, in order with its ops. A source on the host that is not pinned
+// is taken into CUDA's staging memory before Upload returns.
+class DeviceSpace final : public MemorySpace {
+ public:
+  // `queue` is borrowed.
+  explicit DeviceSpace(const DeviceQueue& queue) : queue_(queue) {}
+
+  bool is_host() const override { return false; }
+  absl::StatusOr<Memory> Allocate(size_t bytes) override;
+  absl::StatusOr<Memory> Adopt(Buffer source) override;
+  absl::Status Upload(std::byte* target, const void* source, size_t bytes) override;
+  absl::Status Download(void* target, const void* source, size_t bytes) override;
+  absl::Status Zero(std::byte* target, size_t bytes) override;
+
+ private:
+  const DeviceQueue& queue_;
+};
+
+}  // namespace baton::kernels::cuda

@@ -1,0 +1,355 @@
+#include "tests/kernels/device_double/device_double.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+#include "kernels/core/dtype.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/core/half.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/kv_format/dense.h"
+#include "kernels/ops/op_table.h"
+#include "kernels/ops/params.h"
+#include "tests/kernels/device_double/guarded_memory.h"
+
+namespace baton::kernels {
+namespace {
+
+using Access = GuardedMemory::Access;
+
+struct Pointer {
+  const char* name;
+  const void* address;
+  bool optional = false;
+};
+
+absl::Status CheckPointers(const char* op, std::initializer_list<Pointer> pointers) {
+  for (const Pointer& pointer : pointers) {
+    if (pointer.optional && pointer.address == nullptr) {
+      continue;
+    }
+    if (!GuardedMemory::Get().Contains(pointer.address)) {
+      return absl::InternalError(
+          absl::StrCat("device double: ", op, ": ", pointer.name, " is not the device's memory"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSequences(const char* op, const SequenceRows* sequences, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    if (absl::Status status =
+            CheckPointers(op, {{"sequences", sequences}, {"page_table", sequences[i].page_table}});
+        !status.ok()) {
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Activations of the double's dtype, [rows][width], as the fp32 that the CPU's ops work on.
+template <DType kDType>
+class Widened {
+ public:
+  Widened(const void* source, int64_t rows, int64_t width, int64_t stride)
+      : rows_(rows), width_(width), stride_(stride) {
+    values_.resize(static_cast<size_t>(rows * width));
+    for (int64_t i = 0; source != nullptr && i < rows * width; ++i) {
+      const int64_t element = i / width * stride + i % width;
+      values_[static_cast<size_t>(i)] =
+          kDType == DType::kF32 ? static_cast<const float*>(source)[element]
+                                : BF16ToF32(static_cast<const uint16_t*>(source)[element]);
+    }
+  }
+
+  float* data() { return values_.data(); }
+  // Rounds rows [begin, end) to where they belong.
+  void Store(void* target, int64_t begin, int64_t end) const {
+    for (int64_t i = begin * width_; i < end * width_; ++i) {
+      const int64_t element = i / width_ * stride_ + i % width_;
+      const float value = values_[static_cast<size_t>(i)];
+      if constexpr (kDType == DType::kF32) {
+        static_cast<float*>(target)[element] = value;
+      } else {
+        static_cast<uint16_t*>(target)[element] = F32ToBF16(value);
+      }
+    }
+  }
+  void Store(void* target) const { Store(target, 0, rows_); }
+
+ private:
+  int64_t rows_;
+  int64_t width_;
+  int64_t stride_;
+  std::vector<float> values_;
+};
+
+absl::Status PackMatrix(const ExecContext& context, const PackMatrixParams& params) {
+  const Access access;
+  absl::Status status =
+      CheckPointers("pack_matrix", {{"source", params.source}, {"target", params.target}});
+  return status.ok() ? CpuOps().pack_matrix(context, params) : status;
+}
+
+template <DType kDType>
+absl::Status Embed(const ExecContext& context, const EmbedParams& params) {
+  const Access access;
+  absl::Status status = CheckPointers(
+      "embed", {{"table", params.table}, {"token_ids", params.token_ids}, {"out", params.out}});
+  Widened<kDType> out(nullptr, params.rows, params.dim, params.dim);
+  EmbedParams host = params;
+  host.out = out.data();
+  status.Update(status.ok() ? CpuOps().embed(context, host) : status);
+  if (status.ok()) {
+    out.Store(params.out);
+  }
+  return status;
+}
+
+template <DType kDType>
+absl::Status RmsNorm(const ExecContext& context, const RmsNormParams& params) {
+  const Access access;
+  absl::Status status =
+      CheckPointers("rms_norm", {{"x", params.x}, {"weight", params.weight}, {"out", params.out}});
+  const int64_t width = params.groups * params.dim;
+  Widened<kDType> x(params.x, params.rows, width, params.x_stride);
+  Widened<kDType> out(nullptr, params.rows, width, params.out_stride);
+  RmsNormParams host = params;
+  host.x = x.data();
+  host.out = out.data();
+  host.x_stride = host.out_stride = width;
+  status.Update(status.ok() ? CpuOps().rms_norm(context, host) : status);
+  if (status.ok()) {
+    out.Store(params.out);
+  }
+  return status;
+}
+
+template <DType kDType>
+absl::Status Matmul(const ExecContext& context, const MatmulParams& params) {
+  const Access access;
+  absl::Status status = CheckPointers("matmul",
+                                      {{"x", params.x},
+                                       {"weight.data", params.weight.data},
+                                       {"bias", params.bias, /*optional=*/true},
+                                       {"out", params.out}});
+  const int64_t width = params.weight.out_features;
+  Widened<kDType> x(params.x, params.rows, params.weight.in_features, params.x_stride);
+  Widened<kDType> out(
+      params.accumulate ? params.out : nullptr, params.rows, width, params.out_stride);
+  MatmulParams host = params;
+  host.x = x.data();
+  host.x_stride = params.weight.in_features;
+  if (!params.wide) {
+    host.out = out.data();
+    host.out_stride = width;
+  }
+  status.Update(status.ok() ? CpuOps().matmul(context, host) : status);
+  if (status.ok() && !params.wide) {
+    out.Store(params.out);
+  }
+  return status;
+}
+
+absl::Status RopeAngles(const ExecContext& context, const RopeAnglesParams& params) {
+  const Access access;
+  if (params.rows == 0) {
+    return absl::OkStatus();
+  }
+  absl::Status status = CheckPointers("rope_angles",
+                                      {{"positions", params.positions},
+                                       {"inverse_frequencies", params.inverse_frequencies},
+                                       {"cosines", params.cosines},
+                                       {"sines", params.sines}});
+  return status.ok() ? CpuOps().rope_angles(context, params) : status;
+}
+
+template <DType kDType>
+absl::Status Rope(const ExecContext& context, const RopeParams& params) {
+  const Access access;
+  absl::Status status = CheckPointers(
+      "rope", {{"x", params.x}, {"cosines", params.cosines}, {"sines", params.sines}});
+  const int64_t width = params.heads * 2 * params.half_dim;
+  Widened<kDType> x(params.x, params.rows, width, params.x_stride);
+  RopeParams host = params;
+  host.x = x.data();
+  host.x_stride = width;
+  status.Update(status.ok() ? CpuOps().rope(context, host) : status);
+  if (status.ok()) {
+    x.Store(params.x);
+  }
+  return status;
+}
+
+int64_t RowsOf(const SequenceRows* sequences, int64_t count) {
+  int64_t rows = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    rows = std::max<int64_t>(rows, int64_t{sequences[i].row_begin} + sequences[i].row_count);
+  }
+  return rows;
+}
+
+template <DType kDType>
+absl::Status KvWrite(const ExecContext& context, const KvWriteParams& params) {
+  const Access access;
+  absl::Status status = CheckPointers("kv_write",
+                                      {{"k", params.k},
+                                       {"v", params.v},
+                                       {"positions", params.positions},
+                                       {"sequences", params.sequences},
+                                       {"pages.base", params.pages.base}});
+  if (!status.ok()) {
+    return status;
+  }
+  const DensePageLayout& layout = params.pages.layout;
+  const int64_t width = int64_t{layout.kv_heads} * layout.head_dim;
+  const int64_t rows = RowsOf(params.sequences, params.num_sequences);
+  Widened<kDType> k(params.k, rows, width, params.k_stride);
+  Widened<kDType> v(params.v, rows, width, params.v_stride);
+  KvWriteParams host = params;
+  host.k = k.data();
+  host.v = v.data();
+  host.k_stride = host.v_stride = width;
+  status = CheckSequences("kv_write", params.sequences, params.num_sequences);
+  return status.ok() ? CpuOps().kv_write(context, host) : status;
+}
+
+template <DType kDType>
+absl::Status PagedAttention(const ExecContext& context, const PagedAttentionParams& params) {
+  const Access access;
+  absl::Status status = CheckPointers("paged_attention",
+                                      {{"q", params.q},
+                                       {"positions", params.positions},
+                                       {"sequences", params.sequences},
+                                       {"pages.base", params.pages.base},
+                                       {"out", params.out},
+                                       {"lse", params.lse, /*optional=*/true}});
+  if (!status.ok()) {
+    return status;
+  }
+  const int64_t width = params.heads * params.pages.layout.head_dim;
+  const int64_t rows = RowsOf(params.sequences, params.num_sequences);
+  Widened<kDType> q(params.q, rows, width, params.q_stride);
+  Widened<kDType> out(params.merge ? params.out : nullptr, rows, width, params.out_stride);
+  PagedAttentionParams host = params;
+  host.q = q.data();
+  host.out = out.data();
+  host.q_stride = host.out_stride = width;
+  status = CheckSequences("paged_attention", params.sequences, params.num_sequences);
+  status.Update(status.ok() ? CpuOps().paged_attention(context, host) : status);
+  for (int64_t i = 0; status.ok() && i < params.num_sequences; ++i) {
+    const SequenceRows& sequence = params.sequences[i];
+    out.Store(params.out, sequence.row_begin, int64_t{sequence.row_begin} + sequence.row_count);
+  }
+  return status;
+}
+
+template <DType kDType>
+absl::Status SiluMul(const ExecContext& context, const SiluMulParams& params) {
+  const Access access;
+  absl::Status status =
+      CheckPointers("silu_mul", {{"gate_up", params.gate_up}, {"out", params.out}});
+  Widened<kDType> gate_up(params.gate_up, params.rows, 2 * params.dim, params.gate_up_stride);
+  Widened<kDType> out(nullptr, params.rows, params.dim, params.out_stride);
+  SiluMulParams host = params;
+  host.gate_up = gate_up.data();
+  host.out = out.data();
+  host.gate_up_stride = 2 * params.dim;
+  host.out_stride = params.dim;
+  status.Update(status.ok() ? CpuOps().silu_mul(context, host) : status);
+  if (status.ok()) {
+    out.Store(params.out);
+  }
+  return status;
+}
+
+template <DType kDType>
+absl::Status GatherRows(const ExecContext& context, const GatherRowsParams& params) {
+  const Access access;
+  if (params.rows == 0) {
+    return absl::OkStatus();
+  }
+  absl::Status status = CheckPointers(
+      "gather_rows", {{"x", params.x}, {"row_index", params.row_index}, {"out", params.out}});
+  if (!status.ok()) {
+    return status;
+  }
+  const int64_t sources = *std::max_element(params.row_index, params.row_index + params.rows) + 1;
+  Widened<kDType> x(params.x, sources, params.dim, params.x_stride);
+  Widened<kDType> out(nullptr, params.rows, params.dim, params.out_stride);
+  GatherRowsParams host = params;
+  host.x = x.data();
+  host.out = out.data();
+  host.x_stride = host.out_stride = params.dim;
+  status = CpuOps().gather_rows(context, host);
+  if (status.ok()) {
+    out.Store(params.out);
+  }
+  return status;
+}
+
+absl::Status CopyPages(const ExecContext& context, const CopyPagesParams& params) {
+  const Access access;
+  absl::Status status = CheckPointers(
+      "copy_pages",
+      {{"source", params.source}, {"target", params.target}, {"pages.base", params.pages.base}});
+  return status.ok() ? CpuOps().copy_pages(context, params) : status;
+}
+
+template <typename Params>
+absl::Status Refuse(const ExecContext& /*context*/, const Params& /*params*/) {
+  return absl::UnimplementedError("the device double has ops of dense sequences only");
+}
+
+template <DType kDType>
+OpTable MakeTable() {
+  OpTable table = CpuOps();
+  table.name = "device double";
+  table.activations = kDType;
+  table.tile_rows = 0;
+  table.pack_matrix = PackMatrix;
+  table.embed = Embed<kDType>;
+  table.rms_norm = RmsNorm<kDType>;
+  table.matmul = Matmul<kDType>;
+  table.rope_angles = RopeAngles;
+  table.rope = Rope<kDType>;
+  table.kv_write = KvWrite<kDType>;
+  table.paged_attention = PagedAttention<kDType>;
+  table.silu_mul = SiluMul<kDType>;
+  table.gather_rows = GatherRows<kDType>;
+  table.copy_pages = CopyPages;
+  table.attention_probabilities = Refuse;
+  table.accumulate_scores = Refuse;
+  table.diffkv_classify = Refuse;
+  table.diffkv_assign_pages = Refuse;
+  table.diffkv_release_pages = Refuse;
+  table.diffkv_encode = Refuse;
+  table.diffkv_append = Refuse;
+  table.diffkv_attention = Refuse;
+  table.shadowkv_encode = Refuse;
+  table.shadowkv_encode_joint = Refuse;
+  table.shadowkv_append = Refuse;
+  table.shadowkv_append_joint = Refuse;
+  table.shadowkv_select = Refuse;
+  table.shadowkv_attention = Refuse;
+  table.hidden_encode = Refuse;
+  table.hidden_decode = Refuse;
+  return table;
+}
+
+}  // namespace
+
+const OpTable& DeviceDoubleOps(DType activations) {
+  static const OpTable* const kF32 = new OpTable(MakeTable<DType::kF32>());
+  static const OpTable* const kBf16 = new OpTable(MakeTable<DType::kBF16>());
+  return activations == DType::kF32 ? *kF32 : *kBf16;
+}
+
+}  // namespace baton::kernels

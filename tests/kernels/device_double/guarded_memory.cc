@@ -1,0 +1,112 @@
+#include "tests/kernels/device_double/guarded_memory.h"
+
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+#include "kernels/core/buffer.h"
+#include "kernels/core/memory.h"
+
+namespace baton::kernels {
+namespace {
+
+constexpr size_t kBytes = size_t{1} << 30;
+constexpr size_t kAlignment = 256;  // cudaMalloc's
+
+}  // namespace
+
+// Blocks lie one behind another; the range is used again once all of them are gone.
+class GuardedMemory::Block final : public Memory::Block {
+ public:
+  Block() { ++Get().blocks_; }
+  ~Block() override {
+    GuardedMemory& memory = Get();
+    if (--memory.blocks_ == 0) {
+      memory.used_ = 0;
+    }
+  }
+};
+
+GuardedMemory& GuardedMemory::Get() {
+  static GuardedMemory* const kMemory = new GuardedMemory;
+  return *kMemory;
+}
+
+GuardedMemory::GuardedMemory() {
+  void* const range =
+      mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, /*fd=*/-1, 0);
+  if (range == MAP_FAILED) {
+    std::abort();
+  }
+  begin_ = static_cast<std::byte*>(range);
+}
+
+GuardedMemory::Access::Access() {
+  GuardedMemory& memory = Get();
+  if (memory.open_++ == 0 && mprotect(memory.begin_, kBytes, PROT_READ | PROT_WRITE) != 0) {
+    std::abort();
+  }
+}
+
+GuardedMemory::Access::~Access() {
+  GuardedMemory& memory = Get();
+  if (--memory.open_ == 0 && mprotect(memory.begin_, kBytes, PROT_NONE) != 0) {
+    std::abort();
+  }
+}
+
+absl::StatusOr<Memory> GuardedMemory::Allocate(size_t bytes) {
+  const size_t taken = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  if (std::exchange(fail_next_, false) || taken > kBytes - used_) {
+    return absl::ResourceExhaustedError(absl::StrCat("the device has no ", bytes, " bytes left"));
+  }
+  std::byte* const data = begin_ + used_;
+  used_ += taken;
+  const Access access;
+  std::memset(data, 0, bytes);
+  return Memory(std::make_unique<Block>(), data, bytes);
+}
+
+absl::StatusOr<Memory> GuardedMemory::Adopt(Buffer source) {
+  absl::StatusOr<Memory> memory = Allocate(source.size());
+  if (memory.ok() && source.size() > 0) {
+    const Access access;
+    std::memcpy(memory->data(), source.data(), source.size());
+  }
+  return memory;
+}
+
+absl::Status GuardedMemory::Upload(std::byte* target, const void* source, size_t bytes) {
+  ++uploads_;
+  const Access access;
+  std::memcpy(target, source, bytes);
+  return absl::OkStatus();
+}
+
+absl::Status GuardedMemory::Download(void* target, const void* source, size_t bytes) {
+  ++downloads_;
+  const Access access;
+  std::memcpy(target, source, bytes);
+  return absl::OkStatus();
+}
+
+absl::Status GuardedMemory::Zero(std::byte* target, size_t bytes) {
+  const Access access;
+  std::memset(target, 0, bytes);
+  return absl::OkStatus();
+}
+
+bool GuardedMemory::Contains(const void* address) const {
+  const auto* const byte = static_cast<const std::byte*>(address);
+  return byte >= begin_ && byte < begin_ + kBytes;
+}
+
+}  // namespace baton::kernels
