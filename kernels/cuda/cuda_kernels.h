@@ -3,15 +3,27 @@
 // of the device; ops look at shapes alone, the caller has checked what the device reads.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include "absl/status/status.h"
 
+#include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/hidden_params.h"
 #include "kernels/ops/params.h"
+#include "kernels/ops/shadowkv_params.h"
 
 namespace baton::kernels::cuda {
 
+size_t PackedMatrixBytes(int64_t out_features, int64_t in_features, DType dtype);
+// cuBLASLt's scratch memory and a bias: 33 MiB.
+size_t WorkspaceBytes(int threads, int64_t max_in_features, int64_t max_head_dim);
+absl::Status PackMatrix(const ExecContext& context, const PackMatrixParams& params);
+// Workspace: MatmulPlans::kScratchBytes and the bias in out's type. kUnimplemented for fp32
+// weights.
+absl::Status Matmul(const ExecContext& context, const MatmulParams& params);
 absl::Status Embed(const ExecContext& context, const EmbedParams& params);
 absl::Status RmsNorm(const ExecContext& context, const RmsNormParams& params);
 absl::Status RopeAngles(const ExecContext& context, const RopeAnglesParams& params);
@@ -25,6 +37,13 @@ absl::Status CopyPages(const ExecContext& context, const CopyPagesParams& params
 // Of diffkv: pages.base is aligned to 16 bytes, token counts to 8, queries, keys and values of rows
 // to 16.
 //
+// Pages that are scored must be bf16, head_dim 64 or 128, at most 16 query heads per KV head; q is
+// aligned to 16 bytes. Without `combine` rows are written up to probability_stride, zeros behind
+// the row's position. Workspace without `lse`: rows x heads x (8 ceil(probability_stride / 128) +
+// 4) bytes; with less, several launches of fewer rows.
+absl::Status AttentionProbabilities(const ExecContext& context,
+                                    const AttentionProbabilitiesParams& params);
+absl::Status AccumulateScores(const ExecContext& context, const AccumulateScoresParams& params);
 // Nothing changes, the lease's `used` neither, when the lease is too short or a table too narrow,
 // and nobody is told: lease as many pages as the tokens can need (DiffKvGeometry::columns_for).
 // Encoding leaves out pages whose id is negative.
@@ -39,6 +58,23 @@ absl::Status DiffKvAppend(const ExecContext& context, const DiffKvAppendParams& 
 // Workspace: 4 bytes x rows x heads x (32 (head_dim + 2) + 1); with less, several launches of fewer
 // rows.
 absl::Status DiffKvAttention(const ExecContext& context, const DiffKvAttentionParams& params);
+
+// Of shadowkv: bf16, head_dim 64 or 128, at most 16 query heads per KV head.
+//
+// The bytes that encoding and appending, and selecting and attending, may use.
+size_t ShadowKvEncodeWorkspaceBytes(const ShadowKvWorkspaceSizes& sizes);
+size_t ShadowKvDecodeWorkspaceBytes(const ShadowKvWorkspaceSizes& sizes);
+absl::Status ShadowKvEncode(const ExecContext& context, const ShadowKvEncodeParams& params);
+absl::Status ShadowKvEncodeJoint(const ExecContext& context,
+                                 const ShadowKvEncodeJointParams& params);
+absl::Status ShadowKvAppend(const ExecContext& context, const ShadowKvAppendParams& params);
+absl::Status ShadowKvAppendJoint(const ExecContext& context,
+                                 const ShadowKvAppendJointParams& params);
+// bounds.kv_heads, head_dim and max_chunks are needed; q is aligned to 16 bytes.
+absl::Status ShadowKvSelect(const ExecContext& context, const ShadowKvSelectParams& params);
+// bounds.kv_heads, head_dim and, with chunk_ids, max_budget_tokens are needed; chunk_ids_stride is at
+// least every budget. With less workspace, several launches.
+absl::Status ShadowKvAttention(const ExecContext& context, const ShadowKvAttentionParams& params);
 
 absl::Status HiddenEncode(const ExecContext& context, const HiddenEncodeParams& params);
 absl::Status HiddenDecode(const ExecContext& context, const HiddenDecodeParams& params);

@@ -1,4 +1,5 @@
 // Paged attention, made for decode rows: one query row or a few of a sequence, over bf16 pages.
+// Rows of prompts are left to PrefillAttention where it can take them.
 //
 // The kernel is bound by reading keys and values once. A fixed number of blocks, two on each
 // multiprocessor, takes items (paged_attention_work.cuh) from a counter. In a block one warp loads:
@@ -26,6 +27,7 @@
 #include "kernels/cuda/paged_attention_merge.cuh"
 #include "kernels/cuda/paged_attention_tile.cuh"
 #include "kernels/cuda/paged_attention_work.cuh"
+#include "kernels/cuda/prefill_attention.h"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
@@ -376,6 +378,10 @@ absl::Status PagedAttention(const ExecContext& context, const PagedAttentionPara
   }
   if (absl::Status status = Check(params); !status.ok()) {
     return status;
+  }
+  if (IsPrefill(params)) {
+    absl::Status status = PrefillAttention(*context.queue, params);
+    if (!absl::IsUnimplemented(status)) return status;
   }
   const DeviceQueue& queue = *context.queue;
   const DensePageLayout& layout = params.pages.layout;

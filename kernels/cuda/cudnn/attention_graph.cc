@@ -26,6 +26,10 @@ using Tensor = CudnnGraphBuilder::Tensor;
 constexpr int64_t kQueryAxis = 2;
 constexpr int64_t kKeyAxis = 3;
 
+// A pool is described by more pages than any device has memory for, so that a plan does not depend
+// on the pool; only pages that tables name are touched.
+constexpr int64_t kMostPoolElements = int64_t{1} << 37;
+
 // One graph while it is put together.
 class Assembly {
  public:
@@ -40,14 +44,15 @@ class Assembly {
 
   void Assemble() {
     const Tensor minus_infinity = Scalar(AttentionTensor::kMinusInfinity, CUDNN_DATA_FLOAT);
-    Tensor scores = ScaledScores();
+    const KeysAndValues keys = shape_.page_tokens > 0 ? InPages() : InRows();
+    Tensor scores = ScaledScores(keys.keys);
     if (shape_.ragged) {
       scores = Hide(scores, Present(scores), minus_infinity);
     }
     if (shape_.mask != AttentionMask::kNone) {
       scores = Hide(scores, AtOrBefore(scores), minus_infinity);
     }
-    WeighValues(Softmax(scores));
+    WeighValues(Softmax(scores), keys.values);
   }
 
   absl::StatusOr<CudnnDescriptor> Finish(std::vector<CudnnDescriptor>& parts) {
@@ -70,7 +75,7 @@ class Assembly {
   // Where the sequences of a ragged tensor begin.
   std::optional<Tensor> Offsets(AttentionTensor name) {
     return shape_.ragged
-               ? std::optional(Input(name, {shape_.batch + 1, 1, 1, 1}, kUnit, CUDNN_DATA_INT32))
+               ? std::optional(Input(name, {shape_.batch + 1, 1, 1, 1}, kUnit, CUDNN_DATA_INT64))
                : std::nullopt;
   }
   // An element per query, head and key, or per query and head.
@@ -92,34 +97,73 @@ class Assembly {
     return y;
   }
 
-  // [batch, tokens, heads, head_dim] as cuDNN orders it: batch, heads, tokens, head_dim.
-  Tensor Tokens(AttentionTensor name,
-                std::optional<Tensor> offsets,
-                int64_t heads,
-                int64_t tokens) {
+  // [batch, queries, heads, head_dim] as cuDNN orders it: batch, heads, queries, head_dim.
+  Tensor QueryRows(AttentionTensor name, AttentionTensor offsets, int64_t stride) {
     const int64_t dim = shape_.head_dim;
+    const int64_t row = stride > 0 ? stride : shape_.heads * dim;
     return Input(name,
-                 {shape_.batch, heads, tokens, dim},
-                 {tokens * heads * dim, dim, heads * dim, 1},
+                 {shape_.batch, shape_.heads, shape_.queries, dim},
+                 {shape_.queries * row, dim, row, 1},
                  CUDNN_DATA_BFLOAT16,
-                 offsets);
+                 Offsets(offsets));
   }
 
-  Tensor ScaledScores() {
+  // Keys transposed: batch, heads, head_dim, tokens; and values: batch, heads, tokens, head_dim.
+  struct KeysAndValues {
+    Tensor keys;
+    Tensor values;
+  };
+  Dims4 KeyDims() const { return {shape_.batch, shape_.kv_heads, shape_.head_dim, shape_.keys}; }
+  Dims4 ValueDims() const { return {shape_.batch, shape_.kv_heads, shape_.keys, shape_.head_dim}; }
+
+  // One sequence behind the other; keys and values lie alike.
+  KeysAndValues InRows() {
     const int64_t dim = shape_.head_dim;
-    const Tensor q = Tokens(AttentionTensor::kQuery,
-                            Offsets(AttentionTensor::kQueryOffsets),
-                            shape_.heads,
-                            shape_.queries);
-    key_offsets_ = Offsets(AttentionTensor::kKeyOffsets);
-    // Transposed: batch, heads, head_dim, tokens.
-    const Tensor k = Input(AttentionTensor::kKey,
-                           {shape_.batch, shape_.kv_heads, dim, shape_.keys},
-                           {shape_.keys * shape_.kv_heads * dim, dim, 1, shape_.kv_heads * dim},
-                           CUDNN_DATA_BFLOAT16,
-                           key_offsets_);
+    const int64_t row = shape_.kv_heads * dim;
+    const int64_t sequence = shape_.keys * row;
+    const std::optional<Tensor> offsets = Offsets(AttentionTensor::kKeyOffsets);
+    return {.keys = Input(AttentionTensor::kKey,
+                          KeyDims(),
+                          {sequence, dim, 1, row},
+                          CUDNN_DATA_BFLOAT16,
+                          offsets),
+            .values = Input(AttentionTensor::kValue,
+                            ValueDims(),
+                            {sequence, dim, row, 1},
+                            CUDNN_DATA_BFLOAT16,
+                            offsets)};
+  }
+
+  KeysAndValues InPages() {
+    const int64_t dim = shape_.head_dim;
+    const int64_t head = shape_.page_tokens * dim;
+    const Dims4 pool_dims = {
+        kMostPoolElements / shape_.page_stride, shape_.kv_heads, shape_.page_tokens, dim};
+    const Dims4 pool_strides = {shape_.page_stride, head, dim, 1};
+    const Tensor key_pool =
+        Input(AttentionTensor::kKey, pool_dims, pool_strides, CUDNN_DATA_BFLOAT16);
+    const Tensor value_pool =
+        Input(AttentionTensor::kValue, pool_dims, pool_strides, CUDNN_DATA_BFLOAT16);
+    const int64_t pages = shape_.pages();
+    const Tensor table = Input(AttentionTensor::kPageTable,
+                               {shape_.batch, 1, pages, 1},
+                               {pages, pages, 1, 1},
+                               CUDNN_DATA_INT32);
+    const int64_t all_keys = shape_.keys * dim;  // of a head
+    const int64_t sequence = shape_.kv_heads * all_keys;
+    const KeysAndValues loaded = {
+        .keys = builder_.Virtual(KeyDims(), {sequence, all_keys, 1, dim}, CUDNN_DATA_BFLOAT16),
+        .values = builder_.Virtual(ValueDims(), {sequence, all_keys, dim, 1}, CUDNN_DATA_BFLOAT16)};
+    builder_.LoadPages(key_pool, table, *key_tokens_, loaded.keys);
+    builder_.LoadPages(value_pool, table, *key_tokens_, loaded.values);
+    return loaded;
+  }
+
+  Tensor ScaledScores(Tensor keys) {
+    const Tensor q =
+        QueryRows(AttentionTensor::kQuery, AttentionTensor::kQueryOffsets, shape_.q_stride);
     const Tensor products = Scores(CUDNN_DATA_FLOAT);
-    builder_.Matmul(q, k, products, {.m = query_tokens_, .n = key_tokens_});
+    builder_.Matmul(q, keys, products, {.m = query_tokens_, .n = key_tokens_});
     return Op(CUDNN_POINTWISE_MUL,
               {.x = products, .b = Scalar(AttentionTensor::kScale, CUDNN_DATA_FLOAT)},
               CUDNN_DATA_FLOAT);
@@ -160,6 +204,15 @@ class Assembly {
               CUDNN_DATA_FLOAT);
   }
 
+  Tensor Lse() {
+    const Dims4 by_row = {shape_.queries * shape_.heads, 1, shape_.heads, 1};
+    return Input(AttentionTensor::kLse,
+                 RowDims(),
+                 shape_.ragged ? by_row : RowStrides(),
+                 CUDNN_DATA_FLOAT,
+                 Offsets(AttentionTensor::kLseOffsets));
+  }
+
   // Weights in bf16; writes the log-sum-exp.
   Tensor Softmax(Tensor scores) {
     const Tensor max = Rows();
@@ -170,27 +223,22 @@ class Assembly {
     builder_.Reduce(CUDNN_REDUCE_TENSOR_ADD, exponentials, sum);
     const Tensor log = Rows();
     builder_.Pointwise(CUDNN_POINTWISE_LOG, {.x = sum}, log);
-    builder_.Pointwise(CUDNN_POINTWISE_ADD,
-                       {.x = max, .b = log},
-                       Input(AttentionTensor::kLse, RowDims(), RowStrides(), CUDNN_DATA_FLOAT));
+    builder_.Pointwise(CUDNN_POINTWISE_ADD, {.x = max, .b = log}, Lse());
     const Tensor weights = Scores(CUDNN_DATA_BFLOAT16);
     builder_.Pointwise(CUDNN_POINTWISE_DIV, {.x = exponentials, .b = sum}, weights);
     return weights;
   }
 
-  void WeighValues(Tensor weights) {
-    // Keys and values lie alike.
-    const Tensor v = Tokens(AttentionTensor::kValue, key_offsets_, shape_.kv_heads, shape_.keys);
-    const Tensor out = Tokens(
-        AttentionTensor::kOut, Offsets(AttentionTensor::kOutOffsets), shape_.heads, shape_.queries);
-    builder_.Matmul(weights, v, out, {.m = query_tokens_, .k = key_tokens_});
+  void WeighValues(Tensor weights, Tensor values) {
+    const Tensor out =
+        QueryRows(AttentionTensor::kOut, AttentionTensor::kOutOffsets, shape_.out_stride);
+    builder_.Matmul(weights, values, out, {.m = query_tokens_, .k = key_tokens_});
   }
 
   const AttentionShape& shape_;
   CudnnGraphBuilder builder_;
   std::optional<Tensor> query_tokens_;
   std::optional<Tensor> key_tokens_;
-  std::optional<Tensor> key_offsets_;
 };
 
 absl::Status Check(const AttentionShape& shape) {
@@ -200,6 +248,18 @@ absl::Status Check(const AttentionShape& shape) {
     return absl::InvalidArgumentError(
         absl::StrCat("attention: sizes must be above 0, heads a multiple of kv_heads and head_dim "
                      "of 8: ",
+                     shape.ToString()));
+  }
+  const int64_t page = shape.kv_heads * shape.page_tokens * shape.head_dim;
+  const int64_t row = shape.heads * shape.head_dim;
+  const bool strides = (shape.q_stride == 0 || shape.q_stride >= row) &&
+                       (shape.out_stride == 0 || shape.out_stride >= row);
+  const bool pages = shape.page_tokens == 0 ||
+                     (shape.page_tokens > 0 && shape.ragged && shape.page_stride >= page);
+  if (!strides || !pages) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attention: rows and pages must not overlap, and only ragged sequences have "
+                     "pages: ",
                      shape.ToString()));
   }
   return absl::OkStatus();
@@ -223,7 +283,10 @@ std::string AttentionShape::ToString() const {
                       keys,
                       ", mask ",
                       kMasks[static_cast<int>(mask)],
-                      ragged ? ", ragged" : "");
+                      ragged ? ", ragged" : "",
+                      page_tokens > 0 ? absl::StrCat(", pages of ", page_tokens) : "",
+                      q_stride > 0 ? absl::StrCat(", q_stride ", q_stride) : "",
+                      out_stride > 0 ? absl::StrCat(", out_stride ", out_stride) : "");
 }
 
 AttentionGraph::AttentionGraph(const AttentionShape& shape,

@@ -57,6 +57,16 @@ absl::StatusOr<CudnnDescriptor> DevicePropertiesFromJson(const std::shared_ptr<c
   return device;
 }
 
+absl::StatusOr<CudnnDescriptor> DevicePropertiesOf(const std::shared_ptr<const CudnnApi>& api,
+                                                   cudnnHandle_t handle) {
+  CudnnDescriptor device(api, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+  device.Set(CUDNN_ATTR_DEVICEPROP_HANDLE, CUDNN_TYPE_HANDLE, handle);
+  if (absl::Status status = device.Finalize(); !status.ok()) {
+    return status;
+  }
+  return device;
+}
+
 absl::StatusOr<AttentionEngine> ChooseAttentionEngine(const AttentionGraph& graph,
                                                       const CudnnDescriptor& device) {
   absl::StatusOr<std::vector<CudnnDescriptor>> configs = EngineConfigs(graph, device);

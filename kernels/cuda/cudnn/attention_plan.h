@@ -1,6 +1,8 @@
 // Which of cuDNN's kernels runs an attention graph on a device.
 #pragma once
 
+#include <cudnn_graph.h>
+
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -18,6 +20,9 @@ namespace baton::kernels::cuda {
 // device that is not there.
 absl::StatusOr<CudnnDescriptor> DevicePropertiesFromJson(const std::shared_ptr<const CudnnApi>& api,
                                                          std::string_view json);
+// The same of a handle's device.
+absl::StatusOr<CudnnDescriptor> DevicePropertiesOf(const std::shared_ptr<const CudnnApi>& api,
+                                                   cudnnHandle_t handle);
 
 // The engine that cuDNN's heuristics put first.
 struct AttentionEngine {

@@ -33,7 +33,11 @@ absl::Status ResolveAll(CudnnApi& api) {
         library.Resolve("cudnnBackendDestroyDescriptor", api.destroy_descriptor),
         library.Resolve("cudnnBackendSetAttribute", api.set_attribute),
         library.Resolve("cudnnBackendGetAttribute", api.get_attribute),
-        library.Resolve("cudnnBackendFinalize", api.finalize)}) {
+        library.Resolve("cudnnBackendFinalize", api.finalize),
+        library.Resolve("cudnnBackendExecute", api.execute),
+        library.Resolve("cudnnCreate", api.create),
+        library.Resolve("cudnnDestroy", api.destroy),
+        library.Resolve("cudnnSetStream", api.set_stream)}) {
     if (!status.ok()) {
       return status;
     }

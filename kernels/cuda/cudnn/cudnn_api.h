@@ -32,6 +32,10 @@ struct CudnnApi {
   decltype(&cudnnBackendSetAttribute) set_attribute = nullptr;
   decltype(&cudnnBackendGetAttribute) get_attribute = nullptr;
   decltype(&cudnnBackendFinalize) finalize = nullptr;
+  decltype(&cudnnBackendExecute) execute = nullptr;
+  decltype(&cudnnCreate) create = nullptr;
+  decltype(&cudnnDestroy) destroy = nullptr;
+  decltype(&cudnnSetStream) set_stream = nullptr;
 
   // "9.19.0 of /usr/lib/.../libcudnn.so.9"; for logs.
   std::string Description() const;

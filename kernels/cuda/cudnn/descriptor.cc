@@ -62,6 +62,14 @@ void CudnnDescriptor::SetText(cudnnBackendAttributeName_t name, std::string_view
   SetRaw(name, CUDNN_TYPE_CHAR, static_cast<int64_t>(text.size()), text.data());
 }
 
+void CudnnDescriptor::SetPointers(cudnnBackendAttributeName_t name,
+                                  std::span<void* const> pointers) {
+  SetRaw(name,
+         CUDNN_TYPE_VOID_PTR,
+         static_cast<int64_t>(pointers.size()),
+         static_cast<const void*>(pointers.data()));
+}
+
 void CudnnDescriptor::SetDescriptor(cudnnBackendAttributeName_t name,
                                     const CudnnDescriptor& other) {
   SetRaw(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, static_cast<const void*>(&other.handle_));

@@ -31,13 +31,15 @@ class CudnnDescriptor {
   template <typename T>
   void Set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, T value) {
     static_assert(std::is_trivially_copyable_v<T>);
-    SetRaw(name, type, 1, &value);
+    SetRaw(name, type, 1, static_cast<const void*>(&value));
   }
   void SetInt64(cudnnBackendAttributeName_t name, int64_t value) {
     Set(name, CUDNN_TYPE_INT64, value);
   }
   void SetInt64s(cudnnBackendAttributeName_t name, std::span<const int64_t> values);
   void SetText(cudnnBackendAttributeName_t name, std::string_view text);
+  // Addresses of the host or the device.
+  void SetPointers(cudnnBackendAttributeName_t name, std::span<void* const> pointers);
   // `others` must live as long as this descriptor is used.
   void SetDescriptor(cudnnBackendAttributeName_t name, const CudnnDescriptor& other);
   void SetDescriptors(cudnnBackendAttributeName_t name,
@@ -55,6 +57,8 @@ class CudnnDescriptor {
       cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type) const;
 
   const std::shared_ptr<const CudnnApi>& api() const { return api_; }
+  // What cuDNN's own functions take; belongs to this object.
+  cudnnBackendDescriptor_t handle() const { return handle_; }
 
  private:
   void SetRaw(cudnnBackendAttributeName_t name,

@@ -133,6 +133,15 @@ void CudnnGraphBuilder::Reduce(cudnnReduceTensorOp_t op, Tensor x, Tensor y) {
   KeepOperation(std::move(operation));
 }
 
+void CudnnGraphBuilder::LoadPages(Tensor container, Tensor page_table, Tensor tokens, Tensor y) {
+  CudnnDescriptor operation(api_, CUDNN_BACKEND_OPERATION_PAGED_CACHE_LOAD_DESCRIPTOR);
+  operation.SetDescriptor(CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_CONTAINER_DESC, at(container));
+  operation.SetDescriptor(CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_PAGE_TABLE_DESC, at(page_table));
+  operation.SetDescriptor(CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_SEQUENCE_DESC, at(tokens));
+  operation.SetDescriptor(CUDNN_ATTR_OPERATION_PAGED_CACHE_LOAD_YDESC, at(y));
+  KeepOperation(std::move(operation));
+}
+
 absl::StatusOr<CudnnDescriptor> CudnnGraphBuilder::Finish(std::vector<CudnnDescriptor>& parts) {
   if (!status_.ok()) {
     return status_;

@@ -62,6 +62,10 @@ class CudnnGraphBuilder {
                  Tensor y,
                  cudnnDataType_t math = CUDNN_DATA_FLOAT);
   void Reduce(cudnnReduceTensorOp_t op, Tensor x, Tensor y);
+  // y = the pages of `container`, [pages, heads, tokens of a page, elements], that each sequence's
+  // row of `page_table`, [batch, 1, pages of a sequence, 1], names, as far as `tokens`, [batch, 1,
+  // 1, 1], goes.
+  void LoadPages(Tensor container, Tensor page_table, Tensor tokens, Tensor y);
 
   // The operation graph; `parts` gets what it is made of, to be kept as long.
   absl::StatusOr<CudnnDescriptor> Finish(std::vector<CudnnDescriptor>& parts);

@@ -6,6 +6,9 @@
 #include <memory>
 #include <utility>
 
+#include "kernels/cuda/cublas/matmul_plans.h"
+#include "kernels/cuda/cudnn/attention_plans.h"
+#include "kernels/cuda/libraries/library_paths.h"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device.h"
 #include "kernels/cuda/runtime/device_memory.h"
@@ -39,8 +42,36 @@ absl::StatusOr<std::unique_ptr<DeviceQueue>> DeviceQueue::Create(size_t workspac
 DeviceQueue::~DeviceQueue() {
   if (stream_ != nullptr) {
     cudaStreamSynchronize(stream_);
+    attention_plans_.reset();  // whose handle knows the stream
     cudaStreamDestroy(stream_);
   }
+}
+
+absl::StatusOr<MatmulPlans*> DeviceQueue::matmul_plans() {
+  if (matmul_plans_ == nullptr) {
+    absl::StatusOr<std::unique_ptr<MatmulPlans>> plans =
+        MatmulPlans::Create(LibrarySearch::OfProcess(""));
+    if (!plans.ok()) {
+      return plans.status();
+    }
+    matmul_plans_ = *std::move(plans);
+  }
+  return matmul_plans_.get();
+}
+
+absl::StatusOr<AttentionPlans*> DeviceQueue::attention_plans() {
+  if (attention_plans_ == nullptr && attention_status_.ok()) {
+    absl::StatusOr<std::unique_ptr<AttentionPlans>> plans =
+        AttentionPlans::Create(LibrarySearch::OfProcess(""), stream_);
+    attention_status_ = plans.status();
+    if (plans.ok()) {
+      attention_plans_ = *std::move(plans);
+    }
+  }
+  if (!attention_status_.ok()) {
+    return attention_status_;
+  }
+  return attention_plans_.get();
 }
 
 absl::Status DeviceQueue::Wait() const {

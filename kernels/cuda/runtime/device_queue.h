@@ -13,6 +13,9 @@
 
 namespace baton::kernels::cuda {
 
+class AttentionPlans;
+class MatmulPlans;
+
 // A stream with the memory that kernels of one stream share. Owned by the executor thread; ops on
 // one queue run one after another.
 class DeviceQueue {
@@ -36,6 +39,15 @@ class DeviceQueue {
   // [kCounters], zero between ops: a kernel that counts puts back zero.
   uint32_t* counters() const { return counters_.as<uint32_t>(); }
 
+  // The queue's matrix products (kernels/cuda/cublas/matmul_plans.h). Loads cuBLASLt at the first
+  // call: kNotFound or kFailedPrecondition without one that will do, on which nothing else depends.
+  absl::StatusOr<MatmulPlans*> matmul_plans();
+
+  // The queue's attention of prompts' rows (kernels/cuda/cudnn/attention_plans.h). Loads cuDNN at
+  // the first call: kNotFound or kFailedPrecondition without one that will do, then and ever after.
+  // Such rows take the kernel for decode rows then, several times as long: ask at start-up.
+  absl::StatusOr<AttentionPlans*> attention_plans();
+
   // Waits until all work is done; kInternal with the first error of a kernel.
   absl::Status Wait() const;
 
@@ -46,6 +58,9 @@ class DeviceQueue {
   int32_t multiprocessors_ = 0;
   DeviceMemory workspace_;
   DeviceMemory counters_;
+  std::unique_ptr<MatmulPlans> matmul_plans_;  // null before it is asked for
+  std::unique_ptr<AttentionPlans> attention_plans_;
+  absl::Status attention_status_;  // why there are none
 };
 
 }  // namespace baton::kernels::cuda

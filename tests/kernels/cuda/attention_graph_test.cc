@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 
@@ -15,10 +16,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "kernels/core/dtype.h"
 #include "kernels/cuda/cudnn/attention_plan.h"
+#include "kernels/cuda/cudnn/attention_plans.h"
 #include "kernels/cuda/cudnn/cudnn_api.h"
 #include "kernels/cuda/libraries/dynamic_library.h"
 #include "kernels/cuda/libraries/library_paths.h"
+#include "kernels/kv_format/dense.h"
 
 namespace baton::kernels::cuda {
 namespace {
@@ -71,6 +75,7 @@ struct Form {
   int64_t keys;
   AttentionMask mask;
   bool ragged;
+  int64_t page_tokens = 0;
 };
 constexpr Form kForms[] = {
     {"prompt", 1, 8192, 8192, AttentionMask::kCausal, false},
@@ -80,23 +85,44 @@ constexpr Form kForms[] = {
     {"earlier_keys", 1, 2048, 30720, AttentionMask::kNone, false},
     {"packed_prompts", 16, 512, 512, AttentionMask::kCausal, true},
     {"packed_chunks", 8, 2048, 32768, AttentionMask::kCausalBottomRight, true},
+    {"one_packed_chunk", 1, 512, 131072, AttentionMask::kCausalBottomRight, true},
+    {"paged_prompts", 16, 512, 512, AttentionMask::kCausalBottomRight, true, 32},
+    {"paged_chunks", 8, 2048, 32768, AttentionMask::kCausalBottomRight, true, 16},
+    {"one_paged_chunk", 1, 512, 131072, AttentionMask::kCausalBottomRight, true, 64},
 };
 
+// The oldest cuDNN that is known to read pages in its kernel of Hopper; 9.14 has only the generic
+// one for them.
+constexpr size_t kPagesCudnn = 91900;
+
+// The queries of ragged forms lie in front of the keys and values of one projection.
 AttentionShape ShapeOf(const Heads& heads, const Form& form) {
+  const auto [query_heads, kv_heads, head_dim] = heads;
+  const DensePageLayout page = {.page_tokens = static_cast<int32_t>(form.page_tokens),
+                                .kv_heads = static_cast<int32_t>(kv_heads),
+                                .head_dim = static_cast<int32_t>(head_dim),
+                                .dtype = DType::kBF16};
   return {.batch = form.batch,
-          .heads = std::get<0>(heads),
-          .kv_heads = std::get<1>(heads),
-          .head_dim = std::get<2>(heads),
+          .heads = query_heads,
+          .kv_heads = kv_heads,
+          .head_dim = head_dim,
           .queries = form.queries,
           .keys = form.keys,
           .mask = form.mask,
-          .ragged = form.ragged};
+          .ragged = form.ragged,
+          .q_stride = form.ragged ? (query_heads + 2 * kv_heads) * head_dim : 0,
+          .out_stride = form.ragged ? query_heads * head_dim : 0,
+          .page_tokens = form.page_tokens,
+          .page_stride = static_cast<int64_t>(page.stride_bytes() / sizeof(uint16_t))};
 }
 
 class AttentionSupportTest : public TestWithParam<std::tuple<Heads, Form>> {};
 
 TEST_P(AttentionSupportTest, HopperHasATiledKernelThatCompiles) {
   SKIP_WITHOUT_CUDNN();
+  if (std::get<1>(GetParam()).page_tokens > 0 && Cudnn()->version < kPagesCudnn) {
+    GTEST_SKIP() << "this cuDNN is too old for pages";
+  }
   const auto device = DevicePropertiesFromJson(Cudnn(), H200(Cudnn()->version));
   ASSERT_TRUE(device.ok()) << device.status();
   const auto graph =
@@ -125,6 +151,58 @@ INSTANTIATE_TEST_SUITE_P(Graphs,
                                                std::get<2>(heads));
                          });
 
+// Pages where cuDNN can, else what a copy of them looks like.
+TEST(AttentionGraphTest, EveryBucketHasATiledKernel) {
+  SKIP_WITHOUT_CUDNN();
+  const auto device = DevicePropertiesFromJson(Cudnn(), H200(Cudnn()->version));
+  ASSERT_TRUE(device.ok()) << device.status();
+  constexpr Heads kHeads[] = {
+      kLlama8B, kLlama1B, kQwen7B, {14, 2, 64}, {64, 8, 128}, {8, 8, 128}, {8, 1, 64}};
+  for (const int64_t page_tokens : {0, 16, 32, 64, 128}) {
+    if (page_tokens > 0 && Cudnn()->version < kPagesCudnn) {
+      break;
+    }
+    for (const Heads& heads : kHeads) {
+      for (const auto& [sequences, rows, keys] : {std::tuple<int64_t, int64_t, int64_t>{1, 17, 17},
+                                                  {1, 131072, 131072},
+                                                  {3, 700, 40000},
+                                                  {16, 512, 131072},
+                                                  {16, 2048, 2048}}) {
+        const std::optional<AttentionBucket> bucket = BucketFor(sequences, rows, keys);
+        ASSERT_TRUE(bucket.has_value());
+        const auto graph = AttentionGraph::Build(Cudnn(),
+                                                 ShapeOf(heads,
+                                                         {"bucket",
+                                                          bucket->batch,
+                                                          bucket->queries,
+                                                          bucket->keys,
+                                                          AttentionMask::kCausalBottomRight,
+                                                          true,
+                                                          page_tokens}));
+        ASSERT_TRUE(graph.ok()) << graph.status();
+        const auto engine = ChooseAttentionEngine(*graph, *device);
+        EXPECT_TRUE(engine.ok()) << engine.status();
+      }
+    }
+  }
+}
+
+TEST(AttentionGraphTest, ABucketIsTheSmallestThatHoldsTheSequences) {
+  EXPECT_EQ(BucketFor(1, 17, 17), (AttentionBucket{.batch = 1, .queries = 512, .keys = 512}));
+  EXPECT_EQ(BucketFor(3, 512, 513), (AttentionBucket{.batch = 4, .queries = 512, .keys = 1024}));
+  EXPECT_EQ(BucketFor(16, 8192, 8192),
+            (AttentionBucket{.batch = 16, .queries = 8192, .keys = 8192}));
+  EXPECT_EQ(BucketFor(17, 100, 131072),
+            (AttentionBucket{.batch = 16, .queries = 512, .keys = 131072}));
+}
+
+TEST(AttentionGraphTest, NoBucketHoldsTooManyTokensOrNone) {
+  EXPECT_EQ(BucketFor(1, 100, 131073), std::nullopt);
+  EXPECT_EQ(BucketFor(0, 100, 100), std::nullopt);
+  EXPECT_EQ(BucketFor(1, 0, 100), std::nullopt);
+  EXPECT_EQ(BucketFor(1, 100, 99), std::nullopt);
+}
+
 TEST(AttentionGraphTest, TheGenericEngineIsRefusedByName) {
   SKIP_WITHOUT_CUDNN();
   const auto device = DevicePropertiesFromJson(Cudnn(), H200(Cudnn()->version));
@@ -149,6 +227,12 @@ TEST(AttentionGraphTest, SizesThatMakeNoAttentionAreRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(AttentionGraph::Build(Cudnn(), bad).status()));
   bad = good;
   bad.head_dim = 100;
+  EXPECT_TRUE(absl::IsInvalidArgument(AttentionGraph::Build(Cudnn(), bad).status()));
+  bad = good;
+  bad.q_stride = bad.heads * bad.head_dim - 8;
+  EXPECT_TRUE(absl::IsInvalidArgument(AttentionGraph::Build(Cudnn(), bad).status()));
+  bad = good;
+  bad.page_tokens = 32;
   EXPECT_TRUE(absl::IsInvalidArgument(AttentionGraph::Build(Cudnn(), bad).status()));
 }
 

@@ -1,0 +1,281 @@
+// Codes keys and values of tokens for selection and attention: landmarks, deviations, outlier
+// scores, 2-bit keys, values. Codes, landmarks and deviations have the bits of every other back
+// end.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/core/dtype.h"
+#include "kernels/cuda/diffkv_token.cuh"
+#include "kernels/cuda/ptx_bf16.cuh"
+#include "kernels/cuda/shadowkv_keys.cuh"
+#include "kernels/kv_format/quantize.h"
+#include "kernels/kv_format/shadowkv.h"
+#include "kernels/kv_format/shadowkv_codec.h"
+
+namespace baton::kernels::cuda::shadowkv {
+
+// Tokens that a group of lanes codes: whole chunks.
+inline constexpr int32_t kUnitTokens = 8;
+
+// Lanes of a group: each has eight elements of a vector, the last ones maybe none. A power of two
+// up to a warp, so heads have up to 256 elements.
+inline constexpr int32_t kMaxHeadDim = 256;
+constexpr int32_t VectorLanes(int32_t head_dim) {
+  int32_t lanes = 1;
+  while (8 * lanes < head_dim) lanes *= 2;
+  return lanes;
+}
+
+// Where coded tokens go.
+struct CodedTarget {
+  const ShadowKvConfig* config = nullptr;
+  const ShadowKvCodedLayout* layout = nullptr;
+  std::byte* section = nullptr;
+  // [kv_heads][layout->chunks] or null: smallest cosine of a chunk's mean key and its keys; that of
+  // a zero vector counts as 0.
+  float* chunk_scores = nullptr;
+};
+
+// A lane's share of up to kUnitTokens consecutive tokens of a head.
+struct CodingUnit {
+  int32_t head = 0;
+  int32_t first = 0;   // token of the section, a multiple of kUnitTokens
+  int32_t tokens = 0;  // whole chunks; 0: nothing to do
+  int32_t lanes = 0;
+  int32_t lane = 0;  // in its group
+
+  // Unit `index` of a head, 0 tokens past the last one.
+  __device__ CodingUnit(const CodedTarget& target, int32_t head_index, int64_t index)
+      : head(head_index), lanes(VectorLanes(target.config->head_dim)) {
+    lane = static_cast<int32_t>(threadIdx.x) % lanes;
+    const int64_t begin = index * kUnitTokens;
+    if (begin < target.layout->tokens) {
+      first = static_cast<int32_t>(begin);
+      tokens = static_cast<int32_t>(min(int64_t{kUnitTokens}, target.layout->tokens - begin));
+    }
+  }
+  __device__ int64_t Vector(const CodedTarget& target, int32_t token) const {
+    return head * target.layout->tokens + first + token;
+  }
+  __device__ bool has_elements(const CodedTarget& target) const {
+    return 8 * lane < target.config->head_dim;
+  }
+};
+
+__device__ inline double SumOfGroup(double x, int32_t lanes) {
+  for (int32_t step = 1; step < lanes; step *= 2) x += __shfl_xor_sync(kAllLanes, x, step);
+  return x;
+}
+
+// Eight codes of two bits, a byte each, packed, the first lowest.
+__device__ inline uint16_t PackPairs(uint2 bytes) {
+  uint32_t bits = PackNibbles(bytes);
+  bits = (bits | (bits >> 2)) & 0x0f0f0f0fu;
+  bits = (bits | (bits >> 4)) & 0x00ff00ffu;
+  return static_cast<uint16_t>(bits | (bits >> 8));
+}
+
+// Quantizes vector `vector` of the section that starts at `codes`, with its scale and zero in
+// `scales`. All lanes of the warp call it; `stores` says whether there is such a vector.
+__device__ inline void CodeVector(const CodedTarget& target,
+                                  const CodingUnit& unit,
+                                  const float (&x)[8],
+                                  int32_t bits,
+                                  std::byte* codes,
+                                  std::byte* scales,
+                                  int64_t vector,
+                                  bool stores) {
+  float low = x[0];
+  float high = x[0];
+#pragma unroll
+  for (int i = 1; i < 8; ++i) {
+    low = fminf(low, x[i]);
+    high = fmaxf(high, x[i]);
+  }
+  if (!unit.has_elements(target)) {
+    low = std::numeric_limits<float>::infinity();
+    high = -low;
+  }
+  for (int32_t step = 1; step < unit.lanes; step *= 2) {
+    low = fminf(low, __shfl_xor_sync(kAllLanes, low, step));
+    high = fmaxf(high, __shfl_xor_sync(kAllLanes, high, step));
+  }
+  if (!stores || !unit.has_elements(target)) return;
+  const QuantRange range = FitRange(low, high, bits);
+  const uint2 bytes = QuantizeEight(x, range, bits);
+  std::byte* at =
+      codes + static_cast<size_t>(vector) * target.config->code_bytes(bits) + unit.lane * bits;
+  if (bits == 8) {
+    *reinterpret_cast<uint2*>(at) = bytes;
+  } else if (bits == 4) {
+    *reinterpret_cast<uint32_t*>(at) = PackNibbles(bytes);
+  } else {
+    *reinterpret_cast<uint16_t*>(at) = PackPairs(bytes);
+  }
+  if (unit.lane == 0) {
+    reinterpret_cast<uint32_t*>(scales)[vector] = range.scale | uint32_t{range.zero} << 16;
+  }
+}
+
+// The largest distance of a chunk's keys from its mean as stored, as stored.
+template <int kChunk>
+__device__ inline void FindDeviations(const float (*keys)[8],
+                                      const float (&mean)[8],
+                                      DType dtype,
+                                      float (&deviations)[8]) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const bool wide = dtype == DType::kF32;
+    const float stored = wide ? mean[i] : LowBf16(PackBf16(mean[i], 0.0f));
+    float deviation = 0.0f;
+#pragma unroll
+    for (int t = 0; t < kChunk; ++t) deviation = fmaxf(deviation, fabsf(keys[t][i] - stored));
+    deviations[i] = wide ? deviation : LowBf16(BF16AtLeast(deviation));
+  }
+}
+
+// The smallest cosine between a chunk's mean and its keys. All lanes of the warp call it.
+template <int kChunk>
+__device__ inline float SmallestCosine(const float (*keys)[8],
+                                       const float (&mean)[8],
+                                       int32_t lanes) {
+  double mean_square = 0.0;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) mean_square = fma(double{mean[i]}, double{mean[i]}, mean_square);
+  mean_square = SumOfGroup(mean_square, lanes);
+  double smallest = 2.0;
+#pragma unroll
+  for (int t = 0; t < kChunk; ++t) {
+    double dot = 0.0;
+    double square = 0.0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      dot = fma(double{mean[i]}, double{keys[t][i]}, dot);
+      square = fma(double{keys[t][i]}, double{keys[t][i]}, square);
+    }
+    dot = SumOfGroup(dot, lanes);
+    square = SumOfGroup(square, lanes);
+    const bool lengths = mean_square > 0.0 && square > 0.0;
+    const double cosine = lengths ? dot / sqrt(mean_square * square) : 0.0;
+    smallest = cosine < smallest ? cosine : smallest;
+  }
+  return static_cast<float>(smallest);
+}
+
+// Landmark, deviations and score of the chunk whose first key is keys[0]. All lanes of the warp
+// call it.
+template <int kChunk>
+__device__ inline void CodeChunk(const CodedTarget& target,
+                                 const CodingUnit& unit,
+                                 const float (*keys)[8],
+                                 int32_t token) {
+  const ShadowKvConfig& config = *target.config;
+  const int64_t chunk = unit.head * target.layout->chunks + (unit.first + token) / kChunk;
+  const bool exists = token < unit.tokens;
+  float mean[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    mean[i] = keys[0][i];
+#pragma unroll
+    for (int t = 1; t < kChunk; ++t) mean[i] += keys[t][i];
+    mean[i] /= static_cast<float>(kChunk);
+  }
+  if (target.chunk_scores != nullptr) {
+    const float score = SmallestCosine<kChunk>(keys, mean, unit.lanes);
+    if (exists && unit.lane == 0) target.chunk_scores[chunk] = score;
+  }
+  if (config.selector == ShadowKvSelector::kQ2 || !exists || !unit.has_elements(target)) return;
+  const size_t at = static_cast<size_t>(chunk) * config.vector_bytes() +
+                    static_cast<size_t>(unit.lane) * 8 * DTypeBytes(config.dtype);
+  StoreEight(mean, config.dtype, target.section + target.layout->landmarks + at);
+  if (config.selector == ShadowKvSelector::kBounds) {
+    float deviations[8];
+    FindDeviations<kChunk>(keys, mean, config.dtype, deviations);
+    StoreEight(deviations, config.dtype, target.section + target.layout->deviations + at);
+  }
+}
+
+// Loads the lane's elements of the unit's keys or values; zeros where there are none.
+template <typename Vectors>
+__device__ inline void LoadUnit(const CodedTarget& target,
+                                const CodingUnit& unit,
+                                const Vectors& vectors_of,
+                                float (&x)[kUnitTokens][8]) {
+#pragma unroll
+  for (int t = 0; t < kUnitTokens; ++t) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[t][i] = 0.0f;
+    if (t < unit.tokens && unit.has_elements(target)) {
+      const HeadVectors vectors = vectors_of(unit.first + t);
+      LoadElements(vectors.head(unit.head), target.config->dtype, 8 * unit.lane, x[t]);
+    }
+  }
+}
+
+// Codes a unit's keys and values but for their coefficients. `tokens` (PageTokens or ExactTokens)
+// counts from the section's first. All lanes of the warp call it.
+template <int kChunk, typename Tokens>
+__device__ inline void CodeUnit(const CodedTarget& target,
+                                const CodingUnit& unit,
+                                const Tokens& tokens) {
+  const ShadowKvConfig& config = *target.config;
+  const ShadowKvCodedLayout& layout = *target.layout;
+  float x[kUnitTokens][8];
+  LoadUnit(target, unit, [&](int32_t token) { return tokens.Keys(token); }, x);
+#pragma unroll
+  for (int t = 0; t < kUnitTokens; t += kChunk) CodeChunk<kChunk>(target, unit, x + t, t);
+  if (config.selector == ShadowKvSelector::kQ2) {
+#pragma unroll
+    for (int t = 0; t < kUnitTokens; ++t) {
+      CodeVector(target,
+                 unit,
+                 x[t],
+                 2,
+                 target.section + layout.key_codes,
+                 target.section + layout.key_scales,
+                 unit.Vector(target, t),
+                 t < unit.tokens);
+    }
+  }
+  LoadUnit(target, unit, [&](int32_t token) { return tokens.Values(token); }, x);
+#pragma unroll
+  for (int t = 0; t < kUnitTokens; ++t) {
+    const int64_t vector = unit.Vector(target, t);
+    if (config.quantized_values()) {
+      CodeVector(target,
+                 unit,
+                 x[t],
+                 config.value_bits,
+                 target.section + layout.values,
+                 target.section + layout.value_scales,
+                 vector,
+                 t < unit.tokens);
+    } else if (t < unit.tokens && unit.has_elements(target)) {
+      const size_t at = static_cast<size_t>(vector) * config.vector_bytes() +
+                        static_cast<size_t>(unit.lane) * 8 * DTypeBytes(config.dtype);
+      StoreEight(x[t], config.dtype, target.section + layout.values + at);
+    }
+  }
+}
+
+// CodeUnit for a configuration that only the device knows.
+template <typename Tokens>
+__device__ inline void CodeUnitOfAnyChunk(const CodedTarget& target,
+                                          const CodingUnit& unit,
+                                          const Tokens& tokens) {
+  switch (target.config->chunk_tokens) {
+    case 1:
+      return CodeUnit<1>(target, unit, tokens);
+    case 2:
+      return CodeUnit<2>(target, unit, tokens);
+    case 4:
+      return CodeUnit<4>(target, unit, tokens);
+    default:
+      return CodeUnit<8>(target, unit, tokens);
+  }
+}
+
+}  // namespace baton::kernels::cuda::shadowkv

@@ -1,0 +1,62 @@
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/shadowkv_coefficients.cuh"
+#include "kernels/cuda/shadowkv_gram.cuh"
+#include "kernels/cuda/shadowkv_keys.cuh"
+#include "kernels/cuda/shadowkv_projection.cuh"
+#include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/shadowkv_params.h"
+
+namespace baton::kernels::cuda::shadowkv {
+namespace {
+
+// Rows of the basis that a block multiplies by.
+constexpr int kRanks = 64;
+
+// Block (x, y) codes coefficients [64 y, 64 y + 64) of group x.
+__global__ void __launch_bounds__(kProjectThreads)
+    ProjectPrompt(const __grid_constant__ FactorProblem problem,
+                  int64_t tokens,
+                  std::byte* section) {
+  __shared__ ProjectionShared<kRanks> shared;
+  const int64_t first = blockIdx.x * kShadowKvBlockTokens;
+  const ProjectionGroup group = {
+      .config = &problem.config,
+      .rope = problem.rope,
+      .position = first,
+      .tokens = static_cast<int32_t>(min(kShadowKvBlockTokens, tokens - first)),
+      .layers = problem.layers.count};
+  const auto layer_of = [&](int64_t index) -> ProjectedLayer {
+    const ShadowKvJointLayer layer = problem.layers[index];
+    return {.basis = layer.prompt + problem.basis, .key_bias = layer.key_bias};
+  };
+  const auto keys_of = [&](int64_t index, int32_t token) {
+    return PageTokens{problem.pages, problem.layers[index].page_table}.Keys(
+        static_cast<int32_t>(first) + token);
+  };
+  WriteCoefficients<kRanks>(group,
+                            {.section = section, .tokens = tokens, .group = blockIdx.x},
+                            static_cast<int32_t>(blockIdx.y) * kRanks,
+                            layer_of,
+                            keys_of,
+                            shared);
+}
+
+}  // namespace
+
+void WriteCoefficients(const FactorProblem& problem,
+                       int64_t tokens,
+                       std::byte* section,
+                       cudaStream_t stream) {
+  const int64_t groups = (tokens + kShadowKvBlockTokens - 1) / kShadowKvBlockTokens;
+  const dim3 grid(static_cast<uint32_t>(groups),
+                  static_cast<uint32_t>((problem.config.rank + kRanks - 1) / kRanks));
+  if (groups > 0) {
+    ProjectPrompt<<<grid, kProjectThreads, 0, stream>>>(problem, tokens, section);
+  }
+}
+
+}  // namespace baton::kernels::cuda::shadowkv

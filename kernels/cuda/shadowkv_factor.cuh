@@ -1,0 +1,25 @@
+// The low-rank basis of a prompt's keys, of one layer or of several side by side.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "kernels/core/carver.h"
+#include "kernels/cuda/dominant_subspace.h"
+#include "kernels/cuda/shadowkv_gram.cuh"
+
+namespace baton::kernels::cuda::shadowkv {
+
+struct FactorScratch {
+  GramScratch gram;
+  SubspaceScratch subspace;
+};
+FactorScratch CarveFactor(int64_t columns, int64_t rank, int64_t tokens, Carver& carver);
+
+// Finds the config.rank directions of most energy among the un-rotated keys and writes every
+// layer's columns of them, [rank][width] of the configuration's dtype; each direction has its
+// largest element positive.
+void FactorKeys(const FactorProblem& problem, const FactorScratch& scratch, cudaStream_t stream);
+
+}  // namespace baton::kernels::cuda::shadowkv

@@ -1,0 +1,174 @@
+// Where keys and values to be coded lie, and keys as they are factored: before RoPE, less the bias.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/core/dtype.h"
+#include "kernels/cuda/ptx_bf16.cuh"
+#include "kernels/kv_format/dense.h"
+#include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/params.h"
+#include "kernels/ops/shadowkv_params.h"
+
+namespace baton::kernels::cuda::shadowkv {
+
+// One token's keys, or values, of all heads.
+struct HeadVectors {
+  const std::byte* first = nullptr;
+  size_t stride = 0;  // from head to head
+
+  __device__ const std::byte* head(int64_t index) const {
+    return first + static_cast<size_t>(index) * stride;
+  }
+};
+
+// A prompt's tokens in dense pages.
+struct PageTokens {
+  DensePages pages;
+  const int32_t* page_table = nullptr;
+
+  __device__ HeadVectors Keys(int32_t token) const { return At(token, 0); }
+  __device__ HeadVectors Values(int32_t token) const {
+    return At(token, pages.layout.value_offset(0, 0));
+  }
+
+ private:
+  __device__ HeadVectors At(int32_t token, size_t segment) const {
+    const DensePageLayout& layout = pages.layout;
+    const auto id = static_cast<size_t>(page_table[token / layout.page_tokens]);
+    return {.first = pages.base + id * layout.stride_bytes() + segment +
+                     layout.key_offset(0, token % layout.page_tokens),
+            .stride = layout.key_offset(1, 0)};
+  }
+};
+
+// The exact tokens of a sequence from position `first` on: those left of the prompt's local window,
+// then those of the tail.
+struct ExactTokens {
+  const ShadowKvSequence* sequence = nullptr;
+  const ShadowKvTailLayout* tail = nullptr;
+  int64_t first = 0;
+
+  __device__ HeadVectors Keys(int32_t token) const { return At(token, false); }
+  __device__ HeadVectors Values(int32_t token) const { return At(token, true); }
+
+ private:
+  __device__ HeadVectors At(int32_t token, bool value) const {
+    const ShadowKvPromptLayout& layout = *sequence->layout;
+    const int64_t position = first + token;
+    const size_t bytes = layout.config.vector_bytes();
+    if (position >= layout.prompt_tokens) {
+      const size_t at = value ? tail->exact_value(position, 0) : tail->exact_key(position, 0);
+      return {.first = sequence->tail + at, .stride = bytes};
+    }
+    const size_t section = value ? layout.local_values : layout.local_keys;
+    return {.first = sequence->prompt + section +
+                     static_cast<size_t>(position - layout.coded.tokens) * bytes,
+            .stride = static_cast<size_t>(layout.local_tokens) * bytes};
+  }
+};
+
+// kCount (4 or 8) neighbouring elements of a vector; `index` is a multiple of kCount.
+template <int kCount>
+__device__ inline void LoadElements(const std::byte* vector,
+                                    DType dtype,
+                                    int64_t index,
+                                    float (&x)[kCount]) {
+  if (dtype == DType::kF32) {
+    const auto* at = reinterpret_cast<const float4*>(vector) + index / 4;
+#pragma unroll
+    for (int i = 0; i < kCount / 4; ++i) {
+      const float4 four = at[i];
+      x[4 * i] = four.x, x[4 * i + 1] = four.y, x[4 * i + 2] = four.z, x[4 * i + 3] = four.w;
+    }
+    return;
+  }
+  uint32_t words[kCount / 2];
+  if constexpr (kCount == 8) {
+    const uint4 vector_words = reinterpret_cast<const uint4*>(vector)[index / 8];
+    words[0] = vector_words.x, words[1] = vector_words.y;
+    words[2] = vector_words.z, words[3] = vector_words.w;
+  } else {
+    const uint2 vector_words = reinterpret_cast<const uint2*>(vector)[index / 4];
+    words[0] = vector_words.x, words[1] = vector_words.y;
+  }
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) {
+    x[2 * i] = LowBf16(words[i]);
+    x[2 * i + 1] = HighBf16(words[i]);
+  }
+}
+
+__device__ inline void StoreEight(const float (&x)[8], DType dtype, std::byte* target) {
+  if (dtype == DType::kF32) {
+    reinterpret_cast<float4*>(target)[0] = make_float4(x[0], x[1], x[2], x[3]);
+    reinterpret_cast<float4*>(target)[1] = make_float4(x[4], x[5], x[6], x[7]);
+  } else {
+    *reinterpret_cast<uint4*>(target) = make_uint4(
+        PackBf16(x[0], x[1]), PackBf16(x[2], x[3]), PackBf16(x[4], x[5]), PackBf16(x[6], x[7]));
+  }
+}
+
+// One element of an array.
+__device__ inline float LoadElement(const std::byte* data, DType dtype, int64_t index) {
+  return dtype == DType::kF32 ? reinterpret_cast<const float*>(data)[index]
+                              : LowBf16(reinterpret_cast<const uint16_t*>(data)[index]);
+}
+__device__ inline void StoreElement(float x, DType dtype, int64_t index, std::byte* data) {
+  if (dtype == DType::kF32) {
+    reinterpret_cast<float*>(data)[index] = x;
+  } else {
+    reinterpret_cast<uint16_t*>(data)[index] = static_cast<uint16_t>(PackBf16(x, 0.0f));
+  }
+}
+
+// Four neighbouring pairs (i, i + half) of a head's key.
+struct KeyPairs {
+  float low[4];
+  float high[4];
+};
+
+// The pairs from `pair` on, a multiple of 4, of a key at `position` as the basis factors them: the
+// rotation undone, then less the bias of the head ([head_dim] or null).
+__device__ inline KeyPairs LoadFactored(const ShadowKvConfig& config,
+                                        const ShadowKvRope& rope,
+                                        const std::byte* key,
+                                        const float* bias,
+                                        int64_t position,
+                                        int32_t pair) {
+  const int32_t half = config.head_dim / 2;
+  float low[4];
+  float high[4];
+  LoadElements(key, config.dtype, pair, low);
+  LoadElements(key, config.dtype, half + pair, high);
+  const int64_t angle = (position * half + pair) / 4;
+  const float4 c = reinterpret_cast<const float4*>(rope.cosines)[angle];
+  const float4 s = reinterpret_cast<const float4*>(rope.sines)[angle];
+  const float cosines[4] = {c.x, c.y, c.z, c.w};
+  const float sines[4] = {s.x, s.y, s.z, s.w};
+  KeyPairs pairs;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    pairs.low[i] = low[i] * cosines[i] + high[i] * sines[i];
+    pairs.high[i] = high[i] * cosines[i] - low[i] * sines[i];
+    if (bias != nullptr) {
+      pairs.low[i] -= bias[pair + i];
+      pairs.high[i] -= bias[half + pair + i];
+    }
+  }
+  return pairs;
+}
+
+// Layers whose keys are factored side by side: an array in the device's memory, or one.
+struct FactoredLayers {
+  const ShadowKvJointLayer* array = nullptr;
+  ShadowKvJointLayer one;
+  int64_t count = 1;
+
+  __device__ ShadowKvJointLayer operator[](int64_t index) const {
+    return array == nullptr ? one : array[index];
+  }
+};
+
+}  // namespace baton::kernels::cuda::shadowkv

@@ -1,0 +1,354 @@
+// Choice of the chunks of a decode step.
+//
+// Scoring reads the landmarks (1 MiB of a KV head at 32K tokens in chunks of 8: at batch 32 and 8
+// KV heads 256 MiB, about 60 us of an H200's memory, against which the products are little), so it
+// spreads tiles of 256 chunks over the device and leaves logits, G x 4 bytes a chunk, and what each
+// tile adds to the normalising sums. Then one block for each KV head and sequence has all of them:
+// it adds up the sums, makes the scores and selects. Sequences with value clusters score their
+// tokens once more, now that it is known which of them are taken.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "kernels/core/carver.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/cuda/bf16.cuh"
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/paged_attention_tile.cuh"
+#include "kernels/cuda/runtime/cuda_status.h"
+#include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/cuda/shadowkv_checks.h"
+#include "kernels/cuda/shadowkv_cluster_sums.cuh"
+#include "kernels/cuda/shadowkv_decode_workspace.cuh"
+#include "kernels/cuda/shadowkv_device.cuh"
+#include "kernels/cuda/shadowkv_score.cuh"
+#include "kernels/cuda/shadowkv_score_tile.cuh"
+#include "kernels/cuda/shadowkv_topk.cuh"
+#include "kernels/ops/param_checker.h"
+#include "kernels/ops/shadowkv_params.h"
+
+namespace baton::kernels::cuda {
+namespace shadowkv {
+namespace {
+
+static_assert(kSelectTile * 8 <= kMaxClusterTokens);
+
+// The rows of one call, and where their scratch is.
+struct SelectCall {
+  ShadowKvSelectParams params;
+  SelectScratch scratch;
+  int32_t group;
+};
+
+template <int kHeadDim>
+__device__ const uint16_t* QueriesOf(const SelectCall& call) {
+  return static_cast<const uint16_t*>(call.params.q) + blockIdx.z * call.params.q_stride +
+         int64_t{blockIdx.y} * call.group * kHeadDim;
+}
+// The first query head of the block's KV head and sequence, counted over all sequences.
+__device__ int64_t FirstLine(const SelectCall& call) {
+  return blockIdx.z * call.params.heads + int64_t{blockIdx.y} * call.group;
+}
+
+// Logits and partial sums of a tile of chunks: block x of the chunks, KV head y, sequence z.
+template <int kHeadDim, int kColumnTiles>
+__global__ void __launch_bounds__(kScoreThreads)
+    ScoreKernel(const __grid_constant__ SelectCall call) {
+  __shared__ ScoreShared<kColumnTiles> shared;
+  if (threadIdx.x == 0) {
+    shared.task =
+        MakeScoreTask(call.params.sequences[blockIdx.z], blockIdx.y, call.params.bounds.max_chunks);
+  }
+  if (threadIdx.x < kSelectTile / kWarpLanes) shared.hidden[threadIdx.x] = 0;
+  __syncthreads();
+  const ChunkTile tile = TileOfBlock(shared.task);
+  if (tile.count == 0) return;
+  HideStatic(shared.task, tile, shared.hidden);
+  const uint16_t* q = QueriesOf<kHeadDim>(call);
+  if (shared.task.coded_keys()) {
+    ScoreTokens<kHeadDim>(tile, q, call.group, shared);
+  } else {
+    ScoreLandmarks<kHeadDim>(tile, q, call.group, shared);
+  }
+  __syncthreads();
+  const SelectScratch& scratch = call.scratch;
+  for (int32_t g = threadIdx.x / kWarpLanes; g < call.group; g += kScoreWarps) {
+    const int64_t line = FirstLine(call) + g;
+    WriteLine(tile,
+              shared.lines[g],
+              shared.hidden,
+              call.params.scale,
+              scratch.logits + line * scratch.chunk_stride,
+              scratch.partials + line * scratch.tiles + blockIdx.x);
+  }
+}
+
+struct ChooseShared {
+  ScoreTask task;
+  TopKShared top_k;
+  float totals[kMaxGroup];      // log-sum-exp of every line
+  uint32_t largest[kMaxGroup];  // ordered keys of the largest logits that are not taken
+  uint32_t keys[kSharedKeys];
+};
+
+// The log-sum-exp of a line from those of its tiles. One warp.
+__device__ float AddPartials(const float2* partials, int32_t tiles) {
+  float max = -INFINITY;
+  for (int32_t i = threadIdx.x % kWarpLanes; i < tiles; i += kWarpLanes) {
+    max = fmaxf(max, partials[i].x);
+  }
+  max = WarpMax(max);
+  float sum = 0.0f;
+  for (int32_t i = threadIdx.x % kWarpLanes; i < tiles; i += kWarpLanes) {
+    sum += partials[i].y * Weight(partials[i].x, max);
+  }
+  return max + logf(WarpSum(sum));
+}
+
+// Ordered keys of max over the lines of (logit - log-sum-exp). All threads.
+__device__ void MakeKeys(const SelectCall& call,
+                         const float* logits,
+                         int32_t count,
+                         const float* totals,
+                         uint32_t* keys) {
+#pragma unroll 4
+  for (int32_t c = threadIdx.x; c < count; c += kTopKThreads) {
+    float score = -INFINITY;
+    for (int32_t g = 0; g < call.group; ++g) {
+      score = fmaxf(score, logits[g * call.scratch.chunk_stride + c] - totals[g]);
+    }
+    keys[c] = OrderedKey(score);
+  }
+}
+
+// The largest logit of every line among the chunks that are not taken. All threads.
+__device__ void FindMaxima(const SelectCall& call,
+                           const float* logits,
+                           const uint32_t* taken,
+                           ChooseShared& shared) {
+  const int32_t count = shared.task.chunks.count;
+  if (threadIdx.x < kMaxGroup) shared.largest[threadIdx.x] = 0;
+  __syncthreads();
+  for (int32_t g = 0; g < call.group; ++g) {
+    uint32_t largest = 0;
+    for (int32_t c = threadIdx.x; c < count; c += kTopKThreads) {
+      const bool counts = (taken[c / kWarpLanes] >> (c % kWarpLanes) & 1u) == 0;
+      const float logit = logits[g * call.scratch.chunk_stride + c];
+      largest = max(largest, counts ? OrderedKey(logit) : 0u);
+    }
+    largest = __reduce_max_sync(kAllLanes, largest);
+    if (threadIdx.x % kWarpLanes == 0) atomicMax(&shared.largest[g], largest);
+  }
+  __syncthreads();
+  if (threadIdx.x < call.group) {
+    const uint32_t key = shared.largest[threadIdx.x];
+    const uint32_t bits = (key >> 31) != 0 ? key & 0x7fffffffu : ~key;
+    call.scratch.maxima[FirstLine(call) + threadIdx.x] =
+        key == 0 ? -INFINITY : __uint_as_float(bits);
+  }
+}
+
+// Chooses for KV head y of sequence z, once all its logits are there.
+__global__ void __launch_bounds__(kTopKThreads, 2)
+    ChooseKernel(const __grid_constant__ SelectCall call) {
+  __shared__ ChooseShared shared;
+  const SelectScratch& scratch = call.scratch;
+  const int64_t pair = blockIdx.z * int64_t{gridDim.y} + blockIdx.y;
+  int32_t* ids = call.params.chunk_ids + pair * call.params.chunk_ids_stride;
+  if (threadIdx.x == 0) {
+    shared.task =
+        MakeScoreTask(call.params.sequences[blockIdx.z], blockIdx.y, call.params.bounds.max_chunks);
+  }
+  for (int64_t i = threadIdx.x; i < call.group * scratch.cluster_stride; i += kTopKThreads) {
+    scratch.sums[FirstLine(call) * scratch.cluster_stride + i] = 0;
+  }
+  __syncthreads();
+  const int32_t count = shared.task.chunks.count;
+  const float* logits = scratch.logits + FirstLine(call) * scratch.chunk_stride;
+  const int32_t tiles = (count + kSelectTile - 1) / kSelectTile;
+  for (int32_t g = threadIdx.x / kWarpLanes; g < call.group; g += kTopKThreads / kWarpLanes) {
+    const float total =
+        AddPartials(scratch.partials + (FirstLine(call) + g) * scratch.tiles, tiles);
+    if (threadIdx.x % kWarpLanes == 0) shared.totals[g] = total;
+  }
+  __syncthreads();
+  uint32_t* keys = count <= kSharedKeys ? shared.keys : scratch.keys + pair * scratch.chunk_stride;
+  MakeKeys(call, logits, count, shared.totals, keys);
+  __syncthreads();
+  const Threshold threshold = shared.task.selected > 0
+                                  ? FindThreshold(keys, count, shared.task.selected, shared.top_k)
+                                  : Threshold{.key = ~0u, .equal = 0};
+  const bool clusters = scratch.cluster_stride > 0 && shared.task.clusters > 0;
+  uint32_t* taken = clusters ? scratch.taken + pair * scratch.taken_stride() : nullptr;
+  WriteTaken(keys, count, threshold, ids, call.params.chunk_ids_stride, taken, shared.top_k);
+  if (clusters) FindMaxima(call, logits, taken, shared);
+}
+
+template <int kColumnTiles>
+struct ClusterShared {
+  ScoreTask task;
+  ClusterTotals<kColumnTiles> totals;
+};
+
+// Adds a tile's tokens to the sums of their clusters: blocks as in ScoreKernel.
+template <int kHeadDim, int kColumnTiles>
+__global__ void __launch_bounds__(kScoreThreads)
+    ClusterKernel(const __grid_constant__ SelectCall call) {
+  __shared__ ClusterShared<kColumnTiles> shared;
+  if (threadIdx.x == 0) {
+    shared.task =
+        MakeScoreTask(call.params.sequences[blockIdx.z], blockIdx.y, call.params.bounds.max_chunks);
+  }
+  auto* words = reinterpret_cast<uint32_t*>(&shared.totals);
+  for (int32_t i = threadIdx.x; i < static_cast<int32_t>(sizeof(shared.totals) / sizeof(uint32_t));
+       i += kScoreThreads) {
+    words[i] = 0;
+  }
+  __syncthreads();
+  const ScoreTask& task = shared.task;
+  const ChunkTile tile = TileOfBlock(task);
+  if (tile.count == 0 || task.clusters == 0) return;
+  const SelectScratch& scratch = call.scratch;
+  const int64_t pair = blockIdx.z * int64_t{gridDim.y} + blockIdx.y;
+  const uint32_t* taken = scratch.taken + pair * scratch.taken_stride();
+  CodedQueries<kHeadDim, kColumnTiles> queries;
+  queries.Load(QueriesOf<kHeadDim>(call), call.group);
+  const int32_t end = tile.count << task.chunks.token_shift;
+  const auto warp = static_cast<int32_t>(threadIdx.x / kWarpLanes);
+  for (int32_t begin = warp * kTileRows; begin < end; begin += kScoreWarps * kTileRows) {
+    TokenPlace tokens[2];
+    bool counts[2];
+    PlaceTokens(task, tile, begin, tokens, counts);
+    for (int row = 0; row < 2; ++row) {
+      const int32_t chunk = tokens[row].chunk;
+      if ((taken[chunk / kWarpLanes] >> (chunk % kWarpLanes) & 1u) != 0) counts[row] = false;
+    }
+    AddClusterTile(task,
+                   tokens,
+                   counts,
+                   queries,
+                   call.params.scale,
+                   scratch.maxima + FirstLine(call),
+                   call.group,
+                   shared.totals);
+    __syncwarp();
+  }
+  __syncthreads();
+  FlushClusters(shared.totals,
+                call.group,
+                min(task.clusters, static_cast<int32_t>(scratch.cluster_stride)),
+                scratch.sums + FirstLine(call) * scratch.cluster_stride,
+                scratch.cluster_stride);
+}
+
+// Logits of `elements` clusters, [sequences, heads, cluster_stride], from their sums.
+__global__ void __launch_bounds__(kScoreThreads)
+    ClusterLogitKernel(const __grid_constant__ SelectCall call, int64_t elements) {
+  const int64_t i = int64_t{blockIdx.x} * kScoreThreads + threadIdx.x;
+  if (i >= elements) return;
+  const int64_t stride = call.scratch.cluster_stride;
+  const unsigned long long sum = call.scratch.sums[i];
+  // Lines of sequences without clusters have no maximum.
+  call.params.cluster_logits[i] =
+      sum == 0 ? -INFINITY : ClusterLogit(sum, call.scratch.maxima[i / stride]);
+}
+
+template <int kHeadDim, int kColumnTiles>
+absl::Status Launch(const DeviceQueue& queue, const SelectCall& call) {
+  const ShadowKvSelectParams& params = call.params;
+  const auto kv_heads = static_cast<uint32_t>(params.bounds.kv_heads);
+  const auto rows = static_cast<uint32_t>(params.num_sequences);
+  const dim3 tiles(static_cast<uint32_t>(call.scratch.tiles), kv_heads, rows);
+  ScoreKernel<kHeadDim, kColumnTiles><<<tiles, kScoreThreads, 0, queue.stream()>>>(call);
+  ChooseKernel<<<dim3(1, kv_heads, rows), kTopKThreads, 0, queue.stream()>>>(call);
+  if (call.scratch.cluster_stride > 0) {
+    const int64_t elements = params.num_sequences * params.heads * params.cluster_stride;
+    const auto blocks = static_cast<uint32_t>((elements + kScoreThreads - 1) / kScoreThreads);
+    ClusterKernel<kHeadDim, kColumnTiles><<<tiles, kScoreThreads, 0, queue.stream()>>>(call);
+    ClusterLogitKernel<<<blocks, kScoreThreads, 0, queue.stream()>>>(call, elements);
+  }
+  return ToStatus(cudaGetLastError(), "shadowkv_select");
+}
+
+absl::Status LaunchRows(const DeviceQueue& queue, const SelectCall& call) {
+  const bool narrow = call.group <= paged::kColumns;
+  if (call.params.bounds.head_dim == 64) {
+    return narrow ? Launch<64, 1>(queue, call) : Launch<64, 2>(queue, call);
+  }
+  return narrow ? Launch<128, 1>(queue, call) : Launch<128, 2>(queue, call);
+}
+
+absl::Status Check(const ShadowKvSelectParams& params) {
+  ParamChecker check("shadowkv_select");
+  const ShadowKvBounds& bounds = params.bounds;
+  CheckBounds(bounds, params.heads, check);
+  check.NotNull("sequences", params.sequences)
+      .NotNull("q", params.q)
+      .AtLeast("q_stride", params.q_stride, params.heads * bounds.head_dim)
+      .Require(FitsVectors({params.q}, {params.q_stride}),
+               "q_stride",
+               params.q_stride,
+               "q must be aligned to 16 bytes")
+      .NotNegative("chunk_ids_stride", params.chunk_ids_stride)
+      .NotNegative("cluster_stride", params.cluster_stride)
+      .Positive("bounds.max_chunks", bounds.max_chunks)
+      .Require(bounds.max_chunks <= INT32_MAX / 2,
+               "bounds.max_chunks",
+               bounds.max_chunks,
+               "is more than ids can name");
+  if (params.chunk_ids_stride > 0) check.NotNull("chunk_ids", params.chunk_ids);
+  return check.ok() ? CheckSupported("shadowkv_select", bounds, params.heads) : check.status();
+}
+
+// `count` rows of a call from `begin` on.
+ShadowKvSelectParams SomeRows(const ShadowKvSelectParams& params, int64_t begin, int64_t count) {
+  ShadowKvSelectParams some = params;
+  some.q = static_cast<const uint16_t*>(params.q) + begin * params.q_stride;
+  some.sequences += begin;
+  some.num_sequences = count;
+  if (params.chunk_ids != nullptr) {
+    some.chunk_ids += begin * params.bounds.kv_heads * params.chunk_ids_stride;
+  }
+  if (params.cluster_logits != nullptr) {
+    some.cluster_logits += begin * params.heads * params.cluster_stride;
+  }
+  return some;
+}
+
+}  // namespace
+}  // namespace shadowkv
+
+absl::Status ShadowKvSelect(const ExecContext& context, const ShadowKvSelectParams& params) {
+  ParamChecker check("shadowkv_select");
+  check.NotNegative("num_sequences", params.num_sequences);
+  if (!check.ok() || params.num_sequences == 0) {
+    return check.status();
+  }
+  if (absl::Status status = shadowkv::Check(params); !status.ok()) {
+    return status;
+  }
+  const DeviceQueue& queue = *context.queue;
+  const shadowkv::SelectShape shape(params);
+  const absl::StatusOr<int64_t> rows =
+      shadowkv::RowsOfLaunch("shadowkv_select", queue, shape.Bytes(1));
+  if (!rows.ok()) {
+    return rows.status();
+  }
+  for (int64_t begin = 0; begin < params.num_sequences; begin += *rows) {
+    const int64_t count = std::min(*rows, params.num_sequences - begin);
+    Carver carver(queue.workspace().data());
+    const shadowkv::SelectCall call = {
+        .params = shadowkv::SomeRows(params, begin, count),
+        .scratch = shape.Carve(count, carver),
+        .group = static_cast<int32_t>(params.heads / params.bounds.kv_heads)};
+    if (absl::Status status = shadowkv::LaunchRows(queue, call); !status.ok()) {
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton::kernels::cuda

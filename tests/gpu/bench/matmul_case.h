@@ -1,0 +1,58 @@
+// The linear layers of a model: op `matmul`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "kernels/core/exec_context.h"
+#include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/ops/params.h"
+#include "tests/gpu/bench/bench_case.h"
+#include "tests/gpu/bench/device_arena.h"
+
+namespace baton::kernels::cuda {
+
+struct LinearLayer {
+  std::string name = {};
+  int64_t out_features = 0;
+  int64_t in_features = 0;
+  bool wide = false;  // logits
+};
+
+// All rows in one call; every layer of the model has a weight of its own.
+class MatmulCase : public BenchCase {
+ public:
+  MatmulCase(const LinearLayer& layer, int32_t rows);
+
+  const LinearLayer& layer() const { return layer_; }
+
+  absl::Status Prepare(const DeviceQueue& queue) override;
+  // Of the last columns of the first and of the last row.
+  absl::StatusOr<double> Error(const ExecContext& context) override;
+  absl::Status Run(const ExecContext& context, int32_t layer, int32_t step) override;
+  // The weight, and x and the result once each.
+  double bytes() const override;
+  // Multiplications and additions.
+  double operations() const;
+
+ private:
+  int64_t rows() const { return shape().rows; }
+  size_t out_element() const { return layer_.wide ? sizeof(float) : sizeof(uint16_t); }
+  MatmulParams Params(int32_t layer) const;
+  // Results of a row from column `first` on, those of the device and of the host.
+  absl::StatusOr<std::vector<float>> OnDevice(int64_t row, int64_t first) const;
+  absl::StatusOr<std::vector<float>> OnHost(int64_t row, int64_t first) const;
+
+  LinearLayer layer_;
+  DeviceArena arena_;
+  uint16_t* weights_ = nullptr;  // [layers][out_features][in_features]
+  uint16_t* x_ = nullptr;        // [rows][in_features]
+  std::byte* out_ = nullptr;     // [rows][out_features]
+};
+
+}  // namespace baton::kernels::cuda

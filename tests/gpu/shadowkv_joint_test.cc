@@ -1,0 +1,164 @@
+// What shadowkv_encode_joint writes on the device: the factorization of one layer as wide as all.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+#include "kernels/core/dtype.h"
+#include "kernels/kv_format/dense.h"
+#include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/shadowkv_params.h"
+#include "kernels/reference/reference_ops.h"
+#include "tests/gpu/support/device_shadowkv.h"
+#include "tests/gpu/support/device_shadowkv_prompt.h"
+#include "tests/gpu/support/gpu_test.h"
+#include "tests/gpu/support/shadowkv_basis.h"
+#include "tests/kernels/support/backends.h"
+#include "tests/kernels/support/shadowkv_joint_problem.h"
+#include "tests/kernels/support/shadowkv_problem.h"
+
+namespace baton::kernels::cuda {
+namespace {
+
+// Six heads, two for each layer.
+ShadowKvShape WideShape() {
+  ShadowKvShape shape;
+  shape.heads = 12;
+  shape.config.kv_heads = 6;
+  shape.config.head_dim = 32;
+  shape.config.rank = 100;  // more than one layer's width of 64
+  shape.config.dtype = DType::kF32;
+  shape.config.chunk_tokens = 1;
+  shape.config.selector = ShadowKvSelector::kQ2;
+  shape.config.local_chunks = 32;
+  shape.prompt_tokens = 300;
+  shape.key_rank = 80;
+  shape.key_bias = 0.5f;
+  return shape;
+}
+
+// Layers that share coefficients, on the device.
+class DeviceLayers {
+ public:
+  explicit DeviceLayers(const ShadowKvJointProblem& problem)
+      : layout_(problem.layout()), rope_(Host(problem).rope, layout_.config.head_dim) {
+    const ShadowKvEncodeJointParams host = Host(problem);
+    const auto count = static_cast<size_t>(host.pages.layout.pages_for(layout_.prompt_tokens));
+    pages_layout_ = host.pages.layout;
+    pages_ = std::make_unique<DeviceArray<std::byte>>(std::span<const std::byte>(
+        host.pages.base,
+        count * static_cast<size_t>(problem.layers()) * pages_layout_.stride_bytes()));
+    std::vector<ShadowKvJointLayer> layers;
+    for (const ShadowKvJointLayer& layer : problem.Layers()) {
+      tables_.emplace_back(std::span(layer.page_table, count));
+      biases_.emplace_back(std::span(layer.key_bias, static_cast<size_t>(layout_.config.width())));
+      prompts_.push_back(DeviceArray<std::byte>::Poisoned(layout_.bytes));
+      layers.push_back({.page_table = tables_.back().data(),
+                        .key_bias = biases_.back().data(),
+                        .prompt = prompts_.back().data()});
+    }
+    layers_ = std::make_unique<DeviceArray<ShadowKvJointLayer>>(layers);
+    coefficients_ = std::make_unique<DeviceArray<std::byte>>(
+        DeviceArray<std::byte>::Poisoned(problem.coefficients().size()));
+  }
+
+  ShadowKvEncodeJointParams params() const {
+    return {.layout = layout_,
+            .pages = {.base = pages_->data(), .layout = pages_layout_},
+            .layers = layers_->data(),
+            .num_layers = static_cast<int64_t>(prompts_.size()),
+            .rope = rope_.get(),
+            .coefficients = coefficients_->data()};
+  }
+  std::vector<std::byte> prompt(size_t layer) const { return prompts_[layer].Get(); }
+  std::vector<std::byte> coefficients() const { return coefficients_->Get(); }
+
+ private:
+  static ShadowKvEncodeJointParams Host(const ShadowKvJointProblem& problem) {
+    return problem.EncodeParams({}, nullptr);
+  }
+
+  ShadowKvPromptLayout layout_;
+  DensePageLayout pages_layout_;
+  DeviceShadowKvRope rope_;
+  std::unique_ptr<DeviceArray<std::byte>> pages_;
+  std::vector<DeviceArray<int32_t>> tables_;
+  std::vector<DeviceArray<float>> biases_;
+  std::vector<DeviceArray<std::byte>> prompts_;
+  std::unique_ptr<DeviceArray<ShadowKvJointLayer>> layers_;
+  std::unique_ptr<DeviceArray<std::byte>> coefficients_;
+};
+
+class ShadowKvJointGpuTest : public GpuTest {};
+
+TEST_F(ShadowKvJointGpuTest, LayersShareTheFactorizationOfAllTheirHeads) {
+  constexpr int64_t kLayers = 3;
+  for (const bool int8 : {false, true}) {
+    for (const int32_t rank : {20, 100}) {  // iterated and in full
+      SCOPED_TRACE(absl::StrCat("rank ", rank, int8 ? " int8" : ""));
+      ShadowKvShape shape = WideShape();
+      shape.config.int8_coefficients = int8;
+      shape.config.rank = rank;
+      const ShadowKvContext host(ReferenceOps(), 1, shape);
+      const ShadowKvProblem wide(ReferenceOps(), *host, shape);
+      const ShadowKvJointProblem joint(ReferenceOps(), wide, kLayers);
+      const std::vector<std::byte> want = DeviceShadowKvPrompt(wide).Encode(ops(), context());
+      const DeviceLayers device(joint);
+      ASSERT_TRUE(ops().shadowkv_encode_joint(context(), device.params()).ok());
+      Wait();
+      const ShadowKvConfig& config = joint.layout().config;
+      const int64_t width = config.width();
+      const std::vector<float> all = BasisOf(wide.layout(), want.data());
+      for (int64_t layer = 0; layer < kLayers; ++layer) {
+        const std::vector<std::byte> prompt = device.prompt(static_cast<size_t>(layer));
+        const std::vector<float> basis = BasisOf(joint.layout(), prompt.data());
+        for (int64_t j = 0; j < rank; ++j) {
+          ASSERT_EQ(std::memcmp(basis.data() + j * width,
+                                all.data() + (j * kLayers + layer) * width,
+                                static_cast<size_t>(width) * sizeof(float)),
+                    0);
+        }
+        // Nothing else of the section is written.
+        EXPECT_TRUE(
+            std::all_of(prompt.begin() + static_cast<ptrdiff_t>(joint.layout().cluster_values),
+                        prompt.end(),
+                        [](std::byte x) { return x == std::byte{0xff}; }));
+      }
+      const int64_t tokens = joint.layout().coded.tokens;
+      ExpectNear(DecodedCoefficients(config, device.coefficients().data(), tokens),
+                 DecodedCoefficients(shape.config, want.data() + wide.layout().coded_begin, tokens),
+                 int8 ? 0.05 : 2e-5);
+    }
+  }
+}
+
+TEST_F(ShadowKvJointGpuTest, RefusesLayersThatDoNotFitTogether) {
+  const ShadowKvShape shape = WideShape();
+  const ShadowKvContext host(ReferenceOps(), 1, shape);
+  const ShadowKvProblem wide(ReferenceOps(), *host, shape);
+  const ShadowKvJointProblem joint(ReferenceOps(), wide, 3);
+  const DeviceLayers device(joint);
+  const auto code = [&](const auto& change) {
+    ShadowKvEncodeJointParams params = device.params();
+    change(params);
+    return ops().shadowkv_encode_joint(context(), params).code();
+  };
+  using P = ShadowKvEncodeJointParams;
+  const absl::StatusCode bad = absl::StatusCode::kInvalidArgument;
+  EXPECT_EQ(code([](P& p) { p.num_layers = 0; }), bad);
+  EXPECT_EQ(code([](P& p) { p.num_layers = 1; }), bad);  // less than the rank
+  EXPECT_EQ(code([](P& p) { p.num_layers = 65; }), bad);
+  EXPECT_EQ(code([](P& p) { p.layout.config.joint = false; }), bad);
+  EXPECT_EQ(code([](P& p) { p.coefficients = nullptr; }), bad);
+}
+
+}  // namespace
+}  // namespace baton::kernels::cuda
