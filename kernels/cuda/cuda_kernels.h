@@ -72,8 +72,8 @@ absl::Status ShadowKvAppendJoint(const ExecContext& context,
                                  const ShadowKvAppendJointParams& params);
 // bounds.kv_heads, head_dim and max_chunks are needed; q is aligned to 16 bytes.
 absl::Status ShadowKvSelect(const ExecContext& context, const ShadowKvSelectParams& params);
-// bounds.kv_heads, head_dim and, with chunk_ids, max_budget_tokens are needed; chunk_ids_stride is at
-// least every budget. With less workspace, several launches.
+// bounds.kv_heads, head_dim and, with chunk_ids, max_budget_tokens are needed; chunk_ids_stride is
+// at least every budget. With less workspace, several launches.
 absl::Status ShadowKvAttention(const ExecContext& context, const ShadowKvAttentionParams& params);
 
 absl::Status HiddenEncode(const ExecContext& context, const HiddenEncodeParams& params);

@@ -40,9 +40,9 @@ struct DominantVectors {
 // on. The energy that the rank's vectors leave out is within 1% of the least possible (0.1% where
 // the spectrum falls).
 //
-// For 1024 columns and rank 160 about 230 launches, most of them of a few blocks in turn, about 3 ms
-// on an H200 by estimate; the arithmetic, 5 GFLOP of fp64, is a tenth of that. Layers do not depend
-// on each other, so they could share launches.
+// For 1024 columns and rank 160 about 230 launches, most of them of a few blocks in turn, about 3
+// ms on an H200 by estimate; the arithmetic, 5 GFLOP of fp64, is a tenth of that. Layers do not
+// depend on each other, so they could share launches.
 DominantVectors FindDominant(const SubspaceScratch& scratch, double* gram, cudaStream_t stream);
 
 }  // namespace baton::kernels::cuda

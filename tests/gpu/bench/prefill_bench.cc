@@ -1,5 +1,6 @@
-// What prefill of Llama-3.1-8B is made of: its linear layers, from one row to a chunk, and attention
-// of prompts (prefill_attention_case.h says what its rows hold). Operations and bytes a second.
+// What prefill of Llama-3.1-8B is made of: its linear layers, from one row to a chunk, and
+// attention of prompts (prefill_attention_case.h says what its rows hold). Operations and bytes a
+// second.
 //
 //   gpu_prefill_bench [--quick]
 //
