@@ -16,13 +16,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 
-#include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/check_pages.h"
@@ -296,26 +293,6 @@ __global__ void __launch_bounds__(kThreads)
   if (lane == 0) lse[index] = weights.max + log2f(weights.sum);
 }
 
-absl::Status CheckSupported(const AttentionProbabilitiesParams& params) {
-  const DensePageLayout& layout = params.pages.layout;
-  const int64_t group = params.heads / layout.kv_heads;
-  if (layout.dtype != DType::kBF16 || (layout.head_dim != 64 && layout.head_dim != 128) ||
-      group > kMaxGroup) {
-    const std::string_view dtype = DTypeName(layout.dtype);
-    return absl::UnimplementedError(
-        absl::StrCat("attention_probabilities: pages of ",
-                     absl::string_view(dtype.data(), dtype.size()),
-                     " with head_dim ",
-                     layout.head_dim,
-                     " and ",
-                     group,
-                     " query heads per KV head; only bf16, 64 or 128, and up to ",
-                     kMaxGroup,
-                     " are supported"));
-  }
-  return absl::OkStatus();
-}
-
 // The op's rules as far as the host sees; `params` has rows.
 absl::Status Check(const AttentionProbabilitiesParams& params) {
   ParamChecker check("attention_probabilities");
@@ -347,7 +324,9 @@ absl::Status Check(const AttentionProbabilitiesParams& params) {
                "probability_stride",
                params.probability_stride,
                "must be at most 2^30");
-  return check.ok() ? CheckSupported(params) : check.status();
+  return check.ok() ? CheckMatrixUnits(
+                          "attention_probabilities", params.pages.layout, params.heads, kMaxGroup)
+                    : check.status();
 }
 
 dim3 Grid(const Call& call) {

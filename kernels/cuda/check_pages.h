@@ -2,7 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+#include "kernels/core/dtype.h"
+#include "kernels/kv_format/dense.h"
 #include "kernels/ops/param_checker.h"
 #include "kernels/ops/params.h"
 
@@ -17,6 +24,30 @@ inline void CheckPages(const DensePages& pages, ParamChecker& check) {
       .PageDType("pages.layout.dtype", pages.layout.dtype)
       .NotNull("pages.base", pages.base)
       .Require(misaligned == 0, "pages.base modulo 64", misaligned, "must be 0");
+}
+
+// kUnimplemented for pages and heads that attention on the matrix units has no kernel for.
+inline absl::Status CheckMatrixUnits(absl::string_view op,
+                                     const DensePageLayout& layout,
+                                     int64_t heads,
+                                     int64_t max_group) {
+  const int64_t group = heads / layout.kv_heads;
+  if (layout.dtype == DType::kBF16 && (layout.head_dim == 64 || layout.head_dim == 128) &&
+      group <= max_group) {
+    return absl::OkStatus();
+  }
+  const std::string_view dtype = DTypeName(layout.dtype);
+  return absl::UnimplementedError(
+      absl::StrCat(op,
+                   ": pages of ",
+                   absl::string_view(dtype.data(), dtype.size()),
+                   " with head_dim ",
+                   layout.head_dim,
+                   " and ",
+                   group,
+                   " query heads per KV head; only bf16, 64 or 128, and up to ",
+                   max_group,
+                   " are supported"));
 }
 
 }  // namespace baton::kernels::cuda

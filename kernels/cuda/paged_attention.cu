@@ -13,13 +13,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 
-#include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/check_pages.h"
@@ -316,26 +313,6 @@ absl::Status Launch(const DeviceQueue& queue, const Call& call) {
   return ToStatus(error, "paged_attention");
 }
 
-absl::Status CheckSupported(const PagedAttentionParams& params) {
-  const DensePageLayout& layout = params.pages.layout;
-  const int64_t group = params.heads / layout.kv_heads;
-  if (layout.dtype != DType::kBF16 || (layout.head_dim != 64 && layout.head_dim != 128) ||
-      group > kMaxGroup) {
-    const std::string_view dtype = DTypeName(layout.dtype);
-    return absl::UnimplementedError(
-        absl::StrCat("paged_attention: pages of ",
-                     absl::string_view(dtype.data(), dtype.size()),
-                     " with head_dim ",
-                     layout.head_dim,
-                     " and ",
-                     group,
-                     " query heads per KV head; only bf16, 64 or 128, and up to ",
-                     kMaxGroup,
-                     " are supported"));
-  }
-  return absl::OkStatus();
-}
-
 // The op's rules as far as the host sees; `params` has sequences.
 absl::Status Check(const PagedAttentionParams& params) {
   ParamChecker check("paged_attention");
@@ -357,7 +334,9 @@ absl::Status Check(const PagedAttentionParams& params) {
       .AtLeast("out_stride", params.out_stride, width)
       .Require(aligned, "q_stride", params.q_stride, "q and out must be aligned to 16 bytes");
   if (params.merge) check.NotNull("lse", params.lse);
-  return check.ok() ? CheckSupported(params) : check.status();
+  return check.ok()
+             ? CheckMatrixUnits("paged_attention", params.pages.layout, params.heads, kMaxGroup)
+             : check.status();
 }
 
 // As many partial results as the workspace and the counters have room for.
