@@ -66,7 +66,7 @@ void Executor::ThreadMain() {
 
 void Executor::Run(Step& step) {
   step.started = context_.clock->Now();
-  step.status = PreparePages(step);
+  step.status = CopyPages(step);
   if (step.status.ok() && step.expansion.request != nullptr) {
     step.status = Expand(step.expansion);
   }
@@ -81,15 +81,10 @@ void Executor::Run(Step& step) {
   step.finished = context_.clock->Now();
 }
 
-absl::Status Executor::PreparePages(const Step& step) {
-  for (const kv::PageId page : step.zero_pages) {
-    const std::span<std::byte> bytes = context_.pool->page(page);
-    BATON_RETURN_IF_ERROR(context_.exec->memory->Zero(bytes.data(), bytes.size()));
-  }
-  return step.copy_sources.empty() ? absl::OkStatus() : CopyPages(step);
-}
-
 absl::Status Executor::CopyPages(const Step& step) {
+  if (step.copy_sources.empty()) {
+    return absl::OkStatus();
+  }
   arrays_.Clear();
   const kv::PageId* sources = arrays_.Add(step.copy_sources);
   const kv::PageId* targets = arrays_.Add(step.copy_targets);

@@ -53,7 +53,6 @@ class Executor {
   // Null when the executor stops.
   std::unique_ptr<Step> TakeStep();
   void Run(Step& step);
-  absl::Status PreparePages(const Step& step);
   absl::Status CopyPages(const Step& step);
   // Makes the KV of the upper layers from hidden states; with the prompt's last ones, encodes them.
   absl::Status Expand(const StepExpansion& expansion);

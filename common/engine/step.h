@@ -58,8 +58,7 @@ struct SampleJob {
 // sequences that it points to stay alive because each counts the steps in flight that refer to it.
 struct Step {
   uint64_t number = 0;
-  // Before the forward pass: pages to fill with zero bytes, then pages to copy.
-  std::vector<kv::PageId> zero_pages;
+  // Pages to copy before the forward pass.
   std::vector<kv::PageId> copy_sources;
   std::vector<kv::PageId> copy_targets;
   // The packed rows.

@@ -73,9 +73,6 @@ void StepBuilder::AddPrefillChunk(ActiveRequest& request, const scheduling::Pref
     AddRow(request.prompt[static_cast<size_t>(position)], position, position >= first_survivor);
   }
   step_->slices.push_back({.row_begin = row_begin, .row_count = chunk.token_count});
-  if (chunk.token_begin == 0) {  // what goes on from kept KV is not shipped
-    ZeroLastPage(request);
-  }
   if (chunk.is_final) {
     step_->logit_rows.push_back(row_begin + chunk.token_count - 1);
     for (int32_t index = 0; index < request.sampling.n; ++index) {
@@ -97,17 +94,6 @@ int32_t StepBuilder::ObservationWindow(const ActiveRequest& request) const {
   const KvChoice& kv = request.kv;
   return kv.encoded == nullptr ? format_.observation_window()
                                : kv.encoded->observation_window(kv.policy.resident);
-}
-
-void StepBuilder::ZeroLastPage(const ActiveRequest& request) {
-  if (request.prompt_tokens % format_.tokens_per_page() == 0) {
-    return;
-  }
-  const kv::PageTable& pages = request.sequences.front().pages;
-  const int32_t last = format_.PagesPerTable(request.prompt_tokens) - 1;
-  for (int32_t table = 0; table < pages.tables(); ++table) {
-    step_->zero_pages.push_back(pages.at(table, last));
-  }
 }
 
 ShipRange StepBuilder::FinalPages(const ActiveRequest& request,

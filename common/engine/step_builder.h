@@ -39,7 +39,6 @@ class StepBuilder {
   int32_t AddRow(int32_t token, int64_t position, bool survives);
   void AddDraw(ActiveRequest& request, Sequence& sequence, int32_t index, int64_t position);
   int32_t ObservationWindow(const ActiveRequest& request) const;
-  void ZeroLastPage(const ActiveRequest& request);
   ShipRange FinalPages(const ActiveRequest& request, const scheduling::PrefillChunk& chunk) const;
 
   const kv::KvFormat& format_;

@@ -10,6 +10,7 @@
 #include "kernels/cpu/isa_kernels.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/kv_format/dense.h"
+#include "kernels/kv_format/zero_slots.h"
 #include "kernels/ops/activations.h"
 #include "kernels/ops/params.h"
 #include "kernels/ops/validate.h"
@@ -61,6 +62,20 @@ void WriteRow(const IsaKernels& isa,
   }
 }
 
+// Leaves zeros behind the sequence's last row where this call begins the page of that row.
+void ZeroBehind(const KvWriteParams& params, const SequenceRows& sequence) {
+  const DensePageLayout& layout = params.pages.layout;
+  if (sequence.row_count == 0) {
+    return;
+  }
+  const int32_t last = params.positions[sequence.row_begin + sequence.row_count - 1];
+  const int32_t slot = last % layout.page_tokens;
+  if (slot < sequence.row_count) {
+    const auto page = static_cast<size_t>(sequence.page_table[last / layout.page_tokens]);
+    ZeroSlots(layout, slot + 1, params.pages.base + page * layout.stride_bytes());
+  }
+}
+
 }  // namespace
 
 // Threads share the rows of one sequence; the sequences follow one another. Decode rows, one per
@@ -78,6 +93,7 @@ absl::Status KvWrite(const IsaKernels& isa,
     ForRows(context, sequence.row_count, row_elements, [&](int64_t row) {
       WriteRow(isa, params, sequence.page_table, sequence.row_begin + row);
     });
+    ZeroBehind(params, sequence);
   }
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -121,6 +122,42 @@ __device__ void WriteRow(const KvWriteParams& params, int64_t row, std::byte* pa
   }
 }
 
+// Sets `count` elements from `target` on to zero by the threads of one threadIdx.y.
+template <int kWidth, typename T>
+__device__ void ZeroElements(T* target, int32_t count) {
+  using Vector = std::conditional_t<sizeof(T) == sizeof(uint16_t), uint4, uint2>;
+  static_assert(kWidth == 1 || sizeof(Vector) == kWidth * sizeof(T));
+  for (int32_t i = static_cast<int32_t>(threadIdx.x) * kWidth; i < count;
+       i += static_cast<int32_t>(blockDim.x) * kWidth) {
+    if constexpr (kWidth == 1) {
+      target[i] = 0;
+    } else {
+      *reinterpret_cast<Vector*>(target + i) = Vector{};
+    }
+  }
+}
+
+// Sets slots [first_slot, page_tokens) of a page to zero: the threads of one threadIdx.y take one
+// head's keys or values at a time.
+template <DType kDType, int kWidth>
+__device__ void ZeroSlots(const DensePageLayout& layout, std::byte* page, int32_t first_slot) {
+  using Element = std::conditional_t<kDType == DType::kF8E4M3, uint8_t, uint16_t>;
+  const int32_t slots = layout.page_tokens - first_slot;
+  for (auto part = static_cast<int32_t>(threadIdx.y); slots > 0 && part < 2 * layout.kv_heads;
+       part += static_cast<int32_t>(blockDim.y)) {
+    const bool is_key = part < layout.kv_heads;
+    const int32_t head = is_key ? part : part - layout.kv_heads;
+    std::byte* target = page + (is_key ? layout.key_offset(head, first_slot)
+                                       : layout.value_offset(head, first_slot));
+    ZeroElements<kWidth>(reinterpret_cast<Element*>(target), slots * layout.head_dim);
+    if constexpr (kDType == DType::kF8E4M3) {
+      std::byte* scales = page + (is_key ? layout.key_scale_offset(head, first_slot)
+                                         : layout.value_scale_offset(head, first_slot));
+      ZeroElements<1>(reinterpret_cast<uint32_t*>(scales), slots);
+    }
+  }
+}
+
 // Blocks take rows in turn until they are past the last sequence's, as only the device knows how
 // many there are; the sequences' rows ascend without overlap. Nothing but the row decides a block's
 // way, so that its warps stay whole.
@@ -141,11 +178,14 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
       continue;
     }
     const int32_t position = params.positions[row];
-    const int32_t page = sequence.page_table[position / layout.page_tokens];
-    WriteRow<kDType, kWidth>(params,
-                             row,
-                             params.pages.base + static_cast<size_t>(page) * layout.stride_bytes(),
-                             position % layout.page_tokens);
+    const int32_t slot = position % layout.page_tokens;
+    const int32_t page_id = sequence.page_table[position / layout.page_tokens];
+    std::byte* page = params.pages.base + static_cast<size_t>(page_id) * layout.stride_bytes();
+    WriteRow<kDType, kWidth>(params, row, page, slot);
+    const bool is_last = row + 1 == int64_t{sequence.row_begin} + sequence.row_count;
+    if (is_last && slot < sequence.row_count) {  // the call has begun the page
+      ZeroSlots<kDType, kWidth>(layout, page, slot + 1);
+    }
   }
 }
 

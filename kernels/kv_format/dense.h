@@ -7,8 +7,8 @@
 // and for dtype f8e4m3, which is format `fp8`, from the next multiple of 4 bytes on:
 //   K scales [kv_heads][page_tokens]      f32
 //   V scales [kv_heads][page_tokens]      f32
-// A page is the same on the wire and in the pool. Slots past the sequence's length hold zero bytes
-// on the wire. Element order is little-endian.
+// A page is the same on the wire and in the pool. Slots past the sequence's length hold zero bytes.
+// Element order is little-endian.
 //
 // An fp8 element is scale x code, rounded to fp32, with one scale per token and KV head as in the
 // per-token FP8 cache of SwiftKV appendix B.1: scale = largest magnitude / 448, code = element /

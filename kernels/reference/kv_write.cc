@@ -8,6 +8,7 @@
 #include "kernels/core/half.h"
 #include "kernels/kv_format/dense.h"
 #include "kernels/kv_format/fp8.h"
+#include "kernels/kv_format/zero_slots.h"
 #include "kernels/ops/activations.h"
 #include "kernels/ops/params.h"
 #include "kernels/ops/validate.h"
@@ -63,6 +64,10 @@ absl::Status KvWrite(const ExecContext&, const KvWriteParams& params) {
                   page,
                   layout.value_offset(head, slot),
                   layout.value_scale_offset(head, slot));
+      }
+      const bool is_last = row + 1 == sequence.row_begin + sequence.row_count;
+      if (is_last && slot < sequence.row_count) {  // the call has begun the page
+        ZeroSlots(layout, slot + 1, page);
       }
     }
   }

@@ -38,8 +38,10 @@ constexpr float kUntouched = 7.0f;
 struct Shape {
   int64_t group = 4;
   DensePageLayout layout = {.page_tokens = 32, .kv_heads = 2, .head_dim = 128};
-  // What slots behind a sequence's last token hold; no row may see it.
-  float unused = 1e4f;
+  // What the keys of slots behind a sequence's last token hold, and what their values do; no row
+  // may see it.
+  float unused_keys = 1e4f;
+  float unused_values = 1e4f;
 
   int64_t heads() const { return group * layout.kv_heads; }
   int64_t width() const { return heads() * layout.head_dim; }
@@ -158,7 +160,13 @@ class Problem {
     std::iota(table_.begin(), table_.end(), 0);
     std::shuffle(table_.begin(), table_.end(), std::mt19937(TestSeed()));
     const size_t page_elements = layout.stride_bytes() / sizeof(uint16_t);
-    pages_ = Encode(std::vector<float>(table_.size() * page_elements, shape_.unused), DType::kBF16);
+    const auto values = static_cast<int64_t>(layout.value_offset(0, 0) / sizeof(uint16_t));
+    std::vector<float> page(page_elements, shape_.unused_values);
+    std::fill_n(page.begin(), values, shape_.unused_keys);
+    const std::vector<std::byte> unused = Encode(page, DType::kBF16);
+    for (size_t i = 0; i < table_.size(); ++i) {
+      pages_.insert(pages_.end(), unused.begin(), unused.end());
+    }
     for (size_t s = 0; s < sequences_.size(); ++s) {
       for (int32_t token = 0; token < sequences_[s].length; ++token) WriteToken(s, token);
     }
@@ -307,9 +315,11 @@ TEST_F(PrefillAttentionGpuTest, TheLogSumExpNeedNotBeAskedFor) {
   }
 }
 
+// Values are numbers there, as kv_write leaves them: each is multiplied by a weight of zero.
 TEST_F(PrefillAttentionGpuTest, WhatAPageHoldsBehindTheSequenceDoesNotCount) {
   Shape shape;
-  shape.unused = NAN;
+  shape.unused_keys = NAN;
+  shape.unused_values = 1e37f;
   Compare(shape, {Prompt(100), {301, 40}, Prompt(31)});
 }
 

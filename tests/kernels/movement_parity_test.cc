@@ -111,6 +111,67 @@ TEST_P(MovementTest, KvWriteRoundsIntoTheRightSlots) {
   }
 }
 
+// Rows [first, first + count) of a sequence whose pages, of 4 tokens, are 1 and 0.
+void WriteTokens(const OpTable& ops,
+                 const DensePageLayout& layout,
+                 int32_t first,
+                 int32_t count,
+                 Buffer& pages) {
+  const TestContext context(ops, 2);
+  const int32_t page_table[] = {1, 0};
+  std::vector<int32_t> positions(static_cast<size_t>(count));
+  std::iota(positions.begin(), positions.end(), first);
+  const int64_t width = int64_t{layout.kv_heads} * layout.head_dim;
+  const std::vector<float> rows(static_cast<size_t>(count * width), 1.0f);
+  const SequenceRows sequence = {.row_begin = 0, .row_count = count, .page_table = page_table};
+  ASSERT_TRUE(ops.kv_write(*context,
+                           {.k = rows.data(),
+                            .k_stride = width,
+                            .v = rows.data(),
+                            .v_stride = width,
+                            .positions = positions.data(),
+                            .rows = count,
+                            .sequences = &sequence,
+                            .num_sequences = 1,
+                            .pages = {.base = pages.data(), .layout = layout}})
+                  .ok());
+}
+
+// Of head 1 at `slot` of `page`: one byte of its key, one of its value, and where there are scales
+// one of each.
+std::vector<int> BytesAt(const DensePageLayout& layout, const Buffer& pages, int page, int slot) {
+  const std::byte* base = pages.data() + static_cast<size_t>(page) * layout.stride_bytes();
+  std::vector<int> bytes = {static_cast<int>(base[layout.key_offset(1, slot)]),
+                            static_cast<int>(base[layout.value_offset(1, slot)])};
+  if (layout.has_scales()) {
+    bytes.push_back(static_cast<int>(base[layout.key_scale_offset(1, slot)]));
+    bytes.push_back(static_cast<int>(base[layout.value_scale_offset(1, slot)]));
+  }
+  return bytes;
+}
+
+TEST_P(MovementTest, KvWriteLeavesZerosInThePageThatItBegins) {
+  constexpr auto kOld = std::byte{0xee};
+  for (const DType dtype : {DType::kBF16, DType::kF32, DType::kF8E4M3}) {
+    SCOPED_TRACE(DTypeName(dtype));
+    const DensePageLayout layout = {.page_tokens = 4, .kv_heads = 2, .head_dim = 8, .dtype = dtype};
+    const size_t fields = dtype == DType::kF8E4M3 ? 4 : 2;
+    const std::vector<int> old(fields, static_cast<int>(kOld));
+    const std::vector<int> zeros(fields, 0);
+    Buffer pages(2 * layout.stride_bytes());
+    std::memset(pages.data(), static_cast<int>(kOld), pages.size());
+    WriteTokens(ops(), layout, 2, 3, pages);  // the second half of a page, and one of the next
+    EXPECT_EQ(BytesAt(layout, pages, 1, 1), old);
+    EXPECT_EQ(BytesAt(layout, pages, 0, 1), zeros);
+    EXPECT_EQ(BytesAt(layout, pages, 0, 3), zeros);
+
+    std::byte* begun = pages.data() + layout.key_offset(1, 3);
+    *begun = kOld;
+    WriteTokens(ops(), layout, 5, 2, pages);
+    EXPECT_EQ(*begun, kOld) << "a page that was begun before is left alone";
+  }
+}
+
 TEST_P(MovementTest, GatherRowsPicksRows) {
   const std::vector<float> x = RandomFloats(6 * 21);
   const std::vector<int32_t> index = {5, 0, 5, 3};

@@ -18,6 +18,7 @@
 #include "common/engine/step_kv.h"
 #include "common/model/forward.h"
 #include "kernels/kv_format/dense.h"
+#include "kernels/kv_format/zero_slots.h"
 
 namespace baton::engine {
 namespace {
@@ -48,10 +49,13 @@ class Pages {
         table_(dense_.table(static_cast<int32_t>(sequence))) {}
 
   const kernels::DensePageLayout& layout() const { return dense_.pages().layout; }
-  float* Slot(int32_t layer, int64_t position, size_t offset) const {
+  // The page of the token at `position`.
+  std::byte* Page(int32_t layer, int64_t position) const {
     const int32_t page = table_.data[layer * table_.stride + position / layout().page_tokens];
-    std::byte* start = dense_.pages().base + static_cast<size_t>(page) * layout().stride_bytes();
-    return reinterpret_cast<float*>(start + offset);
+    return dense_.pages().base + static_cast<size_t>(page) * layout().stride_bytes();
+  }
+  float* Slot(int32_t layer, int64_t position, size_t offset) const {
+    return reinterpret_cast<float*>(Page(layer, position) + offset);
   }
 
  private:
@@ -63,6 +67,9 @@ void WriteToken(const model::ForwardBatch& batch, const Pages& pages, int32_t la
   const kernels::DensePageLayout& layout = pages.layout();
   const int32_t position = batch.positions[static_cast<size_t>(row)];
   const int32_t slot = position % layout.page_tokens;
+  if (slot == 0) {  // as kv_write leaves a page that it begins
+    kernels::ZeroSlots(layout, 0, pages.Page(layer, position));
+  }
   for (int32_t head = 0; head < layout.kv_heads; ++head) {
     float* key = pages.Slot(layer, position, layout.key_offset(head, slot));
     float* value = pages.Slot(layer, position, layout.value_offset(head, slot));

@@ -197,17 +197,13 @@ TEST_F(StepBuilderTest, AnEncodedPromptIsObservedByItsFormatAndShipsNoDensePages
   EXPECT_TRUE(end->sequences[0].completes_prompt);
 }
 
-TEST_F(StepBuilderTest, OnlyAPartlyFilledLastPageIsZeroedAndOnlyOnce) {
-  ActiveRequest& partly = AddRequest(10);
-  ActiveRequest& whole = AddRequest(8);
+TEST_F(StepBuilderTest, AStepCountsOnceForARequestWithTwoChunksInIt) {
+  ActiveRequest& prompt = AddRequest(10);
   StepBuilder builder(1, *format_);
-  builder.AddPrefillChunk(partly, Chunk(partly, 0, 4));
-  builder.AddPrefillChunk(partly, Chunk(partly, 4, 6));
-  builder.AddPrefillChunk(whole, Chunk(whole, 0, 8));
+  builder.AddPrefillChunk(prompt, Chunk(prompt, 0, 4));
+  builder.AddPrefillChunk(prompt, Chunk(prompt, 4, 6));
   const auto step = builder.Build();
-  const kv::PageTable& pages = partly.sequences[0].pages;
-  EXPECT_THAT(step->zero_pages, ElementsAre(pages.at(0, 2), pages.at(1, 2)));
-  EXPECT_EQ(partly.steps_in_flight, 1);
+  EXPECT_EQ(prompt.steps_in_flight, 1);
 }
 
 TEST_F(StepBuilderTest, NFirstTokensComeFromOneRowOfLogits) {

@@ -118,12 +118,6 @@ absl::Status Fp8Sequence::AttendExtension(const WorkingKv& working,
 }
 
 absl::Status Fp8Sequence::EncodeLayer(const WorkingKv& working, int32_t kv_layer) {
-  // Shipped bytes are a function of the tokens alone: unused slots of the last page are zero.
-  const int32_t last = prompt_pages() - 1;
-  if (last >= codec_.layout().pages_for(extension_begin_)) {
-    const std::span<std::byte> page = codec_.pool().page(page_table(kv_layer)[last]);
-    std::fill(page.begin(), page.end(), std::byte{0});
-  }
   for (int64_t token = extension_begin_; token < prompt_tokens_; token += kTokens) {
     BATON_RETURN_IF_ERROR(
         EncodeTokens(working, kv_layer, token, std::min(kTokens, prompt_tokens_ - token)));
