@@ -59,7 +59,9 @@ __global__ void __launch_bounds__(kThreads)
 
 // Brings the bias to `target` in the type of the result, which is the only one that cuBLASLt adds.
 // It does so in fp32, before it rounds the sum, so that the bias of a checkpoint, which is bf16,
-// costs no accuracy; one added to the finished product would have every sum rounded twice.
+// costs no accuracy; one added to the finished product would have every sum rounded twice. What the
+// result holds is not so lucky: most kernels round the product before they add it, which is what a
+// residual connection in bf16 does everywhere else, too.
 absl::Status PlaceBias(const MatmulParams& params, std::byte* target, cudaStream_t stream) {
   const int64_t count = params.weight.out_features;
   if (params.wide) {
