@@ -20,11 +20,14 @@ START_SECONDS = 120
 
 
 class Stack:
-    """with Stack(model, worker_flags) as stack: stack.router is host:port."""
+    """with Stack(model, worker_flags) as stack: stack.router is host:port.
 
-    def __init__(self, model, worker_flags=()):
+    With one_worker a single worker prefills and decodes (--role=both)."""
+
+    def __init__(self, model, worker_flags=(), one_worker=False):
         self._model = model
         self._worker_flags = list(worker_flags)
+        self._one_worker = one_worker
         self._folder = tempfile.TemporaryDirectory(prefix="baton-stack-")
         self._processes = []
         self.router = None
@@ -34,10 +37,7 @@ class Stack:
 
     def __enter__(self):
         try:
-            decode = self._start("decode", self._worker_flags)
-            prefill = self._start("prefill", self._worker_flags)
-            addresses = [f"--prefill={self._await(prefill)}", f"--decode={self._await(decode)}"]
-            self.router = self._await(self._start("router", addresses))
+            self.router = self._await(self._start("router", self._start_workers()))
             subprocess.run(
                 [BINARIES / "baton-client", "health", "--router", self.router,
                  f"--wait={START_SECONDS}"],
@@ -60,6 +60,14 @@ class Stack:
         self.logs = "".join(path.read_text(errors="replace") for path in
                             sorted(pathlib.Path(self._folder.name).glob("*.log")))
         self._folder.cleanup()
+
+    def _start_workers(self):
+        """Returns the flags that tell the router where they are."""
+        if self._one_worker:
+            return [f"--decode={self._await(self._start('decode', ['--role=both', *self._worker_flags]))}"]
+        decode = self._start("decode", self._worker_flags)
+        prefill = self._start("prefill", self._worker_flags)
+        return [f"--prefill={self._await(prefill)}", f"--decode={self._await(decode)}"]
 
     def _start(self, name, flags):
         port_file = pathlib.Path(self._folder.name) / f"{name}.json"

@@ -27,6 +27,9 @@
 #include "tests/gpu/bench/diffkv_append_case.h"
 #include "tests/gpu/bench/diffkv_attention_case.h"
 #include "tests/gpu/bench/measure.h"
+#include "tests/gpu/bench/shadowkv_attention_case.h"
+#include "tests/gpu/bench/shadowkv_load.h"
+#include "tests/gpu/bench/shadowkv_select_case.h"
 
 namespace baton::kernels::cuda {
 namespace {
@@ -55,6 +58,19 @@ void AddDiffKvCases(const BenchShape& shape, const char* format, double high_sha
       Named(shape, "diffkv_append", format, "no sweep"), high_share, false));
 }
 
+// Llama-3.1-8B's shape, the one that ShadowKV's throughput was published for, unless a step would
+// attend the whole sequence.
+void AddShadowKvCases(const BenchShape& shape, Cases& cases) {
+  if (shape.group != 4 || ShadowKvLoadOf(shape).layout.prefers_dense()) return;
+  const char* format = "rank 160, V4";
+  cases.push_back(
+      std::make_unique<ShadowKvSelectCase>(Named(shape, "shadowkv_select", format, "")));
+  cases.push_back(std::make_unique<ShadowKvAttentionCase>(
+      Named(shape, "shadowkv_attention", format, "hits=0"), 0.0));
+  cases.push_back(std::make_unique<ShadowKvAttentionCase>(
+      Named(shape, "shadowkv_attention", format, "hits=0.6"), 0.6));
+}
+
 Cases AllCases(bool quick) {
   struct Size {
     int32_t rows;
@@ -76,6 +92,7 @@ Cases AllCases(bool quick) {
           std::make_unique<DenseAttentionCase>(Named(shape, "paged_attention", "dense bf16", "")));
       AddDiffKvCases(shape, "K8V4", 1.0, cases);
       AddDiffKvCases(shape, "15/85 K8V4/K4V2", 0.15, cases);
+      AddShadowKvCases(shape, cases);
     }
   }
   return cases;

@@ -1,0 +1,54 @@
+// Decode attention over static, exact and selected tokens: op `shadowkv_attention`.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "kernels/core/exec_context.h"
+#include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/ops/shadowkv_params.h"
+#include "tests/gpu/bench/bench_case.h"
+#include "tests/gpu/bench/device_arena.h"
+#include "tests/gpu/bench/query_rows.h"
+#include "tests/gpu/bench/shadowkv_load.h"
+#include "tests/gpu/bench/shadowkv_pool.h"
+
+namespace baton::kernels::cuda {
+
+// All rows of a layer in one call, each with a cache.
+class ShadowKvAttentionCase : public BenchCase {
+ public:
+  // Of the chunks of a call, `hit_share` are those of the call before in the same layer.
+  ShadowKvAttentionCase(const BenchShape& shape, double hit_share);
+
+  absl::Status Prepare(const DeviceQueue& queue) override;
+  // Of the second call, which finds hits; kInternal if their number is another one than wanted.
+  absl::StatusOr<double> Error(const ExecContext& context) override;
+  absl::Status Run(const ExecContext& context, int32_t layer, int32_t step) override;
+  // Of every row: keys and values of exact tokens, codes and ranges of selected values, cached keys
+  // of hits, the basis, and the coefficients of every chunk that one head or several miss, each
+  // once. Angles are not in it: one table serves all layers and sequences.
+  double bytes() const override;
+
+ private:
+  absl::Status Attend(const ExecContext& context,
+                      int32_t layer,
+                      int32_t step,
+                      ShadowKvCounters* counters) const;
+  absl::Status CheckHits() const;
+  const int32_t* Ids(int32_t layer, int32_t step) const;
+
+  ShadowKvLoad load_;
+  int64_t hits_;  // chunks of a KV head
+  ShadowKvPool pool_;
+  QueryRows queries_;
+  DeviceArena arena_;
+  const int32_t* ids_ = nullptr;          // ShadowKvChunkLists::ids
+  double missed_chunks_ = 0.0;            // ShadowKvChunkLists::missed_chunks
+  ShadowKvCounters* counters_ = nullptr;  // [rows]
+};
+
+}  // namespace baton::kernels::cuda

@@ -1,0 +1,64 @@
+// Sizes of a set of sequences in format `shadowkv`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/shadowkv_params.h"
+#include "tests/gpu/bench/bench_case.h"
+
+namespace baton::kernels::cuda {
+
+// Sequences of one length; each has one generated token behind its prompt.
+struct ShadowKvLoad {
+  static constexpr int64_t kGenerated = 1;
+
+  ShadowKvPromptLayout layout;
+  int32_t layers = 1;
+  int32_t rows = 1;
+
+  const ShadowKvConfig& config() const { return layout.config; }
+  int64_t sequences() const { return int64_t{layers} * rows; }
+  int32_t position() const { return static_cast<int32_t>(layout.prompt_tokens); }
+  size_t tail_bytes() const { return ShadowKvTailLayout(layout, kGenerated).bytes; }
+  size_t cache_bytes() const { return ShadowKvCacheLayout(config()).bytes; }
+  // Static, local and generated tokens of a KV head.
+  int64_t exact_tokens() const {
+    return layout.static_chunks * config().chunk_tokens + layout.local_tokens + kGenerated;
+  }
+  // Ids of selected chunks of all KV heads of a row, and of all rows of a layer.
+  int64_t row_ids() const { return config().kv_heads * config().budget_chunks(); }
+  int64_t layer_ids() const { return rows * row_ids(); }
+
+  ShadowKvBounds bounds() const {
+    return {.dtype = config().dtype,
+            .kv_heads = config().kv_heads,
+            .head_dim = config().head_dim,
+            .max_chunks = layout.coded.chunks,
+            .max_budget_tokens = config().budget_chunks() * config().chunk_tokens,
+            .max_exact_tokens = exact_tokens(),
+            .cached = true};
+  }
+};
+
+// The setting of ShadowKV's throughput runs (section 5): rank 160, chunks of 8, a budget of 2048
+// tokens beside 48 outlier chunks and a window of 64 tokens; values in 4 bits.
+inline ShadowKvConfig ShadowKvConfigOf(int32_t kv_heads, int32_t head_dim) {
+  return {.rank = 160,
+          .chunk_tokens = 8,
+          .budget_tokens = 2048,
+          .outlier_chunks = 48,
+          .local_chunks = 8,
+          .value_bits = 4,
+          .kv_heads = kv_heads,
+          .head_dim = head_dim};
+}
+
+inline ShadowKvLoad ShadowKvLoadOf(const BenchShape& shape) {
+  return {.layout = {ShadowKvConfigOf(shape.kv_heads, shape.head_dim), shape.tokens},
+          .layers = BenchCase::kLayers,
+          .rows = shape.rows};
+}
+
+}  // namespace baton::kernels::cuda

@@ -1,0 +1,185 @@
+#include "tests/gpu/bench/shadowkv_pool.h"
+
+#include <cuda_runtime_api.h>
+#include <driver_types.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <iterator>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "common/base/status_macros.h"
+#include "kernels/cuda/runtime/cuda_status.h"
+#include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/kv_format/quantize.h"
+#include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/shadowkv_params.h"
+#include "tests/gpu/bench/fill.h"
+#include "tests/gpu/bench/shadowkv_angles.h"
+#include "tests/gpu/bench/shadowkv_load.h"
+
+namespace baton::kernels::cuda {
+namespace {
+
+constexpr uint32_t kSeed = 20240526;
+constexpr float kScale = 2.0f;
+
+// bf16 values of a prompt section that spread over [-scale, scale].
+struct ExactSection {
+  size_t begin;
+  size_t bytes;
+  float scale;
+};
+
+// Rows of the basis have length 1, and keys that are made of them the variance of values that
+// spread over [-kScale, kScale].
+std::vector<ExactSection> ExactSections(const ShadowKvPromptLayout& layout) {
+  const ShadowKvConfig& config = layout.config;
+  const auto rank = static_cast<size_t>(config.rank);
+  const auto heads = static_cast<size_t>(config.kv_heads);
+  const auto width = static_cast<float>(config.width());
+  const size_t coded = layout.coded_begin;
+  return {
+      {.begin = layout.basis,
+       .bytes = rank * heads * config.vector_bytes(),
+       .scale = std::sqrt(3.0f / width)},
+      {.begin = coded + layout.coded.coefficients,
+       .bytes = static_cast<size_t>(layout.coded.tokens) * rank * sizeof(uint16_t),
+       .scale = kScale * std::sqrt(width / static_cast<float>(config.rank))},
+      {.begin = coded + layout.coded.landmarks,
+       .bytes = heads * static_cast<size_t>(layout.coded.chunks) * config.vector_bytes(),
+       .scale = kScale},
+      // Keys and values of static chunks and of the window.
+      {.begin = layout.static_keys, .bytes = layout.bytes - layout.static_keys, .scale = kScale}};
+}
+
+std::vector<int32_t> ChooseStatic(const ShadowKvPromptLayout& layout) {
+  std::vector<int32_t> chunks(static_cast<size_t>(layout.coded.chunks));
+  std::iota(chunks.begin(), chunks.end(), 0);
+  std::mt19937 random(kSeed);
+  std::vector<int32_t> ids;
+  for (int32_t head = 0; head < layout.config.kv_heads; ++head) {
+    // Keeps the order.
+    std::sample(
+        chunks.begin(), chunks.end(), std::back_inserter(ids), layout.static_chunks, random);
+  }
+  return ids;
+}
+
+// The part of a prompt section that holds codes of values, their scales and the static ids.
+struct CodedPart {
+  explicit CodedPart(const ShadowKvPromptLayout& layout)
+      : begin(layout.coded_begin + layout.coded.values), bytes(layout.static_keys - begin) {}
+
+  size_t begin;
+  size_t bytes;
+};
+
+std::vector<std::byte> MakeCodes(const ShadowKvPromptLayout& layout,
+                                 const std::vector<int32_t>& static_ids) {
+  const ShadowKvConfig& config = layout.config;
+  const CodedPart part(layout);
+  const auto tokens =
+      static_cast<size_t>(config.kv_heads) * static_cast<size_t>(layout.coded.tokens);
+  std::vector<std::byte> bytes(part.bytes);
+  std::mt19937 random(kSeed + 1);
+  auto* codes = reinterpret_cast<uint32_t*>(bytes.data());
+  std::generate_n(codes, tokens * config.code_bytes(config.value_bits) / sizeof(uint32_t), [&] {
+    return static_cast<uint32_t>(random());
+  });
+  std::uniform_real_distribution<float> largest(0.75f * kScale, 1.25f * kScale);
+  auto* ranges =
+      reinterpret_cast<QuantRange*>(bytes.data() + layout.coded.value_scales - layout.coded.values);
+  std::generate_n(ranges, tokens, [&] {
+    const float x = largest(random);
+    return FitQuantRange(-x, x, config.value_bits);
+  });
+  std::memcpy(bytes.data() + layout.static_ids - part.begin,
+              static_ids.data(),
+              static_ids.size() * sizeof(int32_t));
+  return bytes;
+}
+
+}  // namespace
+
+absl::StatusOr<ShadowKvPool> ShadowKvPool::Make(const DeviceQueue& queue,
+                                                const ShadowKvLoad& load) {
+  ShadowKvPool made;
+  made.load_ = load;
+  made.static_ids_ = ChooseStatic(load.layout);
+  BATON_RETURN_IF_ERROR(made.Allocate());
+  BATON_RETURN_IF_ERROR(made.FillExact(queue));
+  BATON_RETURN_IF_ERROR(made.CopyCodes(queue));
+  BATON_RETURN_IF_ERROR(queue.Wait());
+  return made;
+}
+
+const std::byte* ShadowKvPool::prompt(int32_t layer, int32_t row) const {
+  return prompts_ + index(layer, row) * static_cast<int64_t>(load_.layout.bytes);
+}
+
+const std::byte* ShadowKvPool::tail(int32_t layer, int32_t row) const {
+  return tails_ + index(layer, row) * static_cast<int64_t>(load_.tail_bytes());
+}
+
+absl::Status ShadowKvPool::Allocate() {
+  const auto blocks = [&](size_t bytes) {
+    return arena_.Allocate<std::byte>(load_.sequences() * static_cast<int64_t>(bytes));
+  };
+  prompts_ = blocks(load_.layout.bytes);
+  tails_ = blocks(load_.tail_bytes());
+  std::byte* caches = blocks(load_.cache_bytes());
+  const ShadowKvPromptLayout* layout =
+      arena_.Upload(std::vector<ShadowKvPromptLayout>{load_.layout});
+  rope_ = ShadowKvAngles(int64_t{load_.position()} + 1, load_.config().head_dim).UploadTo(arena_);
+  BATON_RETURN_IF_ERROR(arena_.status());
+  std::vector<ShadowKvSequence> sequences;
+  sequences.reserve(static_cast<size_t>(load_.sequences()));
+  for (int64_t i = 0; i < load_.sequences(); ++i) {
+    sequences.push_back({.layout = layout,
+                         .prompt = prompts_ + i * static_cast<int64_t>(load_.layout.bytes),
+                         .tail = tails_ + i * static_cast<int64_t>(load_.tail_bytes()),
+                         .max_generated = ShadowKvLoad::kGenerated,
+                         .position = load_.position(),
+                         .cache = caches + i * static_cast<int64_t>(load_.cache_bytes())});
+  }
+  sequences_ = arena_.Upload(sequences);
+  return arena_.status();
+}
+
+absl::Status ShadowKvPool::FillExact(const DeviceQueue& queue) const {
+  uint32_t seed = kSeed;
+  const auto tail_elements =
+      load_.sequences() * static_cast<int64_t>(load_.tail_bytes() / sizeof(uint16_t));
+  BATON_RETURN_IF_ERROR(FillBf16(queue, tails_, tail_elements, kScale, seed));
+  for (int64_t i = 0; i < load_.sequences(); ++i) {
+    std::byte* prompt = prompts_ + i * static_cast<int64_t>(load_.layout.bytes);
+    for (const ExactSection& section : ExactSections(load_.layout)) {
+      BATON_RETURN_IF_ERROR(FillBf16(queue,
+                                     prompt + section.begin,
+                                     static_cast<int64_t>(section.bytes / sizeof(uint16_t)),
+                                     section.scale,
+                                     ++seed));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShadowKvPool::CopyCodes(const DeviceQueue& queue) {
+  const CodedPart part(load_.layout);
+  const std::byte* codes = arena_.Upload(MakeCodes(load_.layout, static_ids_));
+  BATON_RETURN_IF_ERROR(arena_.status());
+  for (int64_t i = 0; i < load_.sequences(); ++i) {
+    std::byte* target =
+        prompts_ + i * static_cast<int64_t>(load_.layout.bytes) + static_cast<int64_t>(part.begin);
+    BATON_RETURN_IF_ERROR(ToStatus(
+        cudaMemcpyAsync(target, codes, part.bytes, cudaMemcpyDeviceToDevice, queue.stream()),
+        "copy codes"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton::kernels::cuda
