@@ -13,6 +13,7 @@
 #include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/cublas/matmul_plans.h"
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/matmul_few_rows.h"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/ops/param_checker.h"
@@ -121,6 +122,9 @@ absl::Status Matmul(const ExecContext& context, const MatmulParams& params) {
     return status;
   }
   DeviceQueue& queue = *context.queue;
+  if (HasFewRows(params)) {
+    return MatmulFewRows(queue, params);
+  }
   if (absl::Status status = CheckWorkspace(params, queue.workspace().size()); !status.ok()) {
     return status;
   }

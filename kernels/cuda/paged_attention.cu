@@ -282,6 +282,7 @@ class Consumer {
 template <int kHeadDim, int kColumnTiles>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     PagedAttentionKernel(const __grid_constant__ Call call) {
+  LaunchDependents();
   using SharedBlock = Shared<kHeadDim, kColumnTiles>;
   static_assert(sizeof(SharedBlock) <= kSharedBytes && SharedBlock::kStages >= 2,
                 "a block has too little shared memory");

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/ops/validate.h"
@@ -102,6 +103,7 @@ __global__ void __launch_bounds__(kThreads)
 // weights are asked for before the sum is waited for: a decode step has few groups.
 template <int kVectors>
 __global__ void __launch_bounds__(kThreads) LargeGroupsKernel(const RmsNormParams params) {
+  LaunchDependents();
   const auto groups = static_cast<uint32_t>(params.groups);
   const int64_t row = blockIdx.x / groups;
   const int64_t group = blockIdx.x % groups;

@@ -26,6 +26,7 @@ __device__ float Silu(float gate) {
 
 template <int kWidth>
 __global__ void SiluMulKernel(const SiluMulParams params, uint32_t pieces) {
+  LaunchDependents();
   const int64_t row = GridRow(pieces);
   const int64_t i = GridUnit(pieces) * kWidth;
   if (i >= params.dim) {

@@ -185,7 +185,7 @@ class MatmulGpuTest : public GpuTest {
 };
 
 TEST_F(MatmulGpuTest, MultipliesAnyNumberOfRows) {
-  for (const int64_t rows : {1, 2, 3, 17, 64, 300}) {
+  for (const int64_t rows : {1, 2, 3, 8, 9, 17, 64, 300}) {
     CheckAll({.rows = rows, .in = 128, .out = 256});
   }
 }
@@ -236,6 +236,42 @@ TEST_F(MatmulGpuTest, ABiasIsAddedBeforeTheSumIsRounded) {
                   .ok());
   Wait();
   EXPECT_EQ(Widened(out), std::vector<float>(kOut, 258.0f));
+}
+
+// Depths that end inside what the warps of a block take at a time, and features inside a block.
+TEST_F(MatmulGpuTest, FewRowsOfAnyDepth) {
+  for (const int64_t in : {8, 40, 264, 1000, 1032, 2056, 14336}) {
+    CheckAll({.rows = 5, .in = in, .out = 19});
+  }
+}
+
+TEST_F(MatmulGpuTest, FewRowsDoNotDependOnEachOther) {
+  constexpr int64_t kIn = 1032;
+  constexpr int64_t kOut = 48;
+  const DeviceArray<uint16_t> x = Activations(RandomBf16(8 * kIn));
+  const DeviceArray<uint16_t> weight = Activations(RandomBf16(kOut * kIn));
+  const auto multiply = [&](int64_t first, int64_t rows) {
+    const auto out = DeviceArray<uint16_t>::Poisoned(static_cast<size_t>(rows * kOut));
+    const absl::Status status =
+        ops().matmul(context(),
+                     {.x = x.data() + first * kIn,
+                      .x_stride = kIn,
+                      .weight = {.data = reinterpret_cast<const std::byte*>(weight.data()),
+                                 .out_features = kOut,
+                                 .in_features = kIn},
+                      .rows = rows,
+                      .out = out.data(),
+                      .out_stride = kOut});
+    EXPECT_TRUE(status.ok()) << status;
+    Wait();
+    return out.Get();
+  };
+  const std::vector<uint16_t> together = multiply(0, 8);
+  for (int64_t row = 0; row < 8; ++row) {
+    const std::vector<uint16_t> alone = multiply(row, 1);
+    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), together.begin() + row * kOut))
+        << "row " << row << "; " << SeedMessage();
+  }
 }
 
 TEST_F(MatmulGpuTest, ResultsRepeatBitByBit) {
@@ -347,7 +383,9 @@ TEST_F(RefusedMatmulGpuTest, WeightsOfFp32AreNotThere) {
 TEST_F(RefusedMatmulGpuTest, SaysHowMuchWorkspaceItNeeds) {
   const absl::StatusOr<std::unique_ptr<DeviceQueue>> small = DeviceQueue::Create(1 << 20);
   ASSERT_TRUE(small.ok()) << small.status();
-  const absl::Status status = ops().matmul({.queue = small->get()}, Params());
+  MatmulParams params = Params();
+  params.rows = 16;  // more than the kernel for few rows takes
+  const absl::Status status = ops().matmul({.queue = small->get()}, params);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_NE(status.message().find("33554432"), absl::string_view::npos) << status;
   EXPECT_GE(ops().workspace_bytes(1, 64, 64), size_t{33554432});

@@ -58,8 +58,8 @@ std::vector<std::unique_ptr<MatmulCase>> AllCases(bool quick) {
       {.name = "gate_up", .out_features = 28672, .in_features = 4096},
       {.name = "down", .out_features = 4096, .in_features = 14336},
       {.name = "lm_head", .out_features = 128256, .in_features = 4096, .wide = true}};
-  const std::vector<int32_t> sizes =
-      quick ? std::vector<int32_t>{1, 64, 2048} : std::vector<int32_t>{1, 16, 64, 256, 2048, 8192};
+  const std::vector<int32_t> sizes = quick ? std::vector<int32_t>{1, 64, 2048}
+                                           : std::vector<int32_t>{1, 4, 8, 16, 64, 256, 2048, 8192};
   std::vector<std::unique_ptr<MatmulCase>> cases;
   for (const int32_t rows : sizes) {
     for (const LinearLayer& layer : layers) {
