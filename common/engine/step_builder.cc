@@ -12,7 +12,6 @@
 #include "common/kv/codec/hidden/hidden_state.h"
 #include "common/kv/codec/kv_format.h"
 #include "common/kv/pool/page_pool.h"
-#include "common/kv/pool/page_table.h"
 #include "common/scheduling/step_planner.h"
 
 namespace baton::engine {

@@ -92,8 +92,8 @@ absl::Status Worker::StartEngine(engine::ReservationObserver* reservations) {
   engine::EngineOptions engine_options = options_.engine;
   engine_options.calibration = compute_->calibration;
   if (!compute_->backend->exec().memory->is_host()) {
-    spdlog::info("device {} serves KV format dense only", options_.device);
-    engine_options.codec_pools = {};
+    spdlog::info("device {} serves the KV formats dense and diffkv only", options_.device);
+    engine_options.codec_pools = {.diffkv_bytes = engine_options.codec_pools.diffkv_bytes};
   }
   BATON_ASSIGN_OR_RETURN(engine_,
                          engine::Engine::Create(std::move(compute_->model),

@@ -81,9 +81,10 @@ DiffKvAction Decide(const IsaKernels& isa,
 }
 
 void WriteRow(const IsaKernels& isa,
-              const DiffKvPages& pages,
+              const DiffKvAppendParams& params,
               const DiffKvAppendRow& row,
               int32_t head) {
+  const DiffKvPages& pages = params.pages;
   const DiffKvAction& action = row.actions[head];
   const auto page_of = [&](int32_t tier, int32_t slot) {
     const DiffKvPageLayout layout = pages.geometry.layout(tier);
@@ -96,8 +97,9 @@ void WriteRow(const IsaKernels& isa,
     const DiffKvPage low = page_of(kDiffKvLow, action.demoted_to);
     DemoteToken(high, slot, low, action.demoted_to % low.layout().page_tokens());
   }
-  const int64_t offset = int64_t{head} * pages.geometry.head_dim;
-  WriteToken(isa, high, slot, Floats(row.k) + offset, Floats(row.v) + offset, 0.0f, row.position);
+  const int64_t offset = row.row * params.stride + int64_t{head} * pages.geometry.head_dim;
+  WriteToken(
+      isa, high, slot, Floats(params.k) + offset, Floats(params.v) + offset, 0.0f, row.position);
   DiffKvCount(row.layer, head, kDiffKvHigh) += action.appended ? 1 : 0;
   DiffKvCount(row.layer, head, kDiffKvLow) += action.low_appended ? 1 : 0;
 }
@@ -137,8 +139,7 @@ absl::Status DiffKvAppend(const IsaKernels& isa,
   }
   const bool serial = tasks * params.pages.geometry.head_dim < kSerialElements / 8;
   ParallelFor(context, tasks, serial, [&](int64_t index, int) {
-    WriteRow(
-        isa, params.pages, params.rows[index / kv_heads], static_cast<int32_t>(index % kv_heads));
+    WriteRow(isa, params, params.rows[index / kv_heads], static_cast<int32_t>(index % kv_heads));
   });
   return absl::OkStatus();
 }

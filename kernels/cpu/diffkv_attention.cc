@@ -77,13 +77,19 @@ class Split {
   std::byte* page_data(int32_t tier, int32_t page) const {
     return DiffKvPageData(params_.pages, row_.layer, kv_head_, tier, page);
   }
+  const float* q(int64_t head) const {
+    return Floats(params_.q) + row_.row * params_.q_stride + head * geometry_.head_dim;
+  }
+  float* out(int64_t head) const {
+    return Floats(params_.out) + row_.row * params_.out_stride + head * geometry_.head_dim;
+  }
   // Scores of one query head, by slot.
-  float* scores(int64_t head) const { return row_.scratch + head * row_.probability_stride; }
+  float* scores(int64_t head) const { return scratch() + head * row_.probability_stride; }
   // What one split found for one query head: maximum, sum of weights, weighted values [head_dim].
   float* partial(int64_t head, int32_t split) const {
     const int64_t most = (geometry_.columns_for(row_.probability_stride) + kDiffKvSplitPages - 1) /
                          kDiffKvSplitPages;
-    return row_.scratch + params_.heads * row_.probability_stride +
+    return scratch() + params_.heads * row_.probability_stride +
            (head * most + split) * (geometry_.head_dim + 2);
   }
   float* probabilities() const { return row_.probabilities + kv_head_ * row_.probability_stride; }
@@ -110,6 +116,8 @@ class Split {
   }
 
  private:
+  float* scratch() const { return params_.scratch + row_.scratch_begin; }
+
   const DiffKvAttentionParams& params_;
   const DiffKvAttentionRow& row_;
   const DiffKvGeometry& geometry_;
@@ -173,7 +181,7 @@ void AttendHeads(const IsaKernels& isa,
   QuantHeads& heads = scratch.heads;
   // Scores in base 2: 2^(score * log2 e) = e^score.
   const float scale = params.scale * kLog2E;
-  const float* q = Floats(split.row().q) + head * geometry.head_dim;
+  const float* q = split.q(head);
   SumQueries(q, heads.heads, geometry.head_dim, scale, scratch.q_sums);
   std::fill(heads.max, heads.max + heads.heads, kNoScoreYet);
   for (int32_t tier = 0; tier < kDiffKvTiers; ++tier) {
@@ -245,7 +253,7 @@ HeadTotal TotalOf(const Split& split, int64_t head) {
 }
 
 void WriteOutput(const Split& split, int64_t head, int32_t head_dim, const HeadTotal& total) {
-  float* out = Floats(split.row().out) + head * head_dim;
+  float* out = split.out(head);
   const auto others = static_cast<float>(total.others * total.factor);
   for (int32_t dim = 0; dim < head_dim; ++dim) {
     out[dim] = others > 0.0f ? out[dim] * others : 0.0f;

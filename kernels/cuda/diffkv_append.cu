@@ -75,7 +75,10 @@ __device__ DiffKvVictim CandidateOf(uint64_t word) {
 }
 
 struct AppendArgs {
-  DiffKvAppendRow* rows = nullptr;
+  const uint4* k = nullptr;  // eight elements each
+  const uint4* v = nullptr;
+  int64_t stride = 0;  // in eights
+  const DiffKvAppendRow* rows = nullptr;
   DiffKvPages pages;
   Found* found = nullptr;        // [rows][kv_heads][splits]
   uint32_t* counters = nullptr;  // [rows]
@@ -349,18 +352,19 @@ __device__ void Demote(const DiffKvGeometry& geometry,
 // Quantizes the row's token into a slot of the high tier, by one warp: the key in its first
 // kVectorLanes lanes, the value in the next.
 template <int kDim>
-__device__ void WriteToken(const DiffKvGeometry& geometry,
+__device__ void WriteToken(const AppendArgs& args,
                            const DiffKvAppendRow& row,
                            int32_t head,
                            std::byte* page,
                            int32_t slot,
                            DiffKvCodes& codes) {
+  const DiffKvGeometry& geometry = args.pages.geometry;
   const DiffKvTier& tier = geometry.tiers[kDiffKvHigh];
   const auto lane = static_cast<int32_t>(threadIdx.x % 32);
   const int32_t in_vector = lane % kVectorLanes<kDim>;
   const int32_t vector = lane / kVectorLanes<kDim> % 2;  // further lanes repeat the others' work
   const int32_t bits = vector == 0 ? tier.key_bits : tier.value_bits;
-  const auto* source = static_cast<const uint4*>(vector == 0 ? row.k : row.v);
+  const uint4* source = (vector == 0 ? args.k : args.v) + row.row * args.stride;
   float x[8];
   WidenBf16(source[head * kVectorLanes<kDim> + in_vector], x);
   const QuantRange range = FitVector<kDim>(x, bits);
@@ -398,7 +402,7 @@ __device__ void WriteHead(const AppendArgs& args,
     const int32_t low_slot = action.demoted_to % DiffKvPageTokens(geometry.tiers[kDiffKvLow]);
     Demote<kDim>(geometry, high, high_slot, low, low_slot, codes);
   }
-  WriteToken<kDim>(geometry, row, head, high, high_slot, codes);
+  WriteToken<kDim>(args, row, head, high, high_slot, codes);
 }
 
 // Counts of tokens and pages after the row's tokens are written. Where they do not fit, the row is
@@ -467,7 +471,13 @@ absl::Status Check(const DiffKvAppendParams& params) {
     return check.status();
   }
   CheckDiffKvPages(params.pages, check);
-  check.NotNull("rows", params.rows);
+  check.NotNull("k", params.k)
+      .NotNull("v", params.v)
+      .Require(FitsVectors({params.k, params.v}, {params.stride}),
+               "stride",
+               params.stride,
+               "k and v must be aligned to 16 bytes")
+      .NotNull("rows", params.rows);
   return check.status();
 }
 
@@ -490,7 +500,10 @@ absl::Status DiffKvAppend(const ExecContext& context, const DiffKvAppendParams& 
                                                      needed,
                                                      " are needed"));
   }
-  const AppendArgs args = {.rows = params.rows,
+  const AppendArgs args = {.k = static_cast<const uint4*>(params.k),
+                           .v = static_cast<const uint4*>(params.v),
+                           .stride = params.stride / 8,
+                           .rows = params.rows,
                            .pages = params.pages,
                            .found = queue.workspace().as<Found>(),
                            .counters = queue.counters(),

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "kernels/core/exec_context.h"
+#include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/diffkv_attention_fetch.cuh"
 #include "kernels/cuda/diffkv_attention_merge.cuh"
@@ -56,7 +57,8 @@ __device__ void BeginSplit(const Plan& plan, const Slot& slot, Consumer<kDim>& c
       plan.params.sliding_window > 0 ? row.position - plan.params.sliding_window + 1 : INT32_MIN;
   consumer.score_stride = row.probability_stride;
   consumer.scores = plan.params.scored && row.probabilities != nullptr
-                        ? row.scratch + consumer.columns.begin * row.probability_stride
+                        ? plan.params.scratch + row.scratch_begin +
+                              consumer.columns.begin * row.probability_stride
                         : nullptr;
 }
 
@@ -239,11 +241,12 @@ __global__ void __launch_bounds__(kScoreThreads)
   const int32_t high = DiffKvCount(row.layer, head, kDiffKvHigh);
   const int32_t tokens = high + DiffKvCount(row.layer, head, kDiffKvLow);
   float* probabilities = row.probabilities + head * row.probability_stride;
+  const float* scores = params.scratch + row.scratch_begin;
   for (int32_t token = blockIdx.x * kScoreThreads + threadIdx.x; token < tokens;
        token += kScoreBlocks * kScoreThreads) {
     float probability = params.first ? 0.0f : probabilities[token];
     for (int32_t q = head * group; q < (head + 1) * group; ++q) {
-      const float score = row.scratch[q * row.probability_stride + token];
+      const float score = scores[q * row.probability_stride + token];
       probability = fmaxf(probability, Exp2(score - workspace.lse(params.num_rows, row_index, q)));
     }
     probabilities[token] = probability;
@@ -285,7 +288,17 @@ absl::Status CheckShapes(const DiffKvAttentionParams& params) {
   ParamChecker check("diffkv_attention");
   const DiffKvGeometry& geometry = params.pages.geometry;
   CheckDiffKvPages(params.pages, check);
-  check.NotNull("rows", params.rows).NotNegative("sliding_window", params.sliding_window);
+  check.NotNull("rows", params.rows)
+      .NotNull("q", params.q)
+      .Require(FitsVectors({params.q}, {params.q_stride}),
+               "q_stride",
+               params.q_stride,
+               "q must be aligned to 16 bytes")
+      .NotNull("out", params.out)
+      .NotNegative("sliding_window", params.sliding_window);
+  if (params.scored) {
+    check.NotNull("scratch", params.scratch);
+  }
   if (check.ok() && !(params.scale > 0.0f)) {
     return absl::InvalidArgumentError(
         absl::StrCat("diffkv_attention: scale is ", params.scale, " but must be positive"));

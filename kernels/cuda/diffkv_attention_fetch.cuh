@@ -156,8 +156,10 @@ __device__ Ahead<kDim> LookAhead(const Plan& plan,
   const Columns columns = ColumnsOf(plan, ahead.item.head);
   // Paired columns have the same heads.
   const int32_t column = lane / 4 % (kPaired ? kDiffKvColumns / 2 : kDiffKvColumns);
-  const auto* q = static_cast<const std::byte*>(row.q) +
-                  ((columns.begin + column) * kDim + lane % 4 * (kDim / 4)) * 2;
+  const auto* q =
+      static_cast<const std::byte*>(plan.params.q) +
+      (row.row * plan.params.q_stride + (columns.begin + column) * kDim + lane % 4 * (kDim / 4)) *
+          2;
 #pragma unroll
   for (int i = 0; i < kDim / 32; ++i) {
     ahead.q[i] = column < columns.count ? reinterpret_cast<const uint4*>(q)[i] : uint4{};

@@ -185,7 +185,8 @@ __device__ void MergeSplits(const DiffKvAttentionParams& params,
       values[i] = __fmaf_rn(value, weight, values[i]);
     }
   }
-  __nv_bfloat16* out = static_cast<__nv_bfloat16*>(row.out) + head * kDim;
+  __nv_bfloat16* out =
+      static_cast<__nv_bfloat16*>(params.out) + row.row * params.out_stride + head * kDim;
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
     if (prior > 0.0f) values[i] += __bfloat162float(out[32 * i + lane]) * prior;

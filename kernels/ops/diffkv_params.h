@@ -160,8 +160,7 @@ struct DiffKvAction {
 struct DiffKvAppendRow {
   DiffKvLayer layer;
   DiffKvPolicy policy = {};
-  const void* k = nullptr;  // [kv_heads][head_dim], after RoPE
-  const void* v = nullptr;
+  int32_t row = 0;  // of the keys and values
   int32_t position = 0;
   bool sweep = true;  // false: append without looking for a victim (policy every r-th step)
   DiffKvLease* lease = nullptr;     // takes a page only when an append finds its last page full
@@ -172,7 +171,10 @@ struct DiffKvAppendRow {
 // different sequences. Thresholds are alpha / position. kResourceExhausted, and nothing but the
 // actions changed, when a lease is too short or a page table has no column left.
 struct DiffKvAppendParams {
-  DiffKvAppendRow* rows = nullptr;
+  const void* k = nullptr;  // [..., kv_heads x head_dim], after RoPE
+  const void* v = nullptr;
+  int64_t stride = 0;  // elements from row to row, the same for both
+  const DiffKvAppendRow* rows = nullptr;
   int64_t num_rows = 0;
   DiffKvPages pages;
 };
@@ -180,8 +182,7 @@ struct DiffKvAppendParams {
 // One query row over a sequence's quantized tokens.
 struct DiffKvAttentionRow {
   DiffKvLayer layer;
-  const void* q = nullptr;  // [heads][head_dim]
-  void* out = nullptr;      // [heads][head_dim]
+  int32_t row = 0;  // of the queries and of the results
   int32_t position = 0;
   // [heads] or null. Set: `out` holds attention over other keys and this its log-sum-exp
   // (paged_attention), -inf for none; the row's results, its probabilities too, are over both.
@@ -190,16 +191,17 @@ struct DiffKvAttentionRow {
   // first, then low slots from the high count on. Null: the query scores nothing.
   float* probabilities = nullptr;
   int64_t probability_stride = 0;  // at least the stored tokens of any head
-  // Scratch of the call, DiffKvScratchFloats(geometry, heads, probability_stride) floats: scores
-  // before the softmax is known, and partial sums.
-  float* scratch = nullptr;
+  // Where the row's DiffKvScratchFloats(geometry, heads, probability_stride) floats of the call's
+  // scratch begin.
+  int64_t scratch_begin = 0;
 };
 
 // A head's pages are worked on in runs of this many (high pages, then low pages), whatever the
 // number of threads: one long sequence keeps all threads busy, and results do not depend on them.
 inline constexpr int32_t kDiffKvSplitPages = 16;
 
-// Floats of DiffKvAttentionRow::scratch for a sequence that stores at most `tokens` tokens a head.
+// Floats of DiffKvAttentionParams::scratch for a row whose sequence stores at most `tokens` tokens
+// a head.
 constexpr int64_t DiffKvScratchFloats(const DiffKvGeometry& geometry,
                                       int64_t heads,
                                       int64_t tokens) {
@@ -213,7 +215,13 @@ constexpr int64_t DiffKvScratchFloats(const DiffKvGeometry& geometry,
 // `probabilities`, the others of its AcrossKV group take the maximum, the last adds them to the
 // scores in the pages. A cache with one layer is first and last.
 struct DiffKvAttentionParams {
-  DiffKvAttentionRow* rows = nullptr;
+  const void* q = nullptr;  // [..., heads x head_dim]
+  int64_t q_stride = 0;     // elements from row to row
+  void* out = nullptr;      // [..., heads x head_dim]
+  int64_t out_stride = 0;
+  // Contents do not survive the call: scores before the softmax is known, and partial sums.
+  float* scratch = nullptr;
+  const DiffKvAttentionRow* rows = nullptr;
   int64_t num_rows = 0;
   DiffKvPages pages;
   int64_t heads = 0;

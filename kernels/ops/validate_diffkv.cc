@@ -219,13 +219,17 @@ absl::Status Validate(const DiffKvAppendParams& params) {
     return check.status();
   }
   CheckPages(params.pages, check);
-  check.NotNull("rows", params.rows);
+  check.NotNull("k", params.k)
+      .NotNull("v", params.v)
+      .AtLeast("stride",
+               params.stride,
+               int64_t{params.pages.geometry.kv_heads} * params.pages.geometry.head_dim)
+      .NotNull("rows", params.rows);
   for (int64_t r = 0; check.ok() && r < params.num_rows; ++r) {
     const DiffKvAppendRow& row = params.rows[r];
     CheckHeldLayer(params.pages.geometry, row.layer, check);
     CheckPolicy(row.policy, check);
-    check.NotNull("row k", row.k)
-        .NotNull("row v", row.v)
+    check.NotNegative("row row", row.row)
         .NotNegative("row position", row.position)
         .NotNull("row actions", row.actions);
     CheckLease(row.lease, check);
@@ -249,14 +253,18 @@ absl::Status Validate(const DiffKvAttentionParams& params) {
                "heads",
                params.heads,
                "must be a multiple of pages.geometry.kv_heads")
-      .NotNegative("sliding_window", params.sliding_window);
+      .NotNegative("sliding_window", params.sliding_window)
+      .NotNull("q", params.q)
+      .AtLeast("q_stride", params.q_stride, params.heads * params.pages.geometry.head_dim)
+      .NotNull("out", params.out)
+      .AtLeast("out_stride", params.out_stride, params.heads * params.pages.geometry.head_dim)
+      .NotNull("scratch", params.scratch);
   for (int64_t r = 0; check.ok() && r < params.num_rows; ++r) {
     const DiffKvAttentionRow& row = params.rows[r];
     CheckHeldLayer(params.pages.geometry, row.layer, check);
-    check.NotNull("row q", row.q)
-        .NotNull("row out", row.out)
+    check.NotNegative("row row", row.row)
         .NotNegative("row position", row.position)
-        .NotNull("row scratch", row.scratch);
+        .NotNegative("row scratch_begin", row.scratch_begin);
     for (int32_t head = 0; check.ok() && head < params.pages.geometry.kv_heads; ++head) {
       const int32_t* counts = row.layer.token_counts + head * kDiffKvTiers;
       check.AtLeast("row probability_stride",

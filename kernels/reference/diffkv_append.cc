@@ -45,7 +45,8 @@ DiffKvHeadState Survey(const DiffKvPages& pages, const DiffKvAppendRow& row, int
   return state;
 }
 
-void WriteRow(const DiffKvPages& pages, const DiffKvAppendRow& row, int32_t head) {
+void WriteRow(const DiffKvAppendParams& params, const DiffKvAppendRow& row, int32_t head) {
+  const DiffKvPages& pages = params.pages;
   const DiffKvAction& action = row.actions[head];
   const int32_t high_tokens = pages.geometry.layout(kDiffKvHigh).page_tokens();
   const int32_t low_tokens = pages.geometry.layout(kDiffKvLow).page_tokens();
@@ -56,12 +57,12 @@ void WriteRow(const DiffKvPages& pages, const DiffKvAppendRow& row, int32_t head
                 PageOf(pages, row.layer, head, kDiffKvLow, action.demoted_to),
                 action.demoted_to % low_tokens);
   }
-  const int64_t offset = int64_t{head} * pages.geometry.head_dim;
+  const int64_t offset = row.row * params.stride + int64_t{head} * pages.geometry.head_dim;
   WriteToken(
       high,
       action.high_slot % high_tokens,
-      [&](int32_t i) { return Floats(row.k)[offset + i]; },
-      [&](int32_t i) { return Floats(row.v)[offset + i]; },
+      [&](int32_t i) { return Floats(params.k)[offset + i]; },
+      [&](int32_t i) { return Floats(params.v)[offset + i]; },
       0.0f,
       row.position);
   DiffKvCount(row.layer, head, kDiffKvHigh) += action.appended ? 1 : 0;
@@ -88,7 +89,7 @@ absl::Status DiffKvAppend(const ExecContext&, const DiffKvAppendParams& params) 
   }
   for (int64_t r = 0; r < params.num_rows; ++r) {
     for (int32_t head = 0; head < kv_heads; ++head) {
-      WriteRow(params.pages, params.rows[r], head);
+      WriteRow(params, params.rows[r], head);
     }
   }
   return absl::OkStatus();

@@ -117,6 +117,8 @@ double AttendOneHead(const QuantizedHead& kv,
 void AttendRow(const DiffKvAttentionParams& params, const DiffKvAttentionRow& row) {
   const DiffKvGeometry& geometry = params.pages.geometry;
   const int64_t group = params.heads / std::max(geometry.kv_heads, 1);
+  const float* q = Floats(params.q) + row.row * params.q_stride;
+  float* out = Floats(params.out) + row.row * params.out_stride;
   for (int32_t kv_head = 0; kv_head < geometry.kv_heads; ++kv_head) {
     const QuantizedHead kv(params, row, kv_head);
     float* probabilities = row.probabilities == nullptr
@@ -127,10 +129,10 @@ void AttendRow(const DiffKvAttentionParams& params, const DiffKvAttentionRow& ro
     }
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
       const double lse = AttendOneHead(kv,
-                                       Floats(row.q) + head * geometry.head_dim,
+                                       q + head * geometry.head_dim,
                                        geometry.head_dim,
                                        row.lse == nullptr ? -INFINITY : double{row.lse[head]},
-                                       Floats(row.out) + head * geometry.head_dim,
+                                       out + head * geometry.head_dim,
                                        probabilities);
       if (row.lse != nullptr) row.lse[head] = static_cast<float>(lse);
     }

@@ -43,12 +43,15 @@ void ExpectSameActions(const std::vector<DiffKvAction>& got,
 
 class DiffKvAppendGpuTest : public GpuTest {
  protected:
-  void AppendRows(const std::vector<DiffKvAppendRow>& rows, const DiffKvPages& pages) const {
+  void AppendRows(const DeviceDiffKvTokens& tokens,
+                  const std::vector<DiffKvAppendRow>& rows,
+                  const DiffKvPages& pages) const {
     const DeviceArray<DiffKvAppendRow> device_rows(rows);
-    const absl::Status status = ops().diffkv_append(context(),
-                                                    {.rows = device_rows.data(),
-                                                     .num_rows = static_cast<int64_t>(rows.size()),
-                                                     .pages = pages});
+    DiffKvAppendParams params = tokens.params();
+    params.rows = device_rows.data();
+    params.num_rows = static_cast<int64_t>(rows.size());
+    params.pages = pages;
+    const absl::Status status = ops().diffkv_append(context(), params);
     ASSERT_TRUE(status.ok()) << status;
     Wait();
   }
@@ -63,10 +66,10 @@ class DiffKvAppendGpuTest : public GpuTest {
     const DeviceDiffKvCache device(got);
     const DevicePolicy device_policy(policy);
     const auto seed = static_cast<uint32_t>(position);
-    const DeviceDiffKvToken token(cache.shape.geometry, seed);
+    const DeviceDiffKvTokens token(cache.shape.geometry, {seed});
     ASSERT_TRUE(cache.Append(ReferenceOps(), *host, policy, position, seed, sweep).ok());
-    ASSERT_NO_FATAL_FAILURE(
-        AppendRows({token.Row(device, device_policy, position, sweep)}, device.pages()));
+    ASSERT_NO_FATAL_FAILURE(AppendRows(
+        token, {DeviceAppendRow(0, device, device_policy, position, sweep)}, device.pages()));
     device.Download(got);
     ASSERT_NO_FATAL_FAILURE(ExpectSameActions(got.actions, cache.actions));
     ASSERT_NO_FATAL_FAILURE(ExpectSameCache(got, cache));
@@ -164,7 +167,8 @@ class DiffKvRowsGpuTest : public DiffKvAppendGpuTest {
     std::vector<std::byte> joint;
     std::vector<DeviceDiffKvCache> devices;
     std::vector<DevicePolicy> device_policies;
-    std::vector<DeviceDiffKvToken> tokens;
+    const DiffKvGeometry& geometry = caches.front().shape.geometry;
+    const DeviceDiffKvTokens tokens(geometry, {positions.begin(), positions.end()});
     std::vector<DiffKvAppendRow> rows;
     int32_t shift = 0;
     for (size_t i = 0; i < caches.size(); ++i) {
@@ -172,13 +176,13 @@ class DiffKvRowsGpuTest : public DiffKvAppendGpuTest {
       ShiftIds(shifted, shift);
       devices.emplace_back(shifted);
       device_policies.emplace_back(policies[i]);
-      tokens.emplace_back(shifted.shape.geometry, static_cast<uint32_t>(positions[i]));
-      rows.push_back(tokens[i].Row(devices[i], device_policies[i], positions[i], i % 4 != 3));
+      rows.push_back(DeviceAppendRow(
+          static_cast<int32_t>(i), devices[i], device_policies[i], positions[i], i % 4 != 3));
       joint.insert(joint.end(), shifted.pool.begin(), shifted.pool.end());
       shift += Pages(shifted);
     }
     const DeviceArray<std::byte> pool(joint);
-    AppendRows(rows, {.base = pool.data(), .geometry = caches.front().shape.geometry});
+    AppendRows(tokens, rows, {.base = pool.data(), .geometry = geometry});
     joint = pool.Get();
     std::vector<DiffKvCache> after = caches;
     auto begin = joint.begin();

@@ -93,22 +93,25 @@ class Batch {
               size_t rows_used = 0) {
     Prepare(seed, attention);
     std::vector<DiffKvAttentionRow> rows;
-    std::vector<DeviceArray<float>> scratch;
+    size_t scratch_floats = 0;
     for (size_t r = 0; r < host_.size(); ++r) {
-      scratch.push_back(DeviceArray<float>::Poisoned(ScratchFloats(r)));
       rows.push_back({.layer = {.page_table = tables_[r].data(),
                                 .token_counts = counts_[r].data(),
                                 .columns = host_[r]->columns},
-                      .q = q_device_[r].data(),
-                      .out = out_device_[r].data(),
+                      .row = static_cast<int32_t>(r),
                       .position = position(r),
                       .lse = attention.lse ? lse_device_[r].data() : nullptr,
                       .probabilities = attention.scored ? probabilities_[r].data() : nullptr,
                       .probability_stride = host_[r]->max_tokens,
-                      .scratch = scratch[r].data()});
+                      .scratch_begin = static_cast<int64_t>(scratch_floats)});
+      scratch_floats += ScratchFloats(r);
     }
     const DeviceArray<DiffKvAttentionRow> rows_device(rows);
+    const auto scratch = DeviceArray<float>::Poisoned(scratch_floats);
     DiffKvAttentionParams params = Params(attention);
+    params.q = q_device_->data();
+    params.out = out_device_->data();
+    params.scratch = scratch.data();
     params.rows = rows_device.data();
     params.num_rows = static_cast<int64_t>(rows_used == 0 ? rows.size() : rows_used);
     params.pages = {.base = pool_->data(), .geometry = shape_.geometry};
@@ -122,9 +125,10 @@ class Batch {
   void Check(const Attention& attention) {
     Reference(attention);
     const std::vector<std::byte> pool = pool_->Get();
+    const std::vector<float> outs = Widened(*out_device_);
     for (size_t r = 0; r < host_.size(); ++r) {
       SCOPED_TRACE(absl::StrCat(Describe(shape_), " row ", r, " tokens ", host_[r]->max_tokens));
-      ExpectClose(Widened(out_device_[r]), out_[r], kTolerance);
+      ExpectClose(std::span(outs).subspan(r * width(), width()), out_[r], kTolerance);
       if (attention.lse) {
         CheckLse(lse_device_[r].Get(), lse_[r]);
       }
@@ -137,10 +141,15 @@ class Batch {
     }
   }
 
-  std::vector<uint16_t> OutputBits(size_t row) const { return out_device_[row].Get(); }
+  std::vector<uint16_t> OutputBits(size_t row) const {
+    const std::vector<uint16_t> all = out_device_->Get();
+    const auto begin = all.begin() + static_cast<ptrdiff_t>(row * width());
+    return {begin, begin + static_cast<ptrdiff_t>(width())};
+  }
 
  private:
   int64_t heads() const { return shape_.group * shape_.geometry.kv_heads; }
+  size_t width() const { return static_cast<size_t>(heads() * shape_.geometry.head_dim); }
   int32_t position(size_t r) const { return host_[r]->max_tokens - 1; }
   size_t ScratchFloats(size_t r) const {
     return static_cast<size_t>(DiffKvScratchFloats(shape_.geometry, heads(), host_[r]->max_tokens));
@@ -148,24 +157,36 @@ class Batch {
 
   void Prepare(uint32_t seed, const Attention& attention) {
     q_.clear(), out_.clear(), lse_.clear();
-    q_device_.clear(), out_device_.clear(), lse_device_.clear();
-    const int64_t elements = heads() * shape_.geometry.head_dim;
+    lse_device_.clear();
+    const auto elements = static_cast<int64_t>(width());
     for (size_t r = 0; r < host_.size(); ++r) {
       const auto row_seed = seed + 100 * static_cast<uint32_t>(r);
       q_.push_back(SeededFloats(elements, row_seed, 2.0f));
-      q_device_.push_back(Activations(q_.back()));
       out_.push_back(SeededFloats(elements, row_seed + 1, 1.0f));
       lse_.push_back(SeededFloats(heads(), row_seed + 2, 2.0f));
       lse_.back()[0] = -INFINITY;
       if (!attention.others) std::fill(lse_.back().begin(), lse_.back().end(), -INFINITY);
-      out_device_.push_back(attention.others ? Activations(out_.back())
-                                             : DeviceArray<uint16_t>::Poisoned(out_.back().size()));
       lse_device_.emplace_back(lse_.back());
     }
+    q_device_ = std::make_unique<DeviceArray<uint16_t>>(Activations(Joined(q_)));
+    out_device_ = std::make_unique<DeviceArray<uint16_t>>(
+        attention.others ? Activations(Joined(out_))
+                         : DeviceArray<uint16_t>::Poisoned(out_.size() * width()));
   }
 
+  static std::vector<float> Joined(const std::vector<std::vector<float>>& rows) {
+    std::vector<float> joined;
+    for (const std::vector<float>& row : rows) {
+      joined.insert(joined.end(), row.begin(), row.end());
+    }
+    return joined;
+  }
+
+  // Without rows, pages and what they are read from.
   DiffKvAttentionParams Params(const Attention& attention) const {
-    return {.pages = {},
+    return {.q_stride = static_cast<int64_t>(width()),
+            .out_stride = static_cast<int64_t>(width()),
+            .pages = {},
             .heads = heads(),
             .scale = 1.0f / std::sqrt(static_cast<float>(shape_.geometry.head_dim)),
             .sliding_window = shape_.sliding_window,
@@ -180,14 +201,14 @@ class Batch {
       std::vector<float> scratch(ScratchFloats(r));
       DiffKvAttentionRow row = {
           .layer = host_[r]->layer(),
-          .q = q_[r].data(),
-          .out = out_[r].data(),
           .position = position(r),
           .lse = attention.lse ? lse_[r].data() : nullptr,
           .probabilities = attention.scored ? host_[r]->probabilities.data() : nullptr,
-          .probability_stride = host_[r]->max_tokens,
-          .scratch = scratch.data()};
+          .probability_stride = host_[r]->max_tokens};
       DiffKvAttentionParams params = Params(attention);
+      params.q = q_[r].data();
+      params.out = out_[r].data();
+      params.scratch = scratch.data();
       params.rows = &row;
       params.num_rows = 1;
       params.pages = host_[r]->pages();
@@ -246,7 +267,7 @@ class Batch {
   std::vector<size_t> pool_begins_;
   std::vector<DeviceArray<int32_t>> tables_, counts_;
   std::vector<DeviceArray<float>> probabilities_;
-  std::vector<DeviceArray<uint16_t>> q_device_, out_device_;
+  std::unique_ptr<DeviceArray<uint16_t>> q_device_, out_device_;
   std::vector<DeviceArray<float>> lse_device_;
 };
 
@@ -325,19 +346,28 @@ TEST_F(DiffKvAttentionGpuTest, MoreKvHeadsThanLanesGiveTheReferencesResults) {
 TEST_F(DiffKvAttentionGpuTest, WrongShapesAreRefused) {
   const DeviceArray<DiffKvAttentionRow> row(std::vector<DiffKvAttentionRow>(1));
   const auto pool = DeviceArray<std::byte>::Poisoned(8192);
+  const auto activations = DeviceArray<uint16_t>::Poisoned(4 * 64);
+  const auto scratch = DeviceArray<float>::Poisoned(64);
   const DiffKvAttentionParams good = {
+      .q = activations.data(),
+      .q_stride = 4 * 64,
+      .out = activations.data(),
+      .out_stride = 4 * 64,
+      .scratch = scratch.data(),
       .rows = row.data(),
       .num_rows = 1,
       .pages = {.base = pool.data(), .geometry = {.kv_heads = 2, .head_dim = 64}},
       .heads = 4,
       .scale = 1.0f};
-  std::vector<DiffKvAttentionParams> wrong(6, good);
+  std::vector<DiffKvAttentionParams> wrong(8, good);
   wrong[0].scale = -1.0f;
   wrong[1].heads = 3;
   wrong[2].pages.geometry.head_dim = 96;
   wrong[3].pages.geometry.tiers[1] = {8, 2};
   wrong[4].pages.base += 4;
   wrong[5].rows = nullptr;
+  wrong[6].q_stride += 4;
+  wrong[7].scratch = nullptr;
   for (const DiffKvAttentionParams& params : wrong) {
     EXPECT_EQ(ops().diffkv_attention(context(), params).code(), absl::StatusCode::kInvalidArgument);
   }

@@ -95,16 +95,18 @@ class DiffKvExtensionTest : public BackendTest {
     std::vector<float> scratch(
         static_cast<size_t>(DiffKvScratchFloats(geometry, heads, cache.max_tokens)), NAN);
     DiffKvAttentionRow row = {.layer = cache.layer(),
-                              .q = q.data(),
-                              .out = out.data(),
                               .position = position,
                               .lse = lse.empty() ? nullptr : lse.data(),
                               .probabilities = observed ? cache.probabilities.data() : nullptr,
-                              .probability_stride = cache.max_tokens,
-                              .scratch = scratch.data()};
+                              .probability_stride = cache.max_tokens};
     const absl::Status status =
         ops().diffkv_attention(*context,
-                               {.rows = &row,
+                               {.q = q.data(),
+                                .q_stride = static_cast<int64_t>(q.size()),
+                                .out = out.data(),
+                                .out_stride = static_cast<int64_t>(out.size()),
+                                .scratch = scratch.data(),
+                                .rows = &row,
                                 .num_rows = 1,
                                 .pages = cache.pages(),
                                 .heads = heads,

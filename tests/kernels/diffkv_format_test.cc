@@ -1,17 +1,17 @@
 // Page layout and order of codes of KV format `diffkv`.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
-#include "kernels/core/half.h"
+#include "kernels/core/buffer.h"
 #include "kernels/kv_format/diffkv.h"
-#include "kernels/kv_format/diffkv_page.h"
-#include "kernels/ops/diffkv_pages.h"
 #include "kernels/ops/diffkv_params.h"
-#include "kernels/select.h"
+#include "kernels/ops/op_table.h"
+#include "kernels/reference/reference_ops.h"
 #include "tests/kernels/support/backends.h"
 
 namespace baton::kernels {
@@ -40,7 +40,8 @@ TEST(DiffKvFormatTest, SegmentsOfHeadDim128) {
 // Marks the bits of every code of a segment; each must be marked once.
 template <typename BitOf>
 void ExpectBijection(const DiffKvPageLayout& layout, int32_t bits, const BitOf& bit_of) {
-  const auto codes = static_cast<size_t>(layout.page_tokens() * layout.head_dim);
+  const auto codes =
+      static_cast<size_t>(layout.page_tokens()) * static_cast<size_t>(layout.head_dim);
   std::vector<bool> taken(codes * static_cast<size_t>(bits), false);
   for (int32_t token = 0; token < layout.page_tokens(); ++token) {
     for (int32_t dim = 0; dim < layout.head_dim; ++dim) {
@@ -131,16 +132,17 @@ TEST(DiffKvFormatTest, BytesOfAPageDoneByHand) {
   DiffKvLease lease = {.ids = ids, .count = 1};
   DiffKvAction action;
   DiffKvAppendRow row = {.layer = {.page_table = table, .token_counts = counts, .columns = 2},
-                         .k = k.data(),
-                         .v = v.data(),
                          .position = 7,
                          .lease = &lease,
                          .actions = &action};
-  ASSERT_TRUE(
-      ops.diffkv_append(
-             *context,
-             {.rows = &row, .num_rows = 1, .pages = {.base = pool.data(), .geometry = geometry}})
-          .ok());
+  ASSERT_TRUE(ops.diffkv_append(*context,
+                                {.k = k.data(),
+                                 .v = v.data(),
+                                 .stride = 64,
+                                 .rows = &row,
+                                 .num_rows = 1,
+                                 .pages = {.base = pool.data(), .geometry = geometry}})
+                  .ok());
   EXPECT_EQ(table[0], 1);
   std::vector<std::byte> want(geometry.page_bytes());
   // Keys: the largest is 63 * 255 / 64, so the scale is 63 / 64, which fp16 has.

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/core/exec_context.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_params.h"
 #include "tests/kernels/support/backends.h"
@@ -25,15 +26,36 @@ class DiffKvInvarianceTest : public BackendTest {
     std::vector<DiffKvCache> caches;
     for (const int32_t tokens : kTokens) {
       caches.emplace_back(kShape, tokens + 1);
-      caches.back().Load(ops(),
-                         context,
-                         prompts_.emplace_back(DiffKvPrompt(kShape.geometry, tokens)),
-                         PolicyOf(tokens));
+      caches.back().Load(
+          ops(), context, prompts_.emplace_back(kShape.geometry, tokens), PolicyOf(tokens));
     }
     return caches;
   }
   static DiffKvPolicy PolicyOf(int32_t tokens) {
     return AfterPrompt({.alpha_high = 1.0f, .alpha_low = 0.2f, .window = 16}, tokens);
+  }
+
+  // Moves the caches' pages to one pool, behind each other, and back.
+  static std::vector<std::byte> Join(std::vector<DiffKvCache>& caches) {
+    std::vector<std::byte> pool;
+    for (DiffKvCache& cache : caches) {
+      Shift(cache, static_cast<int32_t>(pool.size() / kShape.geometry.page_bytes()));
+      pool.insert(pool.end(), cache.pool.begin(), cache.pool.end());
+    }
+    return pool;
+  }
+  static void Split(const std::vector<std::byte>& pool, std::vector<DiffKvCache>& caches) {
+    auto begin = pool.begin();
+    for (DiffKvCache& cache : caches) {
+      const auto pages = static_cast<size_t>(begin - pool.begin()) / kShape.geometry.page_bytes();
+      Shift(cache, -static_cast<int32_t>(pages));
+      std::copy_n(begin, cache.pool.size(), cache.pool.begin());
+      begin += static_cast<std::ptrdiff_t>(cache.pool.size());
+    }
+  }
+  static void Shift(DiffKvCache& cache, int32_t pages) {
+    for (int32_t& id : cache.table) id += pages;
+    for (int32_t& id : cache.ids) id += pages;
   }
 
   // Appends and attends all sequences in one call each, in the order given. All pages must lie in
@@ -42,61 +64,62 @@ class DiffKvInvarianceTest : public BackendTest {
                                            std::vector<DiffKvCache>& caches,
                                            const std::vector<size_t>& order) {
     const int64_t heads = kShape.group * kShape.geometry.kv_heads;
-    const auto width = static_cast<size_t>(kShape.geometry.kv_heads * kShape.geometry.head_dim);
-    std::vector<std::byte> pool;
-    for (DiffKvCache& cache : caches) {
-      const auto shift = static_cast<int32_t>(pool.size() / kShape.geometry.page_bytes());
-      pool.insert(pool.end(), cache.pool.begin(), cache.pool.end());
-      for (int32_t& id : cache.table) id += shift;
-      for (int32_t& id : cache.ids) id += shift;
-    }
+    const size_t width = static_cast<size_t>(kShape.geometry.kv_heads) *
+                         static_cast<size_t>(kShape.geometry.head_dim);
+    const size_t query_width = width * kShape.group;
+    std::vector<std::byte> pool = Join(caches);
     const DiffKvPages pages = {.base = pool.data(), .geometry = kShape.geometry};
     std::vector<DiffKvAppendRow> appends;
     std::vector<DiffKvAttentionRow> rows;
     std::vector<std::vector<float>> outs(caches.size());
-    std::vector<std::vector<float>> scratch(caches.size());
+    std::vector<float> joint(caches.size() * query_width, NAN);
+    std::vector<float> scratch;
     for (const size_t s : order) {
       DiffKvCache& cache = caches[s];
       appends.push_back({.layer = cache.layer(),
                          .policy = PolicyOf(kTokens[s]),
-                         .k = k_.data() + s * width,
-                         .v = v_.data() + s * width,
+                         .row = static_cast<int32_t>(s),
                          .position = kTokens[s],
                          .lease = &cache.lease,
                          .actions = cache.actions.data()});
-      outs[s].assign(static_cast<size_t>(heads * kShape.geometry.head_dim), NAN);
-      scratch[s].assign(
-          static_cast<size_t>(DiffKvScratchFloats(kShape.geometry, heads, cache.max_tokens)), NAN);
       rows.push_back({.layer = cache.layer(),
-                      .q = q_.data() + s * outs[s].size(),
-                      .out = outs[s].data(),
+                      .row = static_cast<int32_t>(s),
                       .position = kTokens[s],
                       .probabilities = cache.probabilities.data(),
                       .probability_stride = cache.max_tokens,
-                      .scratch = scratch[s].data()});
+                      .scratch_begin = static_cast<int64_t>(scratch.size())});
+      scratch.resize(scratch.size() + static_cast<size_t>(DiffKvScratchFloats(
+                                          kShape.geometry, heads, cache.max_tokens)),
+                     NAN);
     }
     const auto count = static_cast<int64_t>(order.size());
-    EXPECT_TRUE(
-        ops()
-            .diffkv_append(context, {.rows = appends.data(), .num_rows = count, .pages = pages})
-            .ok());
+    EXPECT_TRUE(ops()
+                    .diffkv_append(context,
+                                   {.k = k_.data(),
+                                    .v = v_.data(),
+                                    .stride = static_cast<int64_t>(width),
+                                    .rows = appends.data(),
+                                    .num_rows = count,
+                                    .pages = pages})
+                    .ok());
     EXPECT_TRUE(ops()
                     .diffkv_attention(context,
-                                      {.rows = rows.data(),
+                                      {.q = q_.data(),
+                                       .q_stride = static_cast<int64_t>(query_width),
+                                       .out = joint.data(),
+                                       .out_stride = static_cast<int64_t>(query_width),
+                                       .scratch = scratch.data(),
+                                       .rows = rows.data(),
                                        .num_rows = count,
                                        .pages = pages,
                                        .heads = heads,
                                        .scale = 0.1f})
                     .ok());
-    size_t begin = 0;
-    for (DiffKvCache& cache : caches) {
-      const auto shift = static_cast<int32_t>(begin / kShape.geometry.page_bytes());
-      std::copy_n(
-          pool.begin() + static_cast<std::ptrdiff_t>(begin), cache.pool.size(), cache.pool.begin());
-      for (int32_t& id : cache.table) id -= shift;
-      for (int32_t& id : cache.ids) id -= shift;
-      begin += cache.pool.size();
+    for (const size_t s : order) {
+      const auto out = joint.begin() + static_cast<std::ptrdiff_t>(s * query_width);
+      outs[s].assign(out, out + static_cast<std::ptrdiff_t>(query_width));
     }
+    Split(pool, caches);
     return outs;
   }
 

@@ -5,7 +5,14 @@
 
 #include <string>
 
-#include "kernels/select.h"
+#include "kernels/core/buffer.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/core/thread_pool.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/kv_format/diffkv.h"
+#include "kernels/ops/diffkv_params.h"
+#include "kernels/ops/params.h"
 
 namespace baton::kernels {
 namespace {
@@ -207,13 +214,15 @@ TEST(ValidateTest, DiffKvAttentionRows) {
   int32_t counts[2] = {5, 4};
   DiffKvAttentionRow row = {
       .layer = {.page_table = memory.ids, .token_counts = counts, .columns = 2},
-      .q = memory.floats,
-      .out = memory.floats,
       .position = 8,
       .probabilities = memory.floats,
-      .probability_stride = 9,
-      .scratch = memory.floats};
+      .probability_stride = 9};
   DiffKvAttentionParams params = {
+      .q = memory.floats,
+      .q_stride = 128,
+      .out = memory.floats,
+      .out_stride = 128,
+      .scratch = memory.floats,
       .rows = &row,
       .num_rows = 1,
       .pages = {.base = memory.bytes, .geometry = {.kv_heads = 1, .head_dim = 64}},
@@ -223,8 +232,14 @@ TEST(ValidateTest, DiffKvAttentionRows) {
   row.probability_stride = 8;
   ExpectRefused(params, "row probability_stride is 8 but must be at least 9");
   row.probability_stride = 9;
-  row.scratch = nullptr;
-  ExpectRefused(params, "row scratch is null");
+  row.row = -1;
+  ExpectRefused(params, "row row is -1 but must not be negative");
+  row.row = 0;
+  params.q_stride = 127;
+  ExpectRefused(params, "q_stride is 127 but must be at least 128");
+  params.q_stride = 128;
+  params.scratch = nullptr;
+  ExpectRefused(params, "scratch is null");
 }
 
 TEST(WorkspaceTest, TooSmallAWorkspaceIsRefusedWithTheSizeNeeded) {

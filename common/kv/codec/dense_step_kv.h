@@ -65,6 +65,12 @@ class DenseStepKv : public StepKv {
 
   const kernels::DensePages& pages() const { return pages_; }
   const DenseTable& table(int32_t sequence) const { return tables_[static_cast<size_t>(sequence)]; }
+  // The table where ops read it, once PrepareTables was called.
+  DenseTable op_table(int32_t sequence) const {
+    DenseTable table = tables_[static_cast<size_t>(sequence)];
+    table.data = op_tables_[static_cast<size_t>(sequence)];
+    return table;
+  }
 
  private:
   const kernels::OpTable& ops_;

@@ -15,6 +15,7 @@
 
 #include "common/kv/codec/dense_step_kv.h"
 #include "common/kv/codec/step_kv.h"
+#include "kernels/core/step_arrays.h"
 
 namespace baton::kv {
 
@@ -35,17 +36,28 @@ struct DecodeRow {
   int32_t position = 0;
 };
 
+// Rows of one step whose sequences have one codec. Executor thread, while the step lasts.
+class DecodeRows {
+ public:
+  virtual ~DecodeRows() = default;
+  // Takes one new token of each sequence into a stored layer, before that layer's attention.
+  virtual absl::Status Append(const KvEntries& entries) = 0;
+  // Attention of one query per sequence over what its sequence keeps.
+  virtual absl::Status Attend(const KvQueries& queries) = 0;
+};
+
 // Executes one format for the sequences that have it. Executor thread.
 class KvCodec {
  public:
   virtual ~KvCodec() = default;
-  // Takes one new token of each sequence into a stored layer, before that layer's attention.
-  virtual absl::Status Append(std::span<const DecodeRow> rows, const KvEntries& entries) = 0;
-  // Attention of one query per sequence over what its sequence keeps.
-  virtual absl::Status Attend(std::span<const DecodeRow> rows, const KvQueries& queries) = 0;
+  // Before a step: what ops have to be told of its rows goes to `arrays`, which are uploaded before
+  // the first Append. `rows`, which are borrowed, are of different sequences.
+  virtual absl::StatusOr<std::unique_ptr<DecodeRows>> Prepare(std::span<const DecodeRow> rows,
+                                                              kernels::StepArrays& arrays) = 0;
 };
 
-// A prompt in dense pages, where prefill computes it whatever becomes of it afterwards.
+// A prompt in dense pages, where prefill computes it whatever becomes of it afterwards. The table
+// is where ops read it.
 struct WorkingKv {
   kernels::DensePages pages;
   DenseTable table;
@@ -55,7 +67,8 @@ struct WorkingKv {
 struct PromptRows {
   int32_t row_begin = 0;  // of the tile that `KvQueries` describes
   int32_t row_count = 0;
-  const int32_t* positions = nullptr;  // [row_count]
+  const int32_t* positions = nullptr;     // [row_count]
+  const int32_t* op_positions = nullptr;  // the same, where ops read them
 };
 
 // The KV of one sequence in an encoded format, with the pool memory that it may need. Made and
@@ -78,6 +91,10 @@ class EncodedKv {
   // Tokens whose KV is held now: the prompt's once every layer is encoded or adopted, those of an
   // extension once every layer has taken them in, and every token appended since.
   virtual int64_t tokens() const = 0;
+
+  // A step that refers to the sequence begins: brings what ops read of it to where they read it.
+  // Executor thread, before the step's first op. A back end on the host needs no call.
+  virtual absl::Status PrepareStep() { return absl::OkStatus(); }
 
   // Prompt positions from here on have their queries observed; the prompt's length: none are.
   virtual int64_t first_observed() const = 0;
@@ -131,7 +148,8 @@ class EncodedKv {
   // Makes `other`, which was made for the same request, a copy of this sequence.
   virtual absl::Status CopyTo(EncodedKv& other) const = 0;
 
-  // Bytes of pool memory that hold the sequence now, slack and tables included.
+  // Bytes of pool memory that hold the sequence now, slack and tables included. On a device this,
+  // TierTokens and what the counters have attended may be some tokens behind.
   virtual int64_t ResidentBytes() const = 0;
   // Pool memory taken, in bytes: resident and promised.
   virtual int64_t ReservedBytes() const = 0;

@@ -44,14 +44,21 @@ PackedStepKv::PackedStepKv(const kernels::OpTable& ops,
 
 absl::Status PackedStepKv::Prepare(std::span<const KvRows> tiles, kernels::StepArrays& arrays) {
   dense_.PrepareTables(arrays);
+  for (const StepSequenceKv& sequence : sequences_) {
+    if (sequence.encoded != nullptr) {
+      BATON_RETURN_IF_ERROR(sequence.encoded->PrepareStep());
+    }
+  }
   tiles_.clear();
-  for (const KvRows& tile : tiles) {
-    tiles_.push_back(PrepareTile(tile, arrays));
+  for (const KvRows& rows : tiles) {
+    BATON_ASSIGN_OR_RETURN(Tile tile, PrepareTile(rows, arrays));
+    tiles_.push_back(std::move(tile));
   }
   return absl::OkStatus();
 }
 
-PackedStepKv::Tile PackedStepKv::PrepareTile(const KvRows& rows, kernels::StepArrays& arrays) {
+absl::StatusOr<PackedStepKv::Tile> PackedStepKv::PrepareTile(const KvRows& rows,
+                                                             kernels::StepArrays& arrays) {
   Tile tile;
   std::vector<RowRun> written;
   std::vector<RowRun> attended;
@@ -70,6 +77,9 @@ PackedStepKv::Tile PackedStepKv::PrepareTile(const KvRows& rows, kernels::StepAr
   tile.written = dense_.PrepareRuns(rows, written, arrays);
   tile.attended =
       tile.extensions.empty() ? tile.written : dense_.PrepareRuns(rows, attended, arrays);
+  for (Group& group : tile.groups) {
+    BATON_ASSIGN_OR_RETURN(group.prepared, group.codec->Prepare(group.rows, arrays));
+  }
   return tile;
 }
 
@@ -82,7 +92,7 @@ void PackedStepKv::AddToGroup(const KvRows& rows,
     return candidate.codec == codec;
   });
   if (group == groups.end()) {
-    group = groups.insert(groups.end(), {.codec = codec, .rows = {}});
+    group = groups.insert(groups.end(), {.codec = codec, .rows = {}, .prepared = {}});
   }
   group->rows.push_back(
       {.kv = kv, .row = run.row_begin, .position = rows.positions[run.row_begin]});
@@ -94,7 +104,7 @@ absl::Status PackedStepKv::Write(const KvRows& rows, const KvEntries& entries) {
     BATON_RETURN_IF_ERROR(dense_.Write(tile.written, entries));
   }
   for (const Group& group : tile.groups) {
-    BATON_RETURN_IF_ERROR(group.codec->Append(group.rows, entries));
+    BATON_RETURN_IF_ERROR(group.prepared->Append(entries));
   }
   return absl::OkStatus();
 }
@@ -105,7 +115,7 @@ absl::Status PackedStepKv::Attend(const KvRows& rows, const KvQueries& queries) 
     BATON_RETURN_IF_ERROR(dense_.Attend(tile.attended, queries));
   }
   for (const Group& group : tile.groups) {
-    BATON_RETURN_IF_ERROR(group.codec->Attend(group.rows, queries));
+    BATON_RETURN_IF_ERROR(group.prepared->Attend(queries));
   }
   BATON_RETURN_IF_ERROR(AttendExtensions(rows, queries));
   return Observe(rows, queries);
@@ -115,10 +125,11 @@ absl::Status PackedStepKv::AttendExtensions(const KvRows& rows, const KvQueries&
   for (const RowRun& run : tiles_[static_cast<size_t>(rows.tile)].extensions) {
     const StepSequenceKv& sequence = sequences_[static_cast<size_t>(run.sequence)];
     BATON_RETURN_IF_ERROR(
-        sequence.encoded->AttendExtension({.pages = dense_.pages(), .table = sequence.dense},
+        sequence.encoded->AttendExtension(Working(run.sequence),
                                           {.row_begin = run.row_begin,
                                            .row_count = run.row_count,
-                                           .positions = rows.positions + run.row_begin},
+                                           .positions = rows.positions + run.row_begin,
+                                           .op_positions = rows.op_positions + run.row_begin},
                                           queries));
   }
   return absl::OkStatus();
@@ -134,12 +145,14 @@ absl::Status PackedStepKv::Observe(const KvRows& rows, const KvQueries& queries)
     const int32_t* end = begin + run.row_count;
     const int32_t* first = std::lower_bound(begin, end, sequence.encoded->first_observed());
     if (first != end) {
-      BATON_RETURN_IF_ERROR(sequence.encoded->Observe(
-          {.pages = dense_.pages(), .table = sequence.dense},
-          {.row_begin = run.row_begin + static_cast<int32_t>(first - begin),
-           .row_count = static_cast<int32_t>(end - first),
-           .positions = first},
-          queries));
+      const auto row_begin = static_cast<int32_t>(first - rows.positions);
+      BATON_RETURN_IF_ERROR(
+          sequence.encoded->Observe(Working(run.sequence),
+                                    {.row_begin = row_begin,
+                                     .row_count = static_cast<int32_t>(end - first),
+                                     .positions = first,
+                                     .op_positions = rows.op_positions + row_begin},
+                                    queries));
     }
   }
   return absl::OkStatus();
@@ -159,10 +172,10 @@ absl::Status PackedStepKv::WriteHidden(const KvRows& rows, const void* x, int64_
   return absl::OkStatus();
 }
 
-absl::Status PackedStepKv::EncodeLayer(const StepSequenceKv& sequence, int32_t kv_layer) {
+absl::Status PackedStepKv::EncodeLayer(int32_t index, int32_t kv_layer) {
+  const StepSequenceKv& sequence = sequences_[static_cast<size_t>(index)];
   if (sequence.hidden == nullptr || kv_layer < sequence.full_layers) {
-    return sequence.encoded->EncodeLayer({.pages = dense_.pages(), .table = sequence.dense},
-                                         kv_layer);
+    return sequence.encoded->EncodeLayer(Working(index), kv_layer);
   }
   const std::span<const float> scores = sequence.encoded->WindowScores(kv_layer);
   const std::span<float> shipped = sequence.hidden->scores().subspan(
@@ -175,7 +188,7 @@ absl::Status PackedStepKv::LayerAttended(int32_t kv_layer) {
   for (size_t i = 0; i < sequences_.size(); ++i) {
     const StepSequenceKv& sequence = sequences_[i];
     if (sequence.completes_prompt && sequence.encoded != nullptr) {
-      BATON_RETURN_IF_ERROR(EncodeLayer(sequence, kv_layer));
+      BATON_RETURN_IF_ERROR(EncodeLayer(static_cast<int32_t>(i), kv_layer));
       OnLayerEncoded(static_cast<int32_t>(i), kv_layer);
     }
   }

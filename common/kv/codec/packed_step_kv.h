@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "common/kv/codec/dense_step_kv.h"
 #include "common/kv/codec/encoded_kv.h"
@@ -68,6 +70,7 @@ class PackedStepKv : public StepKv {
   struct Group {
     KvCodec* codec = nullptr;
     std::vector<DecodeRow> rows;
+    std::unique_ptr<DecodeRows> prepared;
   };
 
   // The rows of a tile by what becomes of them.
@@ -78,11 +81,15 @@ class PackedStepKv : public StepKv {
     std::vector<Group> groups;
   };
 
-  Tile PrepareTile(const KvRows& rows, kernels::StepArrays& arrays);
+  absl::StatusOr<Tile> PrepareTile(const KvRows& rows, kernels::StepArrays& arrays);
   void AddToGroup(const KvRows& rows, const RowRun& run, std::vector<Group>& groups) const;
   absl::Status AttendExtensions(const KvRows& rows, const KvQueries& queries);
   absl::Status Observe(const KvRows& rows, const KvQueries& queries);
-  absl::Status EncodeLayer(const StepSequenceKv& sequence, int32_t kv_layer);
+  absl::Status EncodeLayer(int32_t sequence, int32_t kv_layer);
+  // The prompt of a sequence of the step, where ops read it.
+  WorkingKv Working(int32_t sequence) const {
+    return {.pages = dense_.pages(), .table = dense_.op_table(sequence)};
+  }
 
   std::vector<StepSequenceKv> sequences_;
   std::vector<DenseTable> tables_;

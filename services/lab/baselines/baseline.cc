@@ -11,6 +11,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/host_codec.h"
 #include "common/kv/codec/policy_params.h"
 #include "common/kv/codec/step_kv.h"
 #include "kernels/core/dtype.h"
@@ -26,7 +27,7 @@ absl::Status StaysHere() {
 }
 
 // Every sequence brings its own class, so one codec serves them all.
-class BaselineCodec : public kv::KvCodec {
+class BaselineCodec : public kv::HostCodec {
  public:
   absl::Status Append(std::span<const kv::DecodeRow> rows, const kv::KvEntries& entries) override {
     for (const kv::DecodeRow& row : rows) {

@@ -56,7 +56,8 @@ absl::Status PromptAttention::Observe(const void* observer,
     for (int32_t begin = 0; begin < rows.row_count; begin += kBlockRows) {
       const kv::PromptRows block = {.row_begin = rows.row_begin + begin,
                                     .row_count = std::min(kBlockRows, rows.row_count - begin),
-                                    .positions = rows.positions + begin};
+                                    .positions = rows.positions + begin,
+                                    .op_positions = rows.op_positions + begin};
       BATON_RETURN_IF_ERROR(ObserveBlock(at, block, queries));
     }
   }

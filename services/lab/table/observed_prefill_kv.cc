@@ -28,12 +28,13 @@ absl::Status ObservedPrefillKv::Attend(const kv::KvRows& rows, const kv::KvQueri
   for (const auto& encoding : observers_.encodings) {
     const int32_t* first = std::lower_bound(rows.positions, end, encoding.kv->first_observed());
     if (first != end) {
-      BATON_RETURN_IF_ERROR(
-          encoding.kv->Observe(working_,
-                               {.row_begin = static_cast<int32_t>(first - rows.positions),
-                                .row_count = static_cast<int32_t>(end - first),
-                                .positions = first},
-                               queries));
+      const auto row_begin = static_cast<int32_t>(first - rows.positions);
+      BATON_RETURN_IF_ERROR(encoding.kv->Observe(working_,
+                                                 {.row_begin = row_begin,
+                                                  .row_count = static_cast<int32_t>(end - first),
+                                                  .positions = first,
+                                                  .op_positions = rows.op_positions + row_begin},
+                                                 queries));
     }
   }
   return absl::OkStatus();

@@ -1,10 +1,21 @@
 // KV format `diffkv` of the CPU back end in one layer of Llama-3.1-8B's geometry: encoding a
 // prompt, appending a token, and decode attention with dense pages beside it. Several layers take
 // turns, so that pages come from memory as they do in a model.
+#include <algorithm>
 #include <numeric>
+#include <vector>
 
+#include "kernels/core/dtype.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/kv_format/dense.h"
+#include "kernels/kv_format/diffkv.h"
 #include "kernels/kv_format/position_range.h"
+#include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/diffkv_policy.h"
+#include "kernels/ops/op_table.h"
+#include "kernels/ops/params.h"
+#include "kernels/reference/reference_ops.h"
 #include "tests/bench/kernels/bench_support.h"
 
 namespace baton::kernels {
@@ -60,7 +71,7 @@ struct QuantizedPrompt {
     for (int32_t token = 0; token < tokens; ++token) {
       const bool high = token % 20 < 3;
       for (int32_t head = 0; head < kKvHeads; ++head) {
-        classes[static_cast<size_t>(head * tokens + token)] =
+        classes[static_cast<size_t>(int64_t{head} * tokens + token)] =
             high ? DiffKvClass::kHigh : DiffKvClass::kLow;
         for (int layer = 0; layer < layers; ++layer) {
           ++Layer(layer).token_counts[head * kDiffKvTiers + (high ? kDiffKvHigh : kDiffKvLow)];
@@ -97,16 +108,21 @@ struct QuantizedPrompt {
   bool Attend(const OpTable& ops, const ExecContext& context, int layer) {
     DiffKvAttentionRow row = {
         .layer = Layer(layer),
-        .q = q.data(),
-        .out = out.data(),
         .position = tokens,
         .probabilities = probabilities.data(),
-        .probability_stride = static_cast<int64_t>(probabilities.size()) / kKvHeads,
-        .scratch = scratch.data()};
+        .probability_stride = static_cast<int64_t>(probabilities.size()) / kKvHeads};
     return ops
-        .diffkv_attention(
-            context,
-            {.rows = &row, .num_rows = 1, .pages = Pages(), .heads = kHeads, .scale = kScale})
+        .diffkv_attention(context,
+                          {.q = q.data(),
+                           .q_stride = static_cast<int64_t>(q.size()),
+                           .out = out.data(),
+                           .out_stride = static_cast<int64_t>(out.size()),
+                           .scratch = scratch.data(),
+                           .rows = &row,
+                           .num_rows = 1,
+                           .pages = Pages(),
+                           .heads = kHeads,
+                           .scale = kScale})
         .ok();
   }
   // Bytes of the pages held in one layer.
@@ -180,16 +196,20 @@ void Append(benchmark::State& state) {
     }
     DiffKvAppendRow row = {.layer = prompt.Layer(step % kLayers),
                            .policy = {.unobserved = &unobserved, .unobserved_count = 1},
-                           .k = kv.data(),
-                           .v = kv.data() + kKvHeads * kHeadDim,
                            .position = tokens + step / kLayers,
                            .lease = &prompt.lease,
                            .actions = actions.data()};
-    ok = ok &&
-         CpuOps()
-             .diffkv_append(machine.context, {.rows = &row, .num_rows = 1, .pages = prompt.Pages()})
-             .ok();
-    bytes += 8.0 * kKvHeads * (tokens + step / kLayers);  // score and position of every token
+    ok = ok && CpuOps()
+                   .diffkv_append(machine.context,
+                                  {.k = kv.data(),
+                                   .v = kv.data() + kKvHeads * kHeadDim,
+                                   .stride = kKvHeads * kHeadDim,
+                                   .rows = &row,
+                                   .num_rows = 1,
+                                   .pages = prompt.Pages()})
+                   .ok();
+    const int32_t stored = tokens + step / kLayers;
+    bytes += 8.0 * kKvHeads * stored;  // score and position of every token
     ++step;
   }
   if (!ok) {

@@ -70,8 +70,7 @@ absl::Status DiffKvAppendCase::UploadRows() {
       for (int32_t r = 0; r < load_.rows; ++r) {
         rows.push_back({.layer = arrays.layer(layer, r),
                         .policy = DefaultPolicy(unobserved),
-                        .k = tokens_ + 2 * r * width(),
-                        .v = tokens_ + (2 * r + 1) * width(),
+                        .row = r,
                         .position = load_.tokens + step,
                         .sweep = sweep_,
                         .lease = arrays.lease(layer, r),
@@ -83,10 +82,18 @@ absl::Status DiffKvAppendCase::UploadRows() {
   return arena_.status();
 }
 
+DiffKvAppendParams DiffKvAppendCase::Params(int64_t first, int64_t rows) const {
+  return {.k = tokens_,
+          .v = tokens_ + width(),
+          .stride = 2 * width(),
+          .rows = rows_ + first,
+          .num_rows = rows,
+          .pages = pool_.arrays().pool()};
+}
+
 absl::Status DiffKvAppendCase::Run(const ExecContext& context, int32_t layer, int32_t step) {
   const int64_t first = (int64_t{step} * load_.layers + layer) * load_.rows;
-  return CudaOps()->diffkv_append(
-      context, {.rows = rows_ + first, .num_rows = load_.rows, .pages = pool_.arrays().pool()});
+  return CudaOps()->diffkv_append(context, Params(first, load_.rows));
 }
 
 absl::StatusOr<double> DiffKvAppendCase::Error(const ExecContext& context) {
@@ -102,8 +109,7 @@ absl::StatusOr<double> DiffKvAppendCase::Differences(const ExecContext& context)
   const int32_t row = load_.rows - 1;
   BATON_ASSIGN_OR_RETURN(HostDiffKvPool want, HostDiffKvPool::Copy(pool_.arrays()));
   BATON_RETURN_IF_ERROR(AppendOnHost(row, want));
-  BATON_RETURN_IF_ERROR(CudaOps()->diffkv_append(
-      context, {.rows = rows_ + row, .num_rows = 1, .pages = pool_.arrays().pool()}));
+  BATON_RETURN_IF_ERROR(CudaOps()->diffkv_append(context, Params(row, 1)));
   BATON_RETURN_IF_ERROR(context.queue->Wait());
   BATON_ASSIGN_OR_RETURN(const HostDiffKvPool got, HostDiffKvPool::Copy(pool_.arrays()));
   return static_cast<double>(got.Differences(want));
@@ -118,15 +124,18 @@ absl::Status DiffKvAppendCase::AppendOnHost(int32_t row, HostDiffKvPool& pool) c
   std::vector<DiffKvAction> actions(static_cast<size_t>(load_.geometry.kv_heads));
   DiffKvAppendRow host_row = {.layer = pool.arrays().layer(0, row),
                               .policy = DefaultPolicy(&unobserved),
-                              .k = token.data(),
-                              .v = token.data() + width(),
                               .position = load_.tokens,
                               .sweep = sweep_,
                               .lease = pool.arrays().lease(0, row),
                               .actions = actions.data()};
   HostContext host;
   return CpuOps().diffkv_append(host.get(),
-                                {.rows = &host_row, .num_rows = 1, .pages = pool.arrays().pool()});
+                                {.k = token.data(),
+                                 .v = token.data() + width(),
+                                 .stride = 2 * width(),
+                                 .rows = &host_row,
+                                 .num_rows = 1,
+                                 .pages = pool.arrays().pool()});
 }
 
 double DiffKvAppendCase::bytes() const {

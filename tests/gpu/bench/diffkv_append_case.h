@@ -35,6 +35,8 @@ class DiffKvAppendCase : public BenchCase {
 
  private:
   absl::Status UploadRows();
+  // Of `rows` rows from the `first` of all on.
+  DiffKvAppendParams Params(int64_t first, int64_t rows) const;
   // Appends to the last row of the first layer, here and on the CPU.
   absl::StatusOr<double> Differences(const ExecContext& context) const;
   absl::Status AppendOnHost(int32_t row, HostDiffKvPool& pool) const;

@@ -33,7 +33,7 @@ absl::Status DiffKvAttentionCase::UploadRows() {
   const int64_t scratch_floats =
       DiffKvScratchFloats(load_.geometry, queries_.heads(), load_.tokens);
   const int64_t probability_floats = int64_t{load_.geometry.kv_heads} * load_.tokens;
-  auto* scratch = arena_.Allocate<float>(load_.rows * scratch_floats);
+  scratch_ = arena_.Allocate<float>(load_.rows * scratch_floats);
   auto* probabilities = arena_.Allocate<float>(load_.rows * probability_floats);
   BATON_RETURN_IF_ERROR(arena_.status());
   std::vector<DiffKvAttentionRow> rows;
@@ -41,12 +41,11 @@ absl::Status DiffKvAttentionCase::UploadRows() {
     for (int32_t layer = 0; layer < load_.layers; ++layer) {
       for (int32_t r = 0; r < load_.rows; ++r) {
         rows.push_back({.layer = pool_.arrays().layer(layer, r),
-                        .q = queries_.q(r),
-                        .out = queries_.out(r),
+                        .row = r,
                         .position = load_.tokens,
                         .probabilities = scored ? probabilities + r * probability_floats : nullptr,
                         .probability_stride = load_.tokens,
-                        .scratch = scratch + r * scratch_floats});
+                        .scratch_begin = r * scratch_floats});
       }
     }
   }
@@ -56,6 +55,8 @@ absl::Status DiffKvAttentionCase::UploadRows() {
 
 DiffKvAttentionParams DiffKvAttentionCase::Params() const {
   DiffKvAttentionParams params;
+  params.q_stride = queries_.width();
+  params.out_stride = queries_.width();
   params.heads = queries_.heads();
   params.scale = queries_.scale();
   return params;
@@ -63,6 +64,9 @@ DiffKvAttentionParams DiffKvAttentionCase::Params() const {
 
 absl::Status DiffKvAttentionCase::Run(const ExecContext& context, int32_t layer, int32_t step) {
   DiffKvAttentionParams params = Params();
+  params.q = queries_.q(0);
+  params.out = queries_.out(0);
+  params.scratch = scratch_;
   params.scored = every_ > 0 && step % every_ == 0;
   params.rows = rows_ + (params.scored ? load_.sequences() : 0) + int64_t{layer} * load_.rows;
   params.num_rows = load_.rows;
@@ -86,12 +90,12 @@ absl::StatusOr<std::vector<float>> DiffKvAttentionCase::OnHost(int32_t row) cons
   std::vector<float> scratch(
       static_cast<size_t>(DiffKvScratchFloats(load_.geometry, queries_.heads(), load_.tokens)));
   DiffKvAttentionRow host_row = {.layer = pool.arrays().layer(0, row),
-                                 .q = q.data(),
-                                 .out = out.data(),
                                  .position = load_.tokens,
-                                 .probability_stride = load_.tokens,
-                                 .scratch = scratch.data()};
+                                 .probability_stride = load_.tokens};
   DiffKvAttentionParams params = Params();
+  params.q = q.data();
+  params.out = out.data();
+  params.scratch = scratch.data();
   params.rows = &host_row;
   params.num_rows = 1;
   params.pages = pool.arrays().pool();

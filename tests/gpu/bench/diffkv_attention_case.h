@@ -42,6 +42,7 @@ class DiffKvAttentionCase : public BenchCase {
   DiffKvPool pool_;
   QueryRows queries_;
   DeviceArena arena_;
+  float* scratch_ = nullptr;
   DiffKvAttentionRow* rows_ = nullptr;  // [unscored, scored][layers][rows]
 };
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -9,6 +10,7 @@
 
 #include "kernels/core/exec_context.h"
 #include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/params.h"
@@ -16,6 +18,20 @@
 #include "tests/kernels/support/diffkv_problem.h"
 
 namespace baton::kernels::cuda {
+namespace {
+
+DeviceArray<uint16_t> Joined(const DiffKvGeometry& geometry,
+                             const std::vector<uint32_t>& seeds,
+                             std::vector<float> DiffKvToken::* vectors) {
+  std::vector<float> joined;
+  for (const uint32_t seed : seeds) {
+    const DiffKvToken token(geometry, seed);
+    joined.insert(joined.end(), (token.*vectors).begin(), (token.*vectors).end());
+  }
+  return Activations(joined);
+}
+
+}  // namespace
 
 DevicePolicy::DevicePolicy(const DiffKvPolicy& policy)
     : policy_(policy),
@@ -115,18 +131,24 @@ std::vector<DiffKvClass> DeviceDiffKvCache::Load(const OpTable& ops,
   return classes.Get();
 }
 
-DeviceDiffKvToken::DeviceDiffKvToken(const DiffKvGeometry& geometry, uint32_t seed)
-    : k_(Activations(DiffKvToken(geometry, seed).k)),
-      v_(Activations(DiffKvToken(geometry, seed).v)) {}
+DeviceDiffKvTokens::DeviceDiffKvTokens(const DiffKvGeometry& geometry,
+                                       const std::vector<uint32_t>& seeds)
+    : stride_(int64_t{geometry.kv_heads} * geometry.head_dim),
+      k_(Joined(geometry, seeds, &DiffKvToken::k)),
+      v_(Joined(geometry, seeds, &DiffKvToken::v)) {}
 
-DiffKvAppendRow DeviceDiffKvToken::Row(const DeviceDiffKvCache& cache,
-                                       const DevicePolicy& policy,
-                                       int32_t position,
-                                       bool sweep) const {
+DiffKvAppendParams DeviceDiffKvTokens::params() const {
+  return {.k = k_.data(), .v = v_.data(), .stride = stride_, .pages = {}};
+}
+
+DiffKvAppendRow DeviceAppendRow(int32_t token,
+                                const DeviceDiffKvCache& cache,
+                                const DevicePolicy& policy,
+                                int32_t position,
+                                bool sweep) {
   return {.layer = cache.layer(),
           .policy = policy.get(),
-          .k = k_.data(),
-          .v = v_.data(),
+          .row = token,
           .position = position,
           .sweep = sweep,
           .lease = cache.lease(),

@@ -81,20 +81,26 @@ class DeviceDiffKvCache {
   DeviceArray<float> probabilities_;
 };
 
-// A token to append to a cache on the device; the row borrows all of it. Keys and values are those
-// that DiffKvCache::Append takes for the same seed.
-class DeviceDiffKvToken {
+// Tokens to append to caches on the device, one behind the other. Keys and values are those that
+// DiffKvCache::Append takes for the same seeds.
+class DeviceDiffKvTokens {
  public:
-  DeviceDiffKvToken(const DiffKvGeometry& geometry, uint32_t seed);
+  DeviceDiffKvTokens(const DiffKvGeometry& geometry, const std::vector<uint32_t>& seeds);
 
-  DiffKvAppendRow Row(const DeviceDiffKvCache& cache,
-                      const DevicePolicy& policy,
-                      int32_t position,
-                      bool sweep) const;
+  // Without rows and pages.
+  DiffKvAppendParams params() const;
 
  private:
+  int64_t stride_;
   DeviceArray<uint16_t> k_;
   DeviceArray<uint16_t> v_;
 };
+
+// The row that appends token `token` to a cache; it borrows both.
+DiffKvAppendRow DeviceAppendRow(int32_t token,
+                                const DeviceDiffKvCache& cache,
+                                const DevicePolicy& policy,
+                                int32_t position,
+                                bool sweep);
 
 }  // namespace baton::kernels::cuda

@@ -181,24 +181,32 @@ class DiffKvLayers final : public KvLayers {
     const PositionRange unobserved = DiffKvUnobserved(0, tokens_);
     DiffKvAppendRow row = {.layer = Layer(layer),
                            .policy = {.unobserved = &unobserved, .unobserved_count = 1},
-                           .k = kv_.data(),
-                           .v = kv_.data() + kWidth,
                            .position = tokens_,
                            .lease = &lease,
                            .actions = actions.data()};
-    return ops.diffkv_append(exec, {.rows = &row, .num_rows = 1, .pages = pages()}).ok();
+    return ops
+        .diffkv_append(exec,
+                       {.k = kv_.data(),
+                        .v = kv_.data() + kWidth,
+                        .stride = kWidth,
+                        .rows = &row,
+                        .num_rows = 1,
+                        .pages = pages()})
+        .ok();
   }
   bool Attend(const OpTable& ops, const ExecContext& exec, int layer) override {
     DiffKvAttentionRow row = {.layer = Layer(layer),
-                              .q = q_.data(),
-                              .out = out_.data(),
                               .position = tokens_,
                               .probabilities = probabilities_.data(),
-                              .probability_stride = tokens_ + 1,
-                              .scratch = scratch_.data()};
+                              .probability_stride = tokens_ + 1};
     return ops
         .diffkv_attention(exec,
-                          {.rows = &row,
+                          {.q = q_.data(),
+                           .q_stride = static_cast<int64_t>(q_.size()),
+                           .out = out_.data(),
+                           .out_stride = static_cast<int64_t>(out_.size()),
+                           .scratch = scratch_.data(),
+                           .rows = &row,
                            .num_rows = 1,
                            .pages = pages(),
                            .heads = LlamaLayer::kHeads,

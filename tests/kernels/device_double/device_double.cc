@@ -3,45 +3,24 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <initializer_list>
-#include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 
 #include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
-#include "kernels/core/half.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/kv_format/dense.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/params.h"
+#include "tests/kernels/device_double/diffkv_ops.h"
 #include "tests/kernels/device_double/guarded_memory.h"
+#include "tests/kernels/device_double/pointer_checks.h"
+#include "tests/kernels/device_double/widened.h"
 
 namespace baton::kernels {
 namespace {
 
 using Access = GuardedMemory::Access;
-
-struct Pointer {
-  const char* name;
-  const void* address;
-  bool optional = false;
-};
-
-absl::Status CheckPointers(const char* op, std::initializer_list<Pointer> pointers) {
-  for (const Pointer& pointer : pointers) {
-    if (pointer.optional && pointer.address == nullptr) {
-      continue;
-    }
-    if (!GuardedMemory::Get().Contains(pointer.address)) {
-      return absl::InternalError(
-          absl::StrCat("device double: ", op, ": ", pointer.name, " is not the device's memory"));
-    }
-  }
-  return absl::OkStatus();
-}
 
 absl::Status CheckSequences(const char* op, const SequenceRows* sequences, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
@@ -53,43 +32,6 @@ absl::Status CheckSequences(const char* op, const SequenceRows* sequences, int64
   }
   return absl::OkStatus();
 }
-
-// Activations of the double's dtype, [rows][width], as the fp32 that the CPU's ops work on.
-template <DType kDType>
-class Widened {
- public:
-  Widened(const void* source, int64_t rows, int64_t width, int64_t stride)
-      : rows_(rows), width_(width), stride_(stride) {
-    values_.resize(static_cast<size_t>(rows * width));
-    for (int64_t i = 0; source != nullptr && i < rows * width; ++i) {
-      const int64_t element = i / width * stride + i % width;
-      values_[static_cast<size_t>(i)] =
-          kDType == DType::kF32 ? static_cast<const float*>(source)[element]
-                                : BF16ToF32(static_cast<const uint16_t*>(source)[element]);
-    }
-  }
-
-  float* data() { return values_.data(); }
-  // Rounds rows [begin, end) to where they belong.
-  void Store(void* target, int64_t begin, int64_t end) const {
-    for (int64_t i = begin * width_; i < end * width_; ++i) {
-      const int64_t element = i / width_ * stride_ + i % width_;
-      const float value = values_[static_cast<size_t>(i)];
-      if constexpr (kDType == DType::kF32) {
-        static_cast<float*>(target)[element] = value;
-      } else {
-        static_cast<uint16_t*>(target)[element] = F32ToBF16(value);
-      }
-    }
-  }
-  void Store(void* target) const { Store(target, 0, rows_); }
-
- private:
-  int64_t rows_;
-  int64_t width_;
-  int64_t stride_;
-  std::vector<float> values_;
-};
 
 absl::Status PackMatrix(const ExecContext& context, const PackMatrixParams& params) {
   const Access access;
@@ -305,7 +247,8 @@ absl::Status CopyPages(const ExecContext& context, const CopyPagesParams& params
 
 template <typename Params>
 absl::Status Refuse(const ExecContext& /*context*/, const Params& /*params*/) {
-  return absl::UnimplementedError("the device double has ops of dense sequences only");
+  return absl::UnimplementedError(
+      "the device double has ops of the KV formats dense and diffkv only");
 }
 
 template <DType kDType>
@@ -325,14 +268,8 @@ OpTable MakeTable() {
   table.silu_mul = SiluMul<kDType>;
   table.gather_rows = GatherRows<kDType>;
   table.copy_pages = CopyPages;
-  table.attention_probabilities = Refuse;
-  table.accumulate_scores = Refuse;
-  table.diffkv_classify = Refuse;
-  table.diffkv_assign_pages = Refuse;
+  SetDiffKvOps<kDType>(table);
   table.diffkv_release_pages = Refuse;
-  table.diffkv_encode = Refuse;
-  table.diffkv_append = Refuse;
-  table.diffkv_attention = Refuse;
   table.shadowkv_encode = Refuse;
   table.shadowkv_encode_joint = Refuse;
   table.shadowkv_append = Refuse;

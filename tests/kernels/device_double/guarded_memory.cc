@@ -6,11 +6,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 
 #include "kernels/core/buffer.h"
 #include "kernels/core/memory.h"
@@ -26,9 +26,10 @@ constexpr size_t kAlignment = 256;  // cudaMalloc's
 // Blocks lie one behind another; the range is used again once all of them are gone.
 class GuardedMemory::Block final : public Memory::Block {
  public:
-  Block() { ++Get().blocks_; }
+  // Allocate has counted it.
   ~Block() override {
     GuardedMemory& memory = Get();
+    const absl::MutexLock lock(&memory.mutex_);
     if (--memory.blocks_ == 0) {
       memory.used_ = 0;
     }
@@ -46,11 +47,14 @@ GuardedMemory::GuardedMemory() {
   if (range == MAP_FAILED) {
     std::abort();
   }
+  // Opening and closing takes as long as there are pages.
+  madvise(range, kBytes, MADV_HUGEPAGE);
   begin_ = static_cast<std::byte*>(range);
 }
 
 GuardedMemory::Access::Access() {
   GuardedMemory& memory = Get();
+  const absl::MutexLock lock(&memory.mutex_);
   if (memory.open_++ == 0 && mprotect(memory.begin_, kBytes, PROT_READ | PROT_WRITE) != 0) {
     std::abort();
   }
@@ -58,6 +62,7 @@ GuardedMemory::Access::Access() {
 
 GuardedMemory::Access::~Access() {
   GuardedMemory& memory = Get();
+  const absl::MutexLock lock(&memory.mutex_);
   if (--memory.open_ == 0 && mprotect(memory.begin_, kBytes, PROT_NONE) != 0) {
     std::abort();
   }
@@ -65,11 +70,16 @@ GuardedMemory::Access::~Access() {
 
 absl::StatusOr<Memory> GuardedMemory::Allocate(size_t bytes) {
   const size_t taken = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  if (std::exchange(fail_next_, false) || taken > kBytes - used_) {
-    return absl::ResourceExhaustedError(absl::StrCat("the device has no ", bytes, " bytes left"));
+  std::byte* data = nullptr;
+  {
+    const absl::MutexLock lock(&mutex_);
+    if (fail_next_.exchange(false) || taken > kBytes - used_) {
+      return absl::ResourceExhaustedError(absl::StrCat("the device has no ", bytes, " bytes left"));
+    }
+    data = begin_ + used_;
+    used_ += taken;
+    ++blocks_;
   }
-  std::byte* const data = begin_ + used_;
-  used_ += taken;
   const Access access;
   std::memset(data, 0, bytes);
   return Memory(std::make_unique<Block>(), data, bytes);
@@ -102,6 +112,11 @@ absl::Status GuardedMemory::Zero(std::byte* target, size_t bytes) {
   const Access access;
   std::memset(target, 0, bytes);
   return absl::OkStatus();
+}
+
+int64_t GuardedMemory::blocks() const {
+  const absl::MutexLock lock(&mutex_);
+  return blocks_;
 }
 
 bool GuardedMemory::Contains(const void* address) const {

@@ -1,11 +1,14 @@
 // Memory that the host can't look at, as a device's.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 
 #include "kernels/core/memory.h"
 
@@ -13,7 +16,7 @@ namespace baton::kernels {
 
 // An address range of the process that is neither readable nor writable but during a copy or an op
 // of the device double: who touches it from elsewhere ends with a segmentation fault that names the
-// line. One per process; one thread at a time.
+// line. One per process; thread-safe, but what one thread opens is open to all.
 class GuardedMemory final : public MemorySpace {
  public:
   static GuardedMemory& Get();
@@ -27,11 +30,11 @@ class GuardedMemory final : public MemorySpace {
 
   bool Contains(const void* address) const;
   // Blocks that are owned now, and copies from and to the host so far.
-  int64_t blocks() const { return blocks_; }
-  int64_t uploads() const { return uploads_; }
-  int64_t downloads() const { return downloads_; }
+  int64_t blocks() const;
+  int64_t uploads() const { return uploads_.load(); }
+  int64_t downloads() const { return downloads_.load(); }
   // The next Allocate finds no memory.
-  void FailNext() { fail_next_ = true; }
+  void FailNext() { fail_next_.store(true); }
 
   // Opens the range while it lives; may be nested.
   class Access {
@@ -48,12 +51,13 @@ class GuardedMemory final : public MemorySpace {
   GuardedMemory();
 
   std::byte* begin_ = nullptr;
-  size_t used_ = 0;
-  int open_ = 0;
-  int64_t blocks_ = 0;
-  int64_t uploads_ = 0;
-  int64_t downloads_ = 0;
-  bool fail_next_ = false;
+  mutable absl::Mutex mutex_;
+  size_t used_ ABSL_GUARDED_BY(mutex_) = 0;
+  int open_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t blocks_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::atomic<int64_t> uploads_ = 0;
+  std::atomic<int64_t> downloads_ = 0;
+  std::atomic<bool> fail_next_ = false;
 };
 
 }  // namespace baton::kernels

@@ -176,13 +176,17 @@ absl::Status DiffKvCache::Append(const OpTable& ops,
   const DiffKvToken token(shape.geometry, seed);
   DiffKvAppendRow row = {.layer = layer(),
                          .policy = policy,
-                         .k = token.k.data(),
-                         .v = token.v.data(),
                          .position = position,
                          .sweep = sweep,
                          .lease = &lease,
                          .actions = actions.data()};
-  return ops.diffkv_append(context, {.rows = &row, .num_rows = 1, .pages = pages()});
+  return ops.diffkv_append(context,
+                           {.k = token.k.data(),
+                            .v = token.v.data(),
+                            .stride = static_cast<int64_t>(token.k.size()),
+                            .rows = &row,
+                            .num_rows = 1,
+                            .pages = pages()});
 }
 
 std::vector<float> DiffKvCache::Attend(const OpTable& ops,
@@ -198,15 +202,17 @@ std::vector<float> DiffKvCache::Attend(const OpTable& ops,
   std::vector<float> scratch(static_cast<size_t>(DiffKvScratchFloats(geometry, heads, max_tokens)),
                              NAN);
   DiffKvAttentionRow row = {.layer = layer(),
-                            .q = q.data(),
-                            .out = out.data(),
                             .position = position,
                             .probabilities = probabilities.data(),
-                            .probability_stride = max_tokens,
-                            .scratch = scratch.data()};
+                            .probability_stride = max_tokens};
   const absl::Status status =
       ops.diffkv_attention(context,
-                           {.rows = &row,
+                           {.q = q.data(),
+                            .q_stride = static_cast<int64_t>(q.size()),
+                            .out = out.data(),
+                            .out_stride = static_cast<int64_t>(out.size()),
+                            .scratch = scratch.data(),
+                            .rows = &row,
                             .num_rows = 1,
                             .pages = pages(),
                             .heads = heads,

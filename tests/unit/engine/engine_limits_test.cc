@@ -275,7 +275,7 @@ TEST(EngineLimitsTest, ProgressClockStartsWhenWorkComes) {
   EXPECT_EQ(harness.engine->load().last_step_time, harness.clock.Now());
 }
 
-TEST(EngineLimitsTest, ADeviceServesDenseSequencesWithoutAHandOff) {
+TEST(EngineLimitsTest, ADeviceServesSomeFormatsWithoutAHandOff) {
   kernels::ThreadPool threads(1);
   kernels::Buffer workspace;
   const auto create = [&](const std::function<void(EngineOptions&)>& change) {
@@ -296,11 +296,15 @@ TEST(EngineLimitsTest, ADeviceServesDenseSequencesWithoutAHandOff) {
   constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
   EXPECT_EQ(create([](EngineOptions& o) { o.role = Role::kPrefill; }), kUnimplemented);
   EXPECT_EQ(create([](EngineOptions& o) { o.role = Role::kDecode; }), kUnimplemented);
-  EXPECT_EQ(create([](EngineOptions& o) { o.codec_pools.diffkv_bytes = 1 << 20; }), kUnimplemented);
+  EXPECT_EQ(create([](EngineOptions& o) { o.codec_pools.fp8_bytes = 1 << 20; }), kUnimplemented);
+  EXPECT_EQ(create([](EngineOptions& o) { o.codec_pools.shadowkv_bytes = 1 << 20; }),
+            kUnimplemented);
   EXPECT_EQ(create([](EngineOptions& o) { o.codec_pools.hidden_bytes = 1 << 20; }), kUnimplemented);
   EXPECT_EQ(create([](EngineOptions&) { kernels::GuardedMemory::Get().FailNext(); }),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(create([](EngineOptions&) {}), absl::StatusCode::kOk);
+  EXPECT_EQ(create([](EngineOptions& o) { o.codec_pools.diffkv_bytes = 1 << 20; }),
+            absl::StatusCode::kOk);
 }
 
 TEST(EngineLimitsTest, OptionsThatMeanNothingAreRefused) {

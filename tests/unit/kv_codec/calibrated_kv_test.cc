@@ -16,6 +16,8 @@
 #include "common/kv/codec/diffkv/diffkv_sequence.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/kv_calibration.h"
+#include "kernels/core/memory.h"
+#include "kernels/core/step_arrays.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "tests/unit/kv_codec/codec_harness.h"
@@ -138,23 +140,24 @@ std::vector<int64_t> AttendedByLayer(const CodecWorker& worker, EncodedKv& kv) {
   const std::vector<float> zeros(kTestQueryWidth);
   std::vector<float> out(kTestQueryWidth);
   const std::array<DecodeRow, 1> row = {{{.kv = &kv, .row = 0, .position = kPrompt}}};
+  kernels::StepArrays arrays(kernels::HostMemory());
+  const auto rows = kv.codec().Prepare(row, arrays);
+  EXPECT_TRUE(rows.ok()) << rows.status();
   for (int32_t layer = 0; layer < kTestLayers; ++layer) {
     const int64_t before = kv.counters().attended_tokens;
     EXPECT_TRUE(
-        kv.codec()
-            .Append(
-                row,
+        (*rows)
+            ->Append(
                 {.kv_layer = layer, .k = zeros.data(), .v = zeros.data(), .stride = kTestKvWidth})
             .ok());
-    EXPECT_TRUE(kv.codec()
-                    .Attend(row,
-                            {.kv_layer = layer,
-                             .q = zeros.data(),
-                             .q_stride = kTestQueryWidth,
-                             .heads = kTestHeads,
-                             .scale = kTestScale,
-                             .out = out.data(),
-                             .out_stride = kTestQueryWidth})
+    EXPECT_TRUE((*rows)
+                    ->Attend({.kv_layer = layer,
+                              .q = zeros.data(),
+                              .q_stride = kTestQueryWidth,
+                              .heads = kTestHeads,
+                              .scale = kTestScale,
+                              .out = out.data(),
+                              .out_stride = kTestQueryWidth})
                     .ok());
     attended.push_back((kv.counters().attended_tokens - before) / kTestKvHeads);
   }

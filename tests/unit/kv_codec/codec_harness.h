@@ -30,6 +30,8 @@
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
 #include "kernels/core/buffer.h"
 #include "kernels/core/exec_context.h"
+#include "kernels/core/memory.h"
+#include "kernels/core/step_arrays.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/kv_format/dense.h"
@@ -188,7 +190,10 @@ class TestPrompt {
       q.insert(q.end(), query.begin(), query.end());
     }
     return kv.Observe(working(),
-                      {.row_begin = 0, .row_count = rows, .positions = positions.data()},
+                      {.row_begin = 0,
+                       .row_count = rows,
+                       .positions = positions.data(),
+                       .op_positions = positions.data()},
                       {.kv_layer = layer,
                        .q = q.data(),
                        .q_stride = kTestQueryWidth,
@@ -219,26 +224,28 @@ class TestStep {
                        .row = static_cast<int32_t>(count - 1 - i),
                        .position = positions[i]});
     }
+    auto prepared = rows_.front().kv->codec().Prepare(rows_, arrays_);
+    BATON_CHECK(prepared.ok());
+    prepared_ = *std::move(prepared);
   }
 
   absl::Status Append(int32_t layer) const {
     const std::vector<float> k = Rows(1, layer, kTestKvWidth);
     const std::vector<float> v = Rows(2, layer, kTestKvWidth);
-    return rows_.front().kv->codec().Append(
-        rows_, {.kv_layer = layer, .k = k.data(), .v = v.data(), .stride = kTestKvWidth});
+    return prepared_->Append(
+        {.kv_layer = layer, .k = k.data(), .v = v.data(), .stride = kTestKvWidth});
   }
   // Outputs [sequences][heads x head_dim].
   absl::Status Attend(int32_t layer, float* out) const {
     const std::vector<float> q = Rows(3, layer, kTestQueryWidth);
     std::vector<float> attended(q.size());
-    BATON_RETURN_IF_ERROR(rows_.front().kv->codec().Attend(rows_,
-                                                           {.kv_layer = layer,
-                                                            .q = q.data(),
-                                                            .q_stride = kTestQueryWidth,
-                                                            .heads = kTestHeads,
-                                                            .scale = kTestScale,
-                                                            .out = attended.data(),
-                                                            .out_stride = kTestQueryWidth}));
+    BATON_RETURN_IF_ERROR(prepared_->Attend({.kv_layer = layer,
+                                             .q = q.data(),
+                                             .q_stride = kTestQueryWidth,
+                                             .heads = kTestHeads,
+                                             .scale = kTestScale,
+                                             .out = attended.data(),
+                                             .out_stride = kTestQueryWidth}));
     for (const DecodeRow& row : rows_) {
       out = std::copy_n(attended.begin() + row.row * static_cast<ptrdiff_t>(kTestQueryWidth),
                         kTestQueryWidth,
@@ -259,6 +266,8 @@ class TestStep {
 
   const std::vector<uint32_t>& salts_;
   std::vector<DecodeRow> rows_;
+  kernels::StepArrays arrays_{kernels::HostMemory()};
+  std::unique_ptr<DecodeRows> prepared_;
 };
 
 // One decode step of sequences that have one codec, as a SwiftKV model runs it: the upper layers'

@@ -122,19 +122,21 @@ class TestExtension {
                 query.end(),
                 q.begin() + (kOthers + row) * static_cast<ptrdiff_t>(kStride));
     }
-    BATON_RETURN_IF_ERROR(
-        kv.AttendExtension(working(),
-                           {.row_begin = kOthers, .row_count = rows, .positions = positions.data()},
-                           {.kv_layer = layer,
-                            .first_reader = reader == 0,
-                            .last_reader = reader == readers.count - 1,
-                            .q = q.data(),
-                            .q_stride = kStride,
-                            .heads = kTestHeads,
-                            .scale = kTestScale,
-                            .sliding_window = readers.sliding_window,
-                            .out = out.data(),
-                            .out_stride = kStride}));
+    BATON_RETURN_IF_ERROR(kv.AttendExtension(working(),
+                                             {.row_begin = kOthers,
+                                              .row_count = rows,
+                                              .positions = positions.data(),
+                                              .op_positions = positions.data()},
+                                             {.kv_layer = layer,
+                                              .first_reader = reader == 0,
+                                              .last_reader = reader == readers.count - 1,
+                                              .q = q.data(),
+                                              .q_stride = kStride,
+                                              .heads = kTestHeads,
+                                              .scale = kTestScale,
+                                              .sliding_window = readers.sliding_window,
+                                              .out = out.data(),
+                                              .out_stride = kStride}));
     for (size_t i = 0; i < out.size(); ++i) {
       const bool own = i >= kOthers * kStride && i % kStride < kTestQueryWidth;
       if (!own && out[i] != -3.0f) {

@@ -2,16 +2,19 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
-#include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
+#include "common/kv/codec/block_cache.h"
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/pool/page_pool.h"
 #include "kernels/core/buffer.h"
 #include "kernels/core/exec_context.h"
+#include "kernels/core/memory.h"
+#include "kernels/core/step_arrays.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/ops/diffkv_params.h"
 
@@ -22,33 +25,33 @@ class DiffKvCodec final : public KvCodec {
  public:
   DiffKvCodec(const CodecContext& context,
               PagePool& pool,
+              BlockCache& blocks,
               kernels::DiffKvTier high,
               kernels::DiffKvTier low);
 
-  absl::Status Append(std::span<const DecodeRow> rows, const KvEntries& entries) override;
-  absl::Status Attend(std::span<const DecodeRow> rows, const KvQueries& queries) override;
+  absl::StatusOr<std::unique_ptr<DecodeRows>> Prepare(std::span<const DecodeRow> rows,
+                                                      kernels::StepArrays& arrays) override;
 
   const CodecContext& context() const { return context_; }
   PagePool& pool() const { return pool_; }
+  BlockCache& blocks() const { return blocks_; }
   const kernels::DiffKvGeometry& geometry() const { return geometry_; }
   kernels::DiffKvPages pages() const { return {.base = pool_.base(), .geometry = geometry_}; }
-  // Scratch of `floats` floats, for the running call.
-  float* Scratch(size_t floats);
+  // Scratch of `floats` floats, for the running call. kResourceExhausted when there is no memory.
+  absl::StatusOr<float*> Scratch(size_t floats);
   // For the small ops of the engine thread: one thread, no workspace.
   const kernels::ExecContext& engine_exec() const { return engine_exec_; }
 
  private:
   const CodecContext& context_;
   PagePool& pool_;
+  BlockCache& blocks_;
   const kernels::DiffKvGeometry geometry_;
   kernels::ThreadPool engine_pool_{1};
   kernels::Buffer engine_workspace_;
   const kernels::ExecContext engine_exec_ = {.pool = &engine_pool_,
                                              .workspace = &engine_workspace_};
-  std::vector<float> scratch_;
-  std::vector<kernels::DiffKvAppendRow> append_rows_;
-  std::vector<kernels::DiffKvAction> actions_;
-  std::vector<kernels::DiffKvAttentionRow> attention_rows_;
+  kernels::Memory scratch_;
 };
 
 }  // namespace baton::kv

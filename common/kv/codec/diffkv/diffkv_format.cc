@@ -11,6 +11,7 @@
 #include "common/base/status_macros.h"
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/diffkv/diffkv_codec.h"
+#include "common/kv/codec/diffkv/diffkv_device_arrays.h"
 #include "common/kv/codec/diffkv/diffkv_sequence.h"
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/codec/encoded_kv.h"
@@ -53,7 +54,7 @@ absl::StatusOr<std::unique_ptr<DiffKvFormat>> DiffKvFormat::Create(const CodecCo
     return absl::InvalidArgumentError(absl::StrCat(
         "KV format diffkv has pages for head_dim 64 and 128; the model has ", head_dim));
   }
-  BATON_ASSIGN_OR_RETURN(auto pool, PagePool::Create(pool_bytes, page_bytes));
+  BATON_ASSIGN_OR_RETURN(auto pool, PagePool::Create(pool_bytes, page_bytes, *context.exec.memory));
   return std::unique_ptr<DiffKvFormat>(new DiffKvFormat(context, std::move(pool)));
 }
 
@@ -66,7 +67,8 @@ kernels::DiffKvGeometry DiffKvFormat::geometry(const DiffKvPolicy& policy) const
 DiffKvCodec& DiffKvFormat::codec(const DiffKvPolicy& policy) {
   std::unique_ptr<DiffKvCodec>& codec = codecs_[{policy.high, policy.low}];
   if (codec == nullptr) {
-    codec = std::make_unique<DiffKvCodec>(context_, *pool_, Tier(policy.high), Tier(policy.low));
+    codec = std::make_unique<DiffKvCodec>(
+        context_, *pool_, blocks_, Tier(policy.high), Tier(policy.low));
   }
   return *codec;
 }
@@ -75,6 +77,10 @@ absl::Status DiffKvFormat::Check(const KvResidentPolicy& policy,
                                  int64_t prompt_tokens,
                                  int64_t max_tokens,
                                  int32_t sequences) const {
+  if (sequences > 1 && !on_host()) {
+    return absl::UnimplementedError(
+        "kv_policy diffkv: a device gives one answer to a prompt; n must be 1");
+  }
   const auto& diffkv = std::get<DiffKvPolicy>(policy);
   const int64_t pages =
       sequences *
@@ -118,13 +124,29 @@ std::unique_ptr<EncodedKv> DiffKvFormat::Allocate(const KvResidentPolicy& policy
   if (!ids.has_value()) {
     return nullptr;
   }
+  std::unique_ptr<DiffKvDeviceArrays> device;
+  if (!on_host()) {
+    auto arrays = DiffKvDeviceArrays::Allocate(
+        blocks_,
+        {.layers = plan.layers,
+         .kv_heads = context_.dimensions.kv_heads,
+         .columns = geometry(diffkv).columns_for(prompt_tokens + max_tokens),
+         .lease_ids = plan.pages(),
+         .prompt_tokens = prompt_tokens,
+         .probability_stride = prompt_tokens + max_tokens});
+    if (!arrays.ok()) {
+      pool_->ReleaseAll(*ids);
+      return nullptr;
+    }
+    device = *std::move(arrays);
+  }
   const DiffKvSettings settings = {.policy = KernelPolicy(diffkv), .sweep_every = diffkv.every};
   return std::make_unique<DiffKvSequence>(
-      codec(diffkv), settings, prompt_tokens, max_tokens, *std::move(ids));
+      codec(diffkv), settings, prompt_tokens, max_tokens, *std::move(ids), std::move(device));
 }
 
 bool DiffKvFormat::Extend(EncodedKv& sequence, int64_t prompt_tokens, int64_t max_tokens) {
-  return static_cast<DiffKvSequence&>(sequence).Extend(prompt_tokens, max_tokens);
+  return extends() && static_cast<DiffKvSequence&>(sequence).Extend(prompt_tokens, max_tokens);
 }
 
 PoolBytes DiffKvFormat::pool() const {

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "common/kv/codec/block_cache.h"
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/diffkv/diffkv_codec.h"
 #include "common/kv/codec/encoded_format.h"
@@ -42,18 +43,21 @@ class DiffKvFormat final : public EncodedFormat {
                                       int64_t prompt_tokens,
                                       int64_t max_tokens) override;
   bool Extend(EncodedKv& sequence, int64_t prompt_tokens, int64_t max_tokens) override;
+  bool extends() const override { return on_host(); }
   PoolBytes pool() const override;
 
  private:
   using Tiers = std::pair<KvTier, KvTier>;
 
   DiffKvFormat(const CodecContext& context, std::unique_ptr<PagePool> pool)
-      : context_(context), pool_(std::move(pool)) {}
+      : context_(context), pool_(std::move(pool)), blocks_(*context.exec.memory) {}
+  bool on_host() const { return context_.exec.memory->is_host(); }
   kernels::DiffKvGeometry geometry(const DiffKvPolicy& policy) const;
   DiffKvCodec& codec(const DiffKvPolicy& policy);
 
   const CodecContext& context_;
   const std::unique_ptr<PagePool> pool_;
+  BlockCache blocks_;
   std::map<Tiers, std::unique_ptr<DiffKvCodec>> codecs_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -9,9 +10,11 @@
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "common/kv/codec/diffkv/diffkv_codec.h"
+#include "common/kv/codec/diffkv/diffkv_device_arrays.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/kv_calibration.h"
 #include "common/kv/pool/page_pool.h"
+#include "kernels/core/memory.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/diffkv_policy.h"
@@ -36,7 +39,8 @@ DiffKvSequence::DiffKvSequence(DiffKvCodec& codec,
                                const DiffKvSettings& settings,
                                int64_t prompt_tokens,
                                int64_t max_tokens,
-                               std::vector<PageId> ids)
+                               std::vector<PageId> ids,
+                               std::unique_ptr<DiffKvDeviceArrays> device)
     : codec_(codec),
       settings_(settings),
       prompt_tokens_(prompt_tokens),
@@ -48,17 +52,44 @@ DiffKvSequence::DiffKvSequence(DiffKvCodec& codec,
       columns_(codec.geometry().columns_for(prompt_tokens + max_tokens)),
       owned_(std::move(ids)),
       lease_ids_(owned_),
+      device_(std::move(device)),
       held_(layers_, prompt_tokens) {
   BATON_CHECK(static_cast<int64_t>(owned_.size()) == plan_.pages());
-  const auto tables = static_cast<size_t>(layers_) * static_cast<size_t>(kv_heads_);
-  page_table_.resize(tables * static_cast<size_t>(columns_), kNoPage);
+  const auto heads = static_cast<size_t>(kv_heads_);
+  const size_t tables = static_cast<size_t>(layers_) * heads;
   token_counts_.resize(tables * kDiffKvTiers);
-  probabilities_.resize(static_cast<size_t>(kv_heads_) * static_cast<size_t>(probability_stride()));
+  if (device_ == nullptr) {
+    page_table_.resize(tables * static_cast<size_t>(columns_), kNoPage);
+    actions_.resize(heads);
+    probabilities_.resize(heads * static_cast<size_t>(probability_stride()));
+  }
   PointLease();
   unobserved_.push_back(kernels::DiffKvUnobserved(0, static_cast<int32_t>(prompt_tokens)));
 }
 
 DiffKvSequence::~DiffKvSequence() { codec_.pool().ReleaseAll(owned_); }
+
+absl::Status DiffKvSequence::PrepareStep() {
+  if (device_ == nullptr) {
+    return absl::OkStatus();
+  }
+  kernels::MemorySpace& space = *codec_.context().exec.memory;
+  if (!filled_) {
+    BATON_RETURN_IF_ERROR(device_->Fill(space, lease_ids_, unobserved_.front()));
+    filled_ = true;
+  }
+  if (!lease_limited_) {
+    BATON_RETURN_IF_ERROR(device_->LimitLease(space, lease_.count));
+    lease_limited_ = true;
+  }
+  return held_.tokens() - fetched_tokens_ >= kFetchedTokens ? Fetch() : absl::OkStatus();
+}
+
+absl::Status DiffKvSequence::Fetch() {
+  BATON_RETURN_IF_ERROR(device_->Fetch(*codec_.context().exec.memory, token_counts_, lease_.used));
+  fetched_tokens_ = held_.tokens();
+  return absl::OkStatus();
+}
 
 void DiffKvSequence::PointLease() {
   lease_.ids = lease_ids_.data();
@@ -66,9 +97,11 @@ void DiffKvSequence::PointLease() {
 }
 
 kernels::DiffKvLayer DiffKvSequence::layer(int32_t kv_layer) {
-  const auto first_head = static_cast<size_t>(kv_layer) * static_cast<size_t>(kv_heads_);
-  return {.page_table = page_table_.data() + first_head * static_cast<size_t>(columns_),
-          .token_counts = token_counts_.data() + first_head * kDiffKvTiers,
+  const int64_t first_head = int64_t{kv_layer} * kv_heads_;
+  int32_t* const table = device_ == nullptr ? page_table_.data() : device_->page_table();
+  int32_t* const counts = device_ == nullptr ? token_counts_.data() : device_->token_counts();
+  return {.page_table = table + first_head * columns_,
+          .token_counts = counts + first_head * kDiffKvTiers,
           .columns = columns_};
 }
 
@@ -81,7 +114,7 @@ KvFloor DiffKvSequence::floor(int32_t kv_layer) const {
 // nothing is pruned, without both nothing leaves the high tier.
 kernels::DiffKvPolicy DiffKvSequence::policy(int32_t kv_layer) const {
   kernels::DiffKvPolicy policy = settings_.policy;
-  policy.unobserved = unobserved_.data();
+  policy.unobserved = device_ == nullptr ? unobserved_.data() : device_->unobserved();
   policy.unobserved_count = static_cast<int32_t>(unobserved_.size());
   switch (floor(kv_layer)) {
     case KvFloor::kHigh:
@@ -110,10 +143,29 @@ void DiffKvSequence::CountAttention(int32_t kv_layer) {
 
 float* DiffKvSequence::scores(int32_t kv_layer) {
   const size_t per_layer = static_cast<size_t>(kv_heads_) * static_cast<size_t>(new_tokens());
+  if (device_ != nullptr) {
+    return device_->scores() + static_cast<size_t>(kv_layer) * per_layer;
+  }
   if (scores_.empty()) {
     scores_.resize(static_cast<size_t>(layers_) * per_layer);
   }
   return scores_.data() + static_cast<size_t>(kv_layer) * per_layer;
+}
+
+kernels::DiffKvClass* DiffKvSequence::classes() {
+  if (device_ != nullptr) {
+    return device_->classes();
+  }
+  classes_.resize(static_cast<size_t>(kv_heads_) * static_cast<size_t>(new_tokens()));
+  return classes_.data();
+}
+
+absl::StatusOr<float*> DiffKvSequence::SharedProbabilities(size_t floats) {
+  if (device_ != nullptr) {
+    return device_->SharedProbabilities(codec_.blocks(), floats);
+  }
+  shared_probabilities_.resize(floats);
+  return shared_probabilities_.data();
 }
 
 std::span<float> DiffKvSequence::WindowScores(int32_t kv_layer) {
@@ -129,9 +181,13 @@ int64_t DiffKvSequence::first_observed() const {
 absl::Status DiffKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_layer) {
   const kernels::DiffKvLayer target = layer(kv_layer);
   const CodecContext& context = codec_.context();
-  const std::span<const int32_t> counts = TierTokens(kv_layer);
-  const std::vector<int32_t> held(counts.begin(), counts.end());
-  classes_.resize(static_cast<size_t>(kv_heads_) * static_cast<size_t>(new_tokens()));
+  // Of an extension, whose counts the host has.
+  std::vector<int32_t> held;
+  if (extension_begin_ > 0) {
+    const std::span<const int32_t> counts = TierTokens(kv_layer);
+    held.assign(counts.begin(), counts.end());
+  }
+  kernels::DiffKvClass* const token_classes = classes();
   BATON_RETURN_IF_ERROR(context.ops->diffkv_classify(context.exec,
                                                      {.scores = scores(kv_layer),
                                                       .score_stride = new_tokens(),
@@ -139,28 +195,30 @@ absl::Status DiffKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_la
                                                       .tokens = prompt_tokens_,
                                                       .kv_heads = kv_heads_,
                                                       .policy = policy(kv_layer),
-                                                      .classes = classes_.data(),
+                                                      .classes = token_classes,
                                                       .token_counts = target.token_counts}));
   for (size_t i = 0; i < held.size(); ++i) {
     target.token_counts[i] += held[i];
   }
+  const int32_t* const held_counts = held.empty() ? nullptr : held.data();
   BATON_RETURN_IF_ERROR(context.ops->diffkv_assign_pages(
       context.exec,
-      {.geometry = codec_.geometry(), .layer = target, .held = held.data(), .lease = &lease_}));
+      {.geometry = codec_.geometry(), .layer = target, .held = held_counts, .lease = op_lease()}));
   BATON_RETURN_IF_ERROR(context.ops->diffkv_encode(
       context.exec,
       {.source = working.pages,
        .source_table = working.table.data + static_cast<ptrdiff_t>(kv_layer) * working.table.stride,
        .first_token = extension_begin_,
        .tokens = prompt_tokens_,
-       .classes = classes_.data(),
+       .classes = token_classes,
        .scores = scores(kv_layer),
        .score_stride = new_tokens(),
-       .held = held.data(),
+       .held = held_counts,
        .layer = target,
        .pages = codec_.pages()}));
   held_.TakeLayers(1);
-  return absl::OkStatus();
+  const bool complete = held_.tokens() == prompt_tokens_;
+  return complete && device_ != nullptr ? Fetch() : absl::OkStatus();
 }
 
 int32_t DiffKvSequence::PagesOf(std::span<const int32_t> counts) const {
@@ -210,6 +268,9 @@ void DiffKvSequence::Trim() {
 }
 
 void DiffKvSequence::ForgetPrompt() {
+  if (device_ != nullptr) {
+    device_->ForgetPrompt();
+  }
   scores_ = {};
   shared_probabilities_ = {};
   shared_stored_ = {};
@@ -219,6 +280,9 @@ void DiffKvSequence::ForgetPrompt() {
 absl::Status DiffKvSequence::CopyTo(EncodedKv& other) const {
   if (extension_begin_ > 0) {
     return absl::UnimplementedError("diffkv: a sequence that was extended can't be copied");
+  }
+  if (device_ != nullptr) {
+    return absl::UnimplementedError("diffkv: a sequence on a device can't be copied");
   }
   auto& target = static_cast<DiffKvSequence&>(other);
   target.token_counts_ = token_counts_;
@@ -239,8 +303,8 @@ absl::Status DiffKvSequence::CopyTo(EncodedKv& other) const {
 }
 
 int64_t DiffKvSequence::ResidentBytes() const {
-  const auto tables =
-      static_cast<int64_t>((page_table_.size() + token_counts_.size()) * sizeof(int32_t));
+  const int64_t tables = int64_t{layers_} * kv_heads_ * (columns_ + kDiffKvTiers) *
+                         static_cast<int64_t>(sizeof(int32_t));
   return PagesOf(token_counts_) * static_cast<int64_t>(codec_.geometry().page_bytes()) + tables;
 }
 

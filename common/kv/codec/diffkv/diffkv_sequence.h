@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 
 #include "common/kv/codec/diffkv/diffkv_codec.h"
+#include "common/kv/codec/diffkv/diffkv_device_arrays.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/held_tokens.h"
 #include "common/kv/codec/kv_calibration.h"
@@ -53,18 +55,31 @@ struct DiffKvSettings {
 // observed queries to their scores; its own tokens are scored by the same queries, and classified
 // like those of a prompt of the new length. Every softmax is over both. Ages count observed queries
 // (DiffKvAge); those of the first prompt before its last 64 never count, under score=all either.
+//
+// On a device the arrays that ops read and write are there, and the host follows them from afar: it
+// reads token counts and what is left of the lease when the last layer of the prompt is encoded,
+// which makes Trim exact, and every kFetchedTokens tokens after that. In between TierTokens,
+// ResidentBytes and attended_tokens are behind. Such a sequence is prefilled and decoded here, and
+// that is all: it can't be sent, landed, copied, kept or extended.
 class DiffKvSequence final : public EncodedKv {
  public:
-  // `ids` are pages of the codec's pool, as many as the plan says.
+  // Generated tokens after which the host reads counts from a device again: about a page of a head.
+  // A read is a copy that the host waits for.
+  static constexpr int64_t kFetchedTokens = 32;
+
+  // `ids` are pages of the codec's pool, as many as the plan says. `device`: on a device the arrays
+  // for them; null on the host.
   DiffKvSequence(DiffKvCodec& codec,
                  const DiffKvSettings& settings,
                  int64_t prompt_tokens,
                  int64_t max_tokens,
-                 std::vector<PageId> ids);
+                 std::vector<PageId> ids,
+                 std::unique_ptr<DiffKvDeviceArrays> device);
   ~DiffKvSequence() override;
 
   KvCodec& codec() const override { return codec_; }
   int64_t tokens() const override { return held_.tokens(); }
+  absl::Status PrepareStep() override;
   int64_t first_observed() const override;
   absl::Status Observe(const WorkingKv& working,
                        const PromptRows& rows,
@@ -82,7 +97,7 @@ class DiffKvSequence final : public EncodedKv {
   std::span<float> WindowScores(int32_t kv_layer) override;
   void Trim() override;
   void Shrink() override;
-  // kUnimplemented for a sequence that was extended.
+  // kUnimplemented for a sequence that was extended, and on a device.
   absl::Status CopyTo(EncodedKv& other) const override;
   int64_t ResidentBytes() const override;
   int64_t ReservedBytes() const override;
@@ -92,15 +107,23 @@ class DiffKvSequence final : public EncodedKv {
   // EncodedFormat::Extend.
   bool Extend(int64_t prompt_tokens, int64_t max_tokens);
 
+  // Where ops find the parts of the sequence.
   kernels::DiffKvLayer layer(int32_t kv_layer);
-  kernels::DiffKvLease& lease() { return lease_; }
+  kernels::DiffKvLease* op_lease() { return device_ == nullptr ? &lease_ : device_->lease(); }
+  kernels::DiffKvAction* actions() {
+    return device_ == nullptr ? actions_.data() : device_->actions();
+  }
+  // As the host knows it.
+  const kernels::DiffKvLease& lease() const { return lease_; }
   // The policy of a layer: with the thresholds that its floor leaves.
   kernels::DiffKvPolicy policy(int32_t kv_layer) const;
   bool SweepsAt(int32_t position) const {
     return (position - prompt_tokens_) % settings_.sweep_every == 0;
   }
   // Of attention's last call: the mass that each stored token got, [kv_heads][probability_stride].
-  float* probabilities() { return probabilities_.data(); }
+  float* probabilities() {
+    return device_ == nullptr ? probabilities_.data() : device_->probabilities();
+  }
   int64_t probability_stride() const { return prompt_tokens_ + max_tokens_; }
   // The token at `position` was appended to a layer.
   void NoteAppended(int32_t position) { held_.Append(position); }
@@ -136,7 +159,9 @@ class DiffKvSequence final : public EncodedKv {
                                               const KvQueries& queries,
                                               int32_t row,
                                               std::span<float> lse);
-  absl::Status AttendStored(std::span<kernels::DiffKvAttentionRow> rows, const KvQueries& queries);
+  absl::Status AttendStored(std::span<const kernels::DiffKvAttentionRow> rows,
+                            const KvQueries& queries,
+                            float* scratch);
   // The first `count` rows, which score nothing.
   absl::Status AttendSilently(const PromptRows& rows,
                               const KvQueries& queries,
@@ -151,6 +176,10 @@ class DiffKvSequence final : public EncodedKv {
   // Tokens of the prompt, or of the extension, that are computed here.
   int64_t new_tokens() const { return prompt_tokens_ - extension_begin_; }
   float* scores(int32_t kv_layer);
+  kernels::DiffKvClass* classes();
+  absl::StatusOr<float*> SharedProbabilities(size_t floats);
+  // On a device: reads what the host follows.
+  absl::Status Fetch();
   void ForgetPrompt();
   // Takes or gives back pages until `count` are in no page table; false, and nothing changed, when
   // too few are free.
@@ -180,14 +209,21 @@ class DiffKvSequence final : public EncodedKv {
   std::vector<PageId> owned_;
   std::vector<PageId> lease_ids_;  // what lease_ points to
   kernels::DiffKvLease lease_;
-  std::vector<int32_t> page_table_;    // [layers][kv_heads][columns]
   std::vector<int32_t> token_counts_;  // [layers][kv_heads][tiers]
+  // On the host:
+  std::vector<int32_t> page_table_;  // [layers][kv_heads][columns]
+  std::vector<kernels::DiffKvAction> actions_;
   std::vector<float> probabilities_;
+  // On a device: null elsewhere.
+  const std::unique_ptr<DiffKvDeviceArrays> device_;
+  bool filled_ = false;        // device_ is
+  bool lease_limited_ = true;  // device_ knows of lease_.count
+  int64_t fetched_tokens_ = 0;
   HeldTokens held_;
   AttentionCounters counters_;
-  // While the prompt is observed: score sums [layers][kv_heads][new_tokens], and, of a cache that
-  // several layers read, the observed queries' probabilities [queries][kv_heads][new_tokens] and
-  // [queries][kv_heads][stored tokens].
+  // While the prompt is observed, on the host: score sums [layers][kv_heads][new_tokens], and, of a
+  // cache that several layers read, the observed queries' probabilities
+  // [queries][kv_heads][new_tokens] and [queries][kv_heads][stored tokens].
   std::vector<float> scores_;
   std::vector<float> shared_probabilities_;
   std::vector<float> shared_stored_;

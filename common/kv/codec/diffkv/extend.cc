@@ -19,7 +19,6 @@
 #include "common/kv/pool/page_pool.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/kv_format/position_range.h"
-#include "kernels/ops/activations.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/op_table.h"
 
@@ -36,6 +35,7 @@ void DiffKvSequence::GiveBackUnused(int64_t count) {
   std::vector<PageId> given_back(first, lease_ids_.end());
   lease_ids_.erase(first, lease_ids_.end());
   codec_.pool().ReleaseAll(given_back);
+  lease_limited_ = lease_limited_ && given_back.empty();
   std::sort(given_back.begin(), given_back.end());
   std::erase_if(owned_, [&](PageId id) {
     return std::binary_search(given_back.begin(), given_back.end(), id);
@@ -140,7 +140,8 @@ absl::Status DiffKvSequence::AttendExtension(const WorkingKv& working,
   return ObserveNew(working,
                     {.row_begin = rows.row_begin + silent,
                      .row_count = rows.row_count - silent,
-                     .positions = rows.positions + silent},
+                     .positions = rows.positions + silent,
+                     .op_positions = rows.op_positions + silent},
                     queries,
                     lse.data() + static_cast<size_t>(silent) * heads);
 }
@@ -158,20 +159,24 @@ kernels::DiffKvAttentionRow DiffKvSequence::StoredAttention(const PromptRows& ro
                                                             const KvQueries& queries,
                                                             int32_t row,
                                                             std::span<float> lse) {
-  const int64_t tile_row = int64_t{rows.row_begin} + row;
   return {.layer = layer(queries.kv_layer),
-          .q = kernels::Floats(queries.q) + tile_row * queries.q_stride,
-          .out = kernels::Floats(queries.out) + tile_row * queries.out_stride,
+          .row = rows.row_begin + row,
           .position = rows.positions[row],
           .lse = lse.data() + static_cast<ptrdiff_t>(row) * queries.heads,
           .probability_stride = StoredTokens(queries.kv_layer)};
 }
 
-absl::Status DiffKvSequence::AttendStored(std::span<kernels::DiffKvAttentionRow> rows,
-                                          const KvQueries& queries) {
+absl::Status DiffKvSequence::AttendStored(std::span<const kernels::DiffKvAttentionRow> rows,
+                                          const KvQueries& queries,
+                                          float* scratch) {
   const CodecContext& context = codec_.context();
   return context.ops->diffkv_attention(context.exec,
-                                       {.rows = rows.data(),
+                                       {.q = queries.q,
+                                        .q_stride = queries.q_stride,
+                                        .out = queries.out,
+                                        .out_stride = queries.out_stride,
+                                        .scratch = scratch,
+                                        .rows = rows.data(),
                                         .num_rows = static_cast<int64_t>(rows.size()),
                                         .pages = codec_.pages(),
                                         .heads = queries.heads,
@@ -191,13 +196,14 @@ absl::Status DiffKvSequence::AttendSilently(const PromptRows& rows,
   std::vector<kernels::DiffKvAttentionRow> together;
   for (int32_t begin = 0; begin < count; begin += most) {
     const int32_t end = std::min(count, begin + most);
-    float* scratch = codec_.Scratch(static_cast<size_t>((end - begin) * row_floats));
+    BATON_ASSIGN_OR_RETURN(float* const scratch,
+                           codec_.Scratch(static_cast<size_t>((end - begin) * row_floats)));
     together.clear();
     for (int32_t row = begin; row < end; ++row) {
       together.push_back(StoredAttention(rows, queries, row, lse));
-      together.back().scratch = scratch + (row - begin) * row_floats;
+      together.back().scratch_begin = (row - begin) * row_floats;
     }
-    BATON_RETURN_IF_ERROR(AttendStored(together, queries));
+    BATON_RETURN_IF_ERROR(AttendStored(together, queries, scratch));
   }
   return absl::OkStatus();
 }
@@ -208,8 +214,9 @@ absl::Status DiffKvSequence::AttendObserved(const PromptRows& rows,
                                             int32_t row,
                                             std::span<float> lse) {
   kernels::DiffKvAttentionRow attention = StoredAttention(rows, queries, row, lse);
-  attention.scratch = codec_.Scratch(static_cast<size_t>(kernels::DiffKvScratchFloats(
-      codec_.geometry(), queries.heads, attention.probability_stride)));
+  BATON_ASSIGN_OR_RETURN(float* const scratch,
+                         codec_.Scratch(static_cast<size_t>(kernels::DiffKvScratchFloats(
+                             codec_.geometry(), queries.heads, attention.probability_stride))));
   attention.probabilities = probabilities_.data();
   if (!queries.first_reader || !queries.last_reader) {
     // Kept until the last layer that reads the cache has attended.
@@ -221,7 +228,7 @@ absl::Status DiffKvSequence::AttendObserved(const PromptRows& rows,
     attention.probabilities =
         shared_stored_.data() + static_cast<size_t>(attention.position - first) * row_floats;
   }
-  return AttendStored({&attention, 1}, queries);
+  return AttendStored({&attention, 1}, queries, scratch);
 }
 
 }  // namespace baton::kv

@@ -22,9 +22,10 @@ kernels::AttentionProbabilitiesParams DiffKvSequence::ProbabilitiesOf(const Work
                                                                       const PromptRows& rows,
                                                                       const KvQueries& queries,
                                                                       const float* lse) const {
-  return {.q = kernels::Floats(queries.q) + rows.row_begin * queries.q_stride,
+  return {.q = kernels::Advance(
+              queries.q, rows.row_begin * queries.q_stride, codec_.context().ops->activations),
           .q_stride = queries.q_stride,
-          .positions = rows.positions,
+          .positions = rows.op_positions,
           .rows = rows.row_count,
           .page_table =
               working.table.data + static_cast<ptrdiff_t>(queries.kv_layer) * working.table.stride,
@@ -48,7 +49,7 @@ absl::Status DiffKvSequence::Accumulate(const PromptRows& rows,
       context.exec,
       {.probabilities = probabilities,
        .probability_stride = stride,
-       .positions = rows.positions,
+       .positions = rows.op_positions,
        .rows = rows.row_count,
        .first_token = static_cast<int32_t>(extension_begin_),
        .kv_heads = kv_heads_,
@@ -79,16 +80,18 @@ absl::Status DiffKvSequence::ObserveAlone(const WorkingKv& working,
   for (int32_t begin = 0; begin < rows.row_count; begin += kObservedRows) {
     const PromptRows part = {.row_begin = rows.row_begin + begin,
                              .row_count = std::min(kObservedRows, rows.row_count - begin),
-                             .positions = rows.positions + begin};
+                             .positions = rows.positions + begin,
+                             .op_positions = rows.op_positions + begin};
     // Tokens behind the last query of the part have no probability: no room for them.
     const int64_t stride = int64_t{part.positions[part.row_count - 1]} + 1 - extension_begin_;
     const float* part_lse = lse == nullptr ? nullptr : lse + int64_t{begin} * queries.heads;
     kernels::AttentionProbabilitiesParams params =
         ProbabilitiesOf(working, part, queries, part_lse);
     params.probability_stride = stride;
-    params.probabilities =
+    BATON_ASSIGN_OR_RETURN(
+        params.probabilities,
         codec_.Scratch(static_cast<size_t>(part.row_count) * static_cast<size_t>(kv_heads_) *
-                       static_cast<size_t>(stride));
+                       static_cast<size_t>(stride)));
     BATON_RETURN_IF_ERROR(context.ops->attention_probabilities(context.exec, params));
     BATON_RETURN_IF_ERROR(Accumulate(part, params.probabilities, stride, queries.kv_layer));
   }
@@ -102,12 +105,11 @@ absl::Status DiffKvSequence::ObserveShared(const WorkingKv& working,
   const CodecContext& context = codec_.context();
   const int64_t first = first_observed();
   const auto row_floats = static_cast<size_t>(kv_heads_) * static_cast<size_t>(new_tokens());
-  if (shared_probabilities_.empty()) {
-    shared_probabilities_.resize(static_cast<size_t>(prompt_tokens_ - first) * row_floats);
-  }
+  BATON_ASSIGN_OR_RETURN(
+      float* const shared,
+      SharedProbabilities(static_cast<size_t>(prompt_tokens_ - first) * row_floats));
   kernels::AttentionProbabilitiesParams params = ProbabilitiesOf(working, rows, queries, lse);
-  params.probabilities =
-      shared_probabilities_.data() + static_cast<size_t>(rows.positions[0] - first) * row_floats;
+  params.probabilities = shared + static_cast<size_t>(rows.positions[0] - first) * row_floats;
   BATON_RETURN_IF_ERROR(context.ops->attention_probabilities(context.exec, params));
   return queries.last_reader
              ? Accumulate(rows, params.probabilities, new_tokens(), queries.kv_layer)

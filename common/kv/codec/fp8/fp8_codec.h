@@ -9,13 +9,14 @@
 
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/host_codec.h"
 #include "common/kv/pool/page_pool.h"
 #include "kernels/ops/params.h"
 
 namespace baton::kv {
 
 // Borrowed parts outlive it. Executor thread.
-class Fp8Codec final : public KvCodec {
+class Fp8Codec final : public HostCodec {
  public:
   Fp8Codec(const CodecContext& context, PagePool& pool, const kernels::DensePageLayout& layout)
       : context_(context), pool_(pool), layout_(layout) {}

@@ -11,6 +11,7 @@
 
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/host_codec.h"
 #include "common/kv/pool/run_pool.h"
 #include "kernels/core/buffer.h"
 #include "kernels/core/exec_context.h"
@@ -22,7 +23,7 @@ class ShadowKvSequence;
 
 // Sequences of one call may have different parameters. Borrowed parts outlive it. Executor thread,
 // except pool(), which is the engine thread's.
-class ShadowKvCodec final : public KvCodec {
+class ShadowKvCodec final : public HostCodec {
  public:
   ShadowKvCodec(const CodecContext& context, RunPool& pool);
 

@@ -1,0 +1,98 @@
+// What ops read and write of a sequence in format `diffkv`, besides its pages, on a device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "common/kv/codec/block_cache.h"
+#include "common/kv/pool/page_pool.h"
+#include "kernels/core/memory.h"
+#include "kernels/kv_format/position_range.h"
+#include "kernels/ops/diffkv_params.h"
+
+namespace baton::kv {
+
+// Sizes of the arrays of one sequence.
+struct DiffKvArraySizes {
+  int32_t layers = 0;
+  int32_t kv_heads = 0;
+  int32_t columns = 0;             // of a head's page table
+  int64_t lease_ids = 0;           // pages of the sequence
+  int64_t prompt_tokens = 0;       // that are scored and classified here
+  int64_t probability_stride = 0;  // tokens that a head may come to store
+
+  int64_t counts() const { return int64_t{layers} * kv_heads * kernels::kDiffKvTiers; }
+  int64_t scores() const { return int64_t{layers} * kv_heads * prompt_tokens; }
+};
+
+// Memory that only ops may look at. Accessors are valid from the start, contents from Fill on.
+// Executor thread, but for Allocate, ForgetPrompt and the end.
+class DiffKvDeviceArrays {
+ public:
+  // kResourceExhausted when the device has no memory for them.
+  static absl::StatusOr<std::unique_ptr<DiffKvDeviceArrays>> Allocate(
+      BlockCache& blocks, const DiffKvArraySizes& sizes);
+
+  // A sequence without tokens and scores, with all of `lease_ids` to take pages from.
+  absl::Status Fill(kernels::MemorySpace& space,
+                    std::span<const PageId> lease_ids,
+                    const kernels::PositionRange& unobserved) const;
+  // Only the first `count` ids may be taken from now on.
+  absl::Status LimitLease(kernels::MemorySpace& space, int32_t count) const;
+  // Waits for the ops before, then reads the token counts and how much of the lease is used.
+  absl::Status Fetch(kernels::MemorySpace& space,
+                     std::span<int32_t> token_counts,
+                     int32_t& lease_used) const;
+  // Gives back what only a prompt that is computed needs.
+  void ForgetPrompt();
+  // Room for what several layers that share a cache observe, `floats` of them; the same each time.
+  absl::StatusOr<float*> SharedProbabilities(BlockCache& blocks, size_t floats);
+
+  kernels::DiffKvLease* lease() const { return At<kernels::DiffKvLease>(0); }
+  int32_t* token_counts() const { return At<int32_t>(places_.counts); }
+  kernels::PositionRange* unobserved() const {
+    return At<kernels::PositionRange>(places_.unobserved);
+  }
+  kernels::DiffKvAction* actions() const { return At<kernels::DiffKvAction>(places_.actions); }
+  int32_t* page_table() const { return At<int32_t>(places_.page_table); }
+  float* probabilities() const { return At<float>(places_.probabilities); }
+  // Of the prompt, until ForgetPrompt.
+  float* scores() const { return prompt_.as<float>(); }
+  kernels::DiffKvClass* classes() const {
+    return prompt_.as<kernels::DiffKvClass>() +
+           sizes_.scores() * static_cast<int64_t>(sizeof(float));
+  }
+
+ private:
+  // Where in `kept_` the arrays begin. The lease is first, then the counts: both are read back.
+  struct Places {
+    size_t counts = 0;
+    size_t unobserved = 0;
+    size_t actions = 0;
+    size_t lease_ids = 0;
+    size_t page_table = 0;
+    size_t probabilities = 0;
+    size_t end = 0;
+  };
+
+  DiffKvDeviceArrays(const DiffKvArraySizes& sizes, const Places& places)
+      : sizes_(sizes), places_(places) {}
+  static Places PlacesOf(const DiffKvArraySizes& sizes);
+  template <typename T>
+  T* At(size_t place) const {
+    return reinterpret_cast<T*>(kept_.data() + place);
+  }
+
+  const DiffKvArraySizes sizes_;
+  const Places places_;
+  BlockCache::Block kept_;
+  BlockCache::Block prompt_;  // scores, then classes
+  BlockCache::Block shared_;
+};
+
+}  // namespace baton::kv

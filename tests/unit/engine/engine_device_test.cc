@@ -1,0 +1,184 @@
+// An encoded KV format on a device over real models: the tokens of the host.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cctype>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/clock.h"
+
+#include "common/checkpoint/checkpoint.h"
+#include "common/engine/engine.h"
+#include "common/engine/request.h"
+#include "kernels/core/dtype.h"
+#include "tests/kernels/device_double/device_double.h"
+#include "tests/kernels/device_double/guarded_memory.h"
+#include "tests/unit/engine/real_engine.h"
+#include "tests/unit/engine/recording_listener.h"
+
+namespace baton::engine {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr kv::CodecPools kPools = {.diffkv_bytes = 8 << 20};
+// Every head takes more pages while it generates, and the host reads counts again and again.
+constexpr int32_t kMaxTokens = 80;
+constexpr int32_t kRequests = 4;
+
+class EngineDeviceTest : public testing::TestWithParam<std::tuple<std::string, std::string>> {
+ protected:
+  void SetUp() override {
+    auto opened = checkpoint::Checkpoint::Open(
+        BATON_SOURCE_DIR "/tests/data/models/" + std::get<0>(GetParam()), {});
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    checkpoint_ = *std::move(opened);
+  }
+
+  RealEngine OnDevice(int32_t chunk) const {
+    return {*checkpoint_,
+            Role::kBoth,
+            chunk,
+            /*budget=*/100,
+            kPools,
+            kernels::DeviceDoubleOps(kernels::DType::kF32),
+            kernels::GuardedMemory::Get()};
+  }
+
+  static GenerateRequest Request(int32_t salt) {
+    GenerateRequest request;
+    request.request_id = std::to_string(salt);
+    request.kv_policy = std::get<1>(GetParam());
+    request.sampling.temperature = salt % 2 == 0 ? 0.0f : 0.8f;
+    request.sampling.seed = static_cast<uint64_t>(salt);
+    request.sampling.max_tokens = kMaxTokens;
+    for (int32_t i = 0; i < 300 - 71 * salt; ++i) {
+      request.prompt.push_back((i * i * 31 + i * 7 + salt * 101) % 4000);
+    }
+    return request;
+  }
+
+  // All requests at once.
+  static std::vector<std::shared_ptr<RecordingListener>> Generate(Engine& engine) {
+    std::vector<std::shared_ptr<RecordingListener>> listeners;
+    for (int32_t salt = 0; salt < kRequests; ++salt) {
+      listeners.push_back(std::make_shared<RecordingListener>());
+      const absl::Status status = engine.Submit(Request(salt), listeners.back());
+      EXPECT_TRUE(status.ok()) << status;
+    }
+    for (const auto& listener : listeners) {
+      EXPECT_TRUE(listener->AwaitDone());
+      EXPECT_TRUE(listener->status().ok()) << listener->status();
+    }
+    return listeners;
+  }
+
+  // Every page of every pool comes back.
+  static void ExpectFree(const RealEngine& engine) {
+    for (int i = 0; i < 30000 && !engine.AtBaseline(); ++i) {
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    EXPECT_TRUE(engine.AtBaseline());
+    for (const FormatPool& pool : engine.engine->load().format_pools) {
+      EXPECT_EQ(pool.bytes.free, pool.bytes.total);
+    }
+  }
+
+  std::unique_ptr<checkpoint::Checkpoint> checkpoint_;
+};
+
+TEST_P(EngineDeviceTest, GivesTheTokensOfTheHost) {
+  RealEngine host(*checkpoint_, Role::kBoth, /*chunk=*/300, /*budget=*/512, kPools);
+  const auto want = Generate(*host.engine);
+  {
+    const RealEngine device = OnDevice(/*chunk=*/37);
+    const auto got = Generate(*device.engine);
+    for (size_t i = 0; i < want.size(); ++i) {
+      EXPECT_EQ(got[i]->tokens(), want[i]->tokens()) << "request " << i;
+      EXPECT_EQ(got[i]->stats().kv_resident_bytes, want[i]->stats().kv_resident_bytes);
+    }
+    ExpectFree(device);
+  }
+  EXPECT_EQ(kernels::GuardedMemory::Get().blocks(), 0);
+}
+
+// Once when the prompt is encoded, then for every 32 of the tokens that are appended, which the
+// last one isn't; everything else is read back for `dense` too.
+TEST_P(EngineDeviceTest, TheHostSeldomWaitsForCounts) {
+  const RealEngine device = OnDevice(64);
+  const auto downloads = [&](const std::string& policy) {
+    const auto listener = std::make_shared<RecordingListener>();
+    GenerateRequest request = Request(2);
+    request.request_id = policy;
+    request.kv_policy = policy;
+    const int64_t before = kernels::GuardedMemory::Get().downloads();
+    EXPECT_TRUE(device.engine->Submit(std::move(request), listener).ok());
+    EXPECT_TRUE(listener->AwaitDone());
+    EXPECT_EQ(listener->tokens().size(), static_cast<size_t>(kMaxTokens));
+    return kernels::GuardedMemory::Get().downloads() - before;
+  };
+  const int64_t dense = downloads("dense");
+  EXPECT_EQ(downloads(std::get<1>(GetParam())), dense + 1 + (kMaxTokens - 1) / 32);
+}
+
+TEST_P(EngineDeviceTest, NothingIsKeptBetweenTurns) {
+  const RealEngine device = OnDevice(64);
+  for (const char* turn : {"first", "second"}) {
+    const auto listener = std::make_shared<RecordingListener>();
+    GenerateRequest request = Request(0);
+    request.request_id = turn;
+    request.session_id = "talk";
+    request.prompt.resize(70);
+    request.sampling.max_tokens = 3;
+    ASSERT_TRUE(device.engine->Submit(std::move(request), listener).ok());
+    ASSERT_TRUE(listener->AwaitDone());
+    EXPECT_TRUE(listener->status().ok()) << listener->status();
+    EXPECT_EQ(listener->stats().cached_tokens, 0);
+    ExpectFree(device);
+    EXPECT_EQ(device.engine->load().kept_sessions, 0);
+  }
+}
+
+TEST_P(EngineDeviceTest, SeveralAnswersToAPromptAreRefused) {
+  const RealEngine device = OnDevice(64);
+  GenerateRequest request = Request(0);
+  request.sampling.n = 2;
+  const absl::Status status =
+      device.engine->Submit(std::move(request), std::make_shared<RecordingListener>());
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("n must be 1"));
+}
+
+std::string NameOf(const testing::TestParamInfo<std::tuple<std::string, std::string>>& instance) {
+  std::string name = std::get<0>(instance.param) + "_" + std::get<1>(instance.param);
+  for (char& c : name) {
+    c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  }
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Policies,
+    EngineDeviceTest,
+    testing::Combine(testing::Values("tiny-llama-needle"),
+                     testing::Values("diffkv",
+                                     "diffkv:al=0",
+                                     "diffkv:ah=2,al=0.5,policy=paper,w=16",
+                                     "diffkv:ah=2,al=0.5,score=all,w=16,sinks=2,every=4")),
+    NameOf);
+INSTANTIATE_TEST_SUITE_P(Models,
+                         EngineDeviceTest,
+                         testing::Combine(testing::Values("tiny-llama-needle-swiftkv-l6",
+                                                          "tiny-llama-needle-swiftkv-l6-across2"),
+                                          testing::Values("diffkv:ah=2,al=0.5,w=16")),
+                         NameOf);
+
+}  // namespace
+}  // namespace baton::engine
