@@ -10,8 +10,10 @@
 
 #include "common/engine/active_request.h"
 #include "common/engine/kv_sink.h"
+#include "common/engine/request.h"
 #include "common/engine/sampling/sampler.h"
-#include "common/kv/pool/page_table.h"
+#include "common/engine/sequence.h"
+#include "common/kv/pool/page_pool.h"
 #include "common/model/forward.h"
 
 namespace baton::engine {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/core/dtype.h"
 #include "kernels/kv_format/dense.h"
 
 namespace baton::kernels {

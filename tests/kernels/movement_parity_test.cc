@@ -1,10 +1,16 @@
 // Ops that move elements: embed, kv_write, gather_rows and copy_pages, exact on every back end.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <vector>
 
+#include "kernels/core/buffer.h"
+#include "kernels/core/dtype.h"
 #include "kernels/core/half.h"
+#include "kernels/kv_format/dense.h"
+#include "kernels/ops/params.h"
 #include "tests/kernels/support/backends.h"
 
 namespace baton::kernels {

@@ -8,6 +8,7 @@
 
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/kv_policy.h"
+#include "common/kv/codec/policy_params.h"
 
 namespace baton::kv {
 

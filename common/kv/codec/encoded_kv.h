@@ -16,6 +16,7 @@
 #include "common/kv/codec/dense_step_kv.h"
 #include "common/kv/codec/step_kv.h"
 #include "kernels/core/step_arrays.h"
+#include "kernels/ops/params.h"
 
 namespace baton::kv {
 

@@ -17,7 +17,6 @@
 #include "common/kv/codec/kv_policy.h"
 #include "common/kv/codec/policy_params.h"
 #include "common/kv/pool/page_pool.h"
-#include "common/kv/pool/page_table.h"
 #include "common/scheduling/step_planner.h"
 #include "kernels/core/dtype.h"
 #include "tests/unit/engine/fake_sink.h"

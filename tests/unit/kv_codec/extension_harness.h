@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <numeric>
 #include <string_view>
@@ -18,7 +17,6 @@
 #include "common/base/status_macros.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "kernels/core/buffer.h"
-#include "kernels/cpu/cpu_ops.h"
 #include "kernels/ops/params.h"
 #include "tests/unit/kv_codec/codec_harness.h"
 
