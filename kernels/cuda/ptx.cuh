@@ -74,17 +74,15 @@ __device__ inline void BulkCopy(
       : "memory");
 }
 
-// Programmatic dependent launch: a kernel that is launched so may begin once all blocks of the one in
-// front have said this, or ended.
+// Programmatic dependent launch: a kernel that is launched so may begin once all blocks of the one
+// in front have said this, or ended.
 __device__ inline void LaunchDependents() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
 // Waits until the kernels in front have ended and what they wrote is seen. Before anything of
 // theirs is read, or memory of theirs written; at once in a kernel that is launched otherwise.
-__device__ inline void WaitForPredecessors() {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-}
+__device__ inline void WaitForPredecessors() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 // Synchronises `threads` threads of the block that name the same barrier (1 to 15).
 __device__ inline void NamedBarrier(uint32_t name, uint32_t threads) {
