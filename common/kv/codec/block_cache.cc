@@ -17,8 +17,8 @@ namespace {
 
 // The least that a device hands out without waste.
 constexpr size_t kLeastBytes = 4096;
-// Free blocks beyond this go back to the device: what the score sums of a prompt of 128k tokens
-// take in a model of 32 layers with 8 KV heads, twice.
+// Free blocks beyond this go back to the device: the block that the score sums of a prompt of 128k
+// tokens take in a model of 32 layers with 8 KV heads.
 constexpr size_t kMostFreeBytes = size_t{256} << 20;
 
 }  // namespace

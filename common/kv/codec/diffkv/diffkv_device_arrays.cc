@@ -14,46 +14,32 @@
 #include "common/base/status_macros.h"
 #include "common/kv/codec/block_cache.h"
 #include "common/kv/pool/page_pool.h"
+#include "kernels/core/carver.h"
 #include "kernels/core/memory.h"
 #include "kernels/kv_format/position_range.h"
 #include "kernels/ops/diffkv_params.h"
 
 namespace baton::kv {
-namespace {
-
-// Of every array in a block.
-constexpr size_t kAlignment = 64;
-
-// `bytes` more behind `end`; returns where they begin.
-size_t Place(size_t bytes, size_t& end) {
-  const size_t begin = (end + kAlignment - 1) / kAlignment * kAlignment;
-  end = begin + bytes;
-  return begin;
-}
-
-}  // namespace
-
-DiffKvDeviceArrays::Places DiffKvDeviceArrays::PlacesOf(const DiffKvArraySizes& sizes) {
-  const auto heads = static_cast<size_t>(sizes.kv_heads);
-  const size_t tables = static_cast<size_t>(sizes.layers) * heads;
-  Places places;
-  places.end = sizeof(kernels::DiffKvLease);
-  places.counts = Place(static_cast<size_t>(sizes.counts()) * sizeof(int32_t), places.end);
-  places.unobserved = Place(sizeof(kernels::PositionRange), places.end);
-  places.actions = Place(heads * sizeof(kernels::DiffKvAction), places.end);
-  places.lease_ids = Place(static_cast<size_t>(sizes.lease_ids) * sizeof(PageId), places.end);
-  places.page_table =
-      Place(tables * static_cast<size_t>(sizes.columns) * sizeof(PageId), places.end);
-  places.probabilities =
-      Place(heads * static_cast<size_t>(sizes.probability_stride) * sizeof(float), places.end);
-  return places;
+DiffKvDeviceArrays::KeptArrays DiffKvDeviceArrays::CarveKept(const DiffKvArraySizes& sizes,
+                                                             kernels::Carver& carver) {
+  const int64_t tables = int64_t{sizes.layers} * sizes.kv_heads;
+  return {.lease = carver.Take<kernels::DiffKvLease>(1),
+          .token_counts = carver.Take<int32_t>(sizes.counts()),
+          .unobserved = carver.Take<kernels::PositionRange>(1),
+          .actions = carver.Take<kernels::DiffKvAction>(sizes.kv_heads),
+          .lease_ids = carver.Take<PageId>(sizes.lease_ids),
+          .page_table = carver.Take<PageId>(tables * sizes.columns),
+          .probabilities = carver.Take<float>(sizes.kv_heads * sizes.probability_stride)};
 }
 
 absl::StatusOr<std::unique_ptr<DiffKvDeviceArrays>> DiffKvDeviceArrays::Allocate(
     BlockCache& blocks, const DiffKvArraySizes& sizes) {
-  const Places places = PlacesOf(sizes);
-  std::unique_ptr<DiffKvDeviceArrays> arrays(new DiffKvDeviceArrays(sizes, places));
-  BATON_ASSIGN_OR_RETURN(arrays->kept_, blocks.Take(places.end));
+  std::unique_ptr<DiffKvDeviceArrays> arrays(new DiffKvDeviceArrays(sizes));
+  kernels::Carver counter(nullptr);
+  CarveKept(sizes, counter);
+  BATON_ASSIGN_OR_RETURN(arrays->kept_, blocks.Take(counter.used()));
+  kernels::Carver carver(arrays->kept_.data());
+  arrays->kept_arrays_ = CarveKept(sizes, carver);
   const auto classes = static_cast<size_t>(int64_t{sizes.kv_heads} * sizes.prompt_tokens);
   BATON_ASSIGN_OR_RETURN(arrays->prompt_,
                          blocks.Take(static_cast<size_t>(sizes.scores()) * sizeof(float) +
@@ -66,13 +52,13 @@ absl::Status DiffKvDeviceArrays::Fill(kernels::MemorySpace& space,
                                       const kernels::PositionRange& unobserved) const {
   BATON_CHECK(static_cast<int64_t>(lease_ids.size()) <= sizes_.lease_ids);
   // Page tables and probabilities are written before they are read.
-  std::vector<std::byte> begin(places_.lease_ids + lease_ids.size_bytes());
-  const kernels::DiffKvLease lease = {.ids = At<const int32_t>(places_.lease_ids),
-                                      .count = static_cast<int32_t>(lease_ids.size()),
-                                      .used = 0};
+  const size_t ids_place = PlaceOf(kept_arrays_.lease_ids);
+  std::vector<std::byte> begin(ids_place + lease_ids.size_bytes());
+  const kernels::DiffKvLease lease = {
+      .ids = kept_arrays_.lease_ids, .count = static_cast<int32_t>(lease_ids.size()), .used = 0};
   std::memcpy(begin.data(), &lease, sizeof(lease));
-  std::memcpy(begin.data() + places_.unobserved, &unobserved, sizeof(unobserved));
-  std::memcpy(begin.data() + places_.lease_ids, lease_ids.data(), lease_ids.size_bytes());
+  std::memcpy(begin.data() + PlaceOf(kept_arrays_.unobserved), &unobserved, sizeof(unobserved));
+  std::memcpy(begin.data() + ids_place, lease_ids.data(), lease_ids.size_bytes());
   BATON_RETURN_IF_ERROR(space.Upload(kept_.data(), begin.data(), begin.size()));
   return space.Zero(prompt_.data(), static_cast<size_t>(sizes_.scores()) * sizeof(float));
 }
@@ -85,11 +71,12 @@ absl::Status DiffKvDeviceArrays::Fetch(kernels::MemorySpace& space,
                                        std::span<int32_t> token_counts,
                                        int32_t& lease_used) const {
   BATON_CHECK(static_cast<int64_t>(token_counts.size()) == sizes_.counts());
-  std::vector<std::byte> begin(places_.counts + token_counts.size_bytes());
+  const size_t counts_place = PlaceOf(kept_arrays_.token_counts);
+  std::vector<std::byte> begin(counts_place + token_counts.size_bytes());
   BATON_RETURN_IF_ERROR(space.Download(begin.data(), kept_.data(), begin.size()));
   kernels::DiffKvLease lease;
   std::memcpy(&lease, begin.data(), sizeof(lease));
-  std::memcpy(token_counts.data(), begin.data() + places_.counts, token_counts.size_bytes());
+  std::memcpy(token_counts.data(), begin.data() + counts_place, token_counts.size_bytes());
   lease_used = lease.used;
   return absl::OkStatus();
 }

@@ -11,6 +11,7 @@
 
 #include "common/kv/codec/block_cache.h"
 #include "common/kv/pool/page_pool.h"
+#include "kernels/core/carver.h"
 #include "kernels/core/memory.h"
 #include "kernels/kv_format/position_range.h"
 #include "kernels/ops/diffkv_params.h"
@@ -53,14 +54,12 @@ class DiffKvDeviceArrays {
   // Room for what several layers that share a cache observe, `floats` of them; the same each time.
   absl::StatusOr<float*> SharedProbabilities(BlockCache& blocks, size_t floats);
 
-  kernels::DiffKvLease* lease() const { return At<kernels::DiffKvLease>(0); }
-  int32_t* token_counts() const { return At<int32_t>(places_.counts); }
-  kernels::PositionRange* unobserved() const {
-    return At<kernels::PositionRange>(places_.unobserved);
-  }
-  kernels::DiffKvAction* actions() const { return At<kernels::DiffKvAction>(places_.actions); }
-  int32_t* page_table() const { return At<int32_t>(places_.page_table); }
-  float* probabilities() const { return At<float>(places_.probabilities); }
+  kernels::DiffKvLease* lease() const { return kept_arrays_.lease; }
+  int32_t* token_counts() const { return kept_arrays_.token_counts; }
+  kernels::PositionRange* unobserved() const { return kept_arrays_.unobserved; }
+  kernels::DiffKvAction* actions() const { return kept_arrays_.actions; }
+  int32_t* page_table() const { return kept_arrays_.page_table; }
+  float* probabilities() const { return kept_arrays_.probabilities; }
   // Of the prompt, until ForgetPrompt.
   float* scores() const { return prompt_.as<float>(); }
   kernels::DiffKvClass* classes() const {
@@ -69,28 +68,27 @@ class DiffKvDeviceArrays {
   }
 
  private:
-  // Where in `kept_` the arrays begin. The lease is first, then the counts: both are read back.
-  struct Places {
-    size_t counts = 0;
-    size_t unobserved = 0;
-    size_t actions = 0;
-    size_t lease_ids = 0;
-    size_t page_table = 0;
-    size_t probabilities = 0;
-    size_t end = 0;
+  // The arrays of `kept_`. The lease is first, then the counts: both are read back.
+  struct KeptArrays {
+    kernels::DiffKvLease* lease = nullptr;
+    int32_t* token_counts = nullptr;
+    kernels::PositionRange* unobserved = nullptr;
+    kernels::DiffKvAction* actions = nullptr;
+    PageId* lease_ids = nullptr;
+    PageId* page_table = nullptr;
+    float* probabilities = nullptr;
   };
 
-  DiffKvDeviceArrays(const DiffKvArraySizes& sizes, const Places& places)
-      : sizes_(sizes), places_(places) {}
-  static Places PlacesOf(const DiffKvArraySizes& sizes);
-  template <typename T>
-  T* At(size_t place) const {
-    return reinterpret_cast<T*>(kept_.data() + place);
+  explicit DiffKvDeviceArrays(const DiffKvArraySizes& sizes) : sizes_(sizes) {}
+  static KeptArrays CarveKept(const DiffKvArraySizes& sizes, kernels::Carver& carver);
+  // Bytes from the beginning of `kept_` to an array of it.
+  size_t PlaceOf(const void* array) const {
+    return static_cast<size_t>(static_cast<const std::byte*>(array) - kept_.data());
   }
 
   const DiffKvArraySizes sizes_;
-  const Places places_;
   BlockCache::Block kept_;
+  KeptArrays kept_arrays_;
   BlockCache::Block prompt_;  // scores, then classes
   BlockCache::Block shared_;
 };
