@@ -114,9 +114,9 @@ struct DensePages {
   DensePageLayout layout;
 };
 
-// Writes the keys (after RoPE) and values of every row into its page slot. Of a page whose first slot
-// it writes, the slots behind the sequence's last row become zero: what the page held before is
-// neither shipped nor, where attention multiplies it by a weight of zero, a NaN.
+// Writes the keys (after RoPE) and values of every row into its page slot. Of a page whose first
+// slot it writes, the slots behind the sequence's last row become zero: what the page held before
+// is neither shipped nor, where attention multiplies it by a weight of zero, a NaN.
 struct KvWriteParams {
   const void* k = nullptr;  // [rows, kv_heads, head_dim]
   int64_t k_stride = 0;
