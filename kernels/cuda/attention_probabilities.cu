@@ -41,7 +41,6 @@ using probability::kLaneRows;
 using probability::kLaneTokens;
 using probability::kTileRows;
 using probability::kTileTokens;
-using probability::kWarpLanes;
 using probability::LaneGroup;
 using probability::LaneInGroup;
 using probability::TileKeys;
@@ -113,7 +112,7 @@ struct LaneRowKeys {
   }
   // Whether any of the eight rows sees a key of the warp's. All lanes.
   __device__ bool MeetTile(int32_t begin) const {
-    return __any_sync(probability::kAllLanes,
+    return __any_sync(kAllLanes,
                       rows[0].Meets(begin, kTileTokens) || rows[1].Meets(begin, kTileTokens));
   }
 };
@@ -286,8 +285,8 @@ __global__ void __launch_bounds__(kThreads)
     weights = Fold(weights, partials[split]);
   }
   for (int distance = kWarpLanes / 2; distance > 0; distance /= 2) {
-    const Weights other = {.max = __shfl_down_sync(probability::kAllLanes, weights.max, distance),
-                           .sum = __shfl_down_sync(probability::kAllLanes, weights.sum, distance)};
+    const Weights other = {.max = __shfl_down_sync(kAllLanes, weights.max, distance),
+                           .sum = __shfl_down_sync(kAllLanes, weights.sum, distance)};
     weights = Fold(weights, other);
   }
   if (lane == 0) lse[index] = weights.max + log2f(weights.sum);

@@ -9,6 +9,7 @@
 #include "kernels/cuda/diffkv_attention_plan.cuh"
 #include "kernels/cuda/diffkv_page_attention.cuh"
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/ops/diffkv_params.h"
 
 namespace baton::kernels::cuda::diffkv {
@@ -143,15 +144,6 @@ __device__ inline DoneHead CountSplit(const Slot& slot, int32_t heads, Counters&
     }
   }
   return done;
-}
-
-__device__ inline float WarpMax(float x) {
-  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
-  return x;
-}
-__device__ inline float WarpSum(float x) {
-  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
-  return x;
 }
 
 // The result of one query head from the partial ones of its splits, and from what `out` holds of

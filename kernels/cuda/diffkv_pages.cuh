@@ -5,13 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/warp.cuh"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_pages.h"
 #include "kernels/ops/diffkv_params.h"
 
 namespace baton::kernels::cuda {
-
-inline constexpr uint32_t kAllLanes = 0xffffffffu;
 
 __device__ inline std::byte* DevicePage(const DiffKvPages& pages, int32_t id) {
   return pages.base + static_cast<size_t>(id) * pages.geometry.page_bytes();

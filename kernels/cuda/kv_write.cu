@@ -15,6 +15,7 @@
 #include "kernels/cuda/check_pages.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/fp8.cuh"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/sequence_search.cuh"
@@ -164,6 +165,7 @@ __device__ void ZeroSlots(const DensePageLayout& layout, std::byte* page, int32_
 template <DType kDType, int kWidth>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     KvWriteKernel(const KvWriteParams params) {
+  LaunchDependents();
   const DensePageLayout& layout = params.pages.layout;
   for (int64_t row = blockIdx.x;; row += gridDim.x) {
     const int64_t index = SequenceOfRow(params.sequences, params.num_sequences, row);
@@ -199,7 +201,8 @@ void Launch(const DeviceQueue& queue, const KvWriteParams& params) {
   const int32_t warps = (2 * layout.kv_heads + warp_parts - 1) / warp_parts;
   const int32_t block_parts = std::min(warps, kThreads / kWarp) * warp_parts;
   const dim3 block(static_cast<uint32_t>(lanes), static_cast<uint32_t>(block_parts));
-  const auto blocks = static_cast<uint32_t>(queue.multiprocessors() * kBlocksPerMultiprocessor);
+  const int64_t most = int64_t{queue.multiprocessors()} * kBlocksPerMultiprocessor;
+  const auto blocks = static_cast<uint32_t>(params.rows > 0 ? std::min(params.rows, most) : most);
   KvWriteKernel<kDType, kWidth><<<blocks, block, 0, queue.stream()>>>(params);
 }
 

@@ -20,6 +20,7 @@
 #include "kernels/cuda/ptx_bf16.cuh"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/cuda/runtime/early_launch.h"
 #include "kernels/ops/params.h"
 
 namespace baton::kernels::cuda {
@@ -162,21 +163,6 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
   if (threadIdx.x < kFeatures * kMostRows) Finish<kWide>(call, shared);
 }
 
-// Lets the kernel begin before those in front of it have ended.
-template <typename Kernel>
-absl::Status Launch(Kernel kernel, const Call& call, cudaStream_t stream) {
-  cudaLaunchAttribute early = {};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = static_cast<uint32_t>((call.out_features + kFeatures - 1) / kFeatures);
-  config.blockDim = kWarps * kWarp;
-  config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = 1;
-  return ToStatus(cudaLaunchKernelEx(&config, kernel, call), "matmul");
-}
-
 }  // namespace
 
 bool HasFewRows(const MatmulParams& params) {
@@ -195,8 +181,9 @@ absl::Status MatmulFewRows(const DeviceQueue& queue, const MatmulParams& params)
                      .out_features = params.weight.out_features,
                      .rows = static_cast<int32_t>(params.rows),
                      .accumulate = params.accumulate};
-  return params.wide ? Launch(FewRowsKernel<true>, call, queue.stream())
-                     : Launch(FewRowsKernel<false>, call, queue.stream());
+  const auto blocks = static_cast<uint32_t>((call.out_features + kFeatures - 1) / kFeatures);
+  const auto kernel = params.wide ? FewRowsKernel<true> : FewRowsKernel<false>;
+  return ToStatus(LaunchEarly(kernel, blocks, kWarps * kWarp, 0, queue.stream(), call), "matmul");
 }
 
 }  // namespace baton::kernels::cuda

@@ -28,6 +28,7 @@
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/cuda/runtime/early_launch.h"
 #include "kernels/kv_format/dense.h"
 #include "kernels/ops/param_checker.h"
 #include "kernels/ops/params.h"
@@ -38,7 +39,7 @@ namespace {
 using paged::Call;
 using paged::Item;
 
-constexpr int32_t kThreads = paged::kConsumers + paged::kWarpLanes;
+constexpr int32_t kThreads = paged::kConsumers + kWarpLanes;
 constexpr int32_t kBlocksPerMultiprocessor = 2;
 // Items that the loading warp may be ahead of the computing ones.
 constexpr int32_t kItems = 4;
@@ -107,7 +108,7 @@ __device__ void LoadStage(const DensePages& pages,
                           uint64_t* empty,
                           uint64_t policy) {
   using Layout = paged::StageLayout<kHeadDim>;
-  const auto lane = static_cast<int32_t>(threadIdx.x % paged::kWarpLanes);
+  const auto lane = static_cast<int32_t>(threadIdx.x % kWarpLanes);
   const int32_t chunk = lane % paged::kChunks;
   const bool values = lane >= paged::kChunks;
   const int32_t chunk_begin = position + chunk * paged::kChunkTokens;
@@ -144,7 +145,7 @@ __device__ void LoadStage(const DensePages& pages,
 
 // The loading warp has taken its last item. The last block to say so puts the counters back.
 __device__ void Retire(uint32_t* counters) {
-  if (threadIdx.x % paged::kWarpLanes != 0) return;
+  if (threadIdx.x % kWarpLanes != 0) return;
   __threadfence();
   if (atomicAdd(counters + paged::kRetiredCounter, 1u) + 1 == gridDim.x) {
     counters[paged::kNextItemCounter] = 0;
@@ -156,7 +157,7 @@ __device__ void Retire(uint32_t* counters) {
 // nobody has.
 template <int kHeadDim, int kColumnTiles>
 __device__ void LoadItems(const Call& call, Shared<kHeadDim, kColumnTiles>& shared) {
-  const bool leader = threadIdx.x % paged::kWarpLanes == 0;
+  const bool leader = threadIdx.x % kWarpLanes == 0;
   const uint64_t policy = ReadOncePolicy();
   paged::RowCursor cursor(call);
   RingPlace<kItems> queue;
@@ -185,7 +186,7 @@ __device__ void LoadItems(const Call& call, Shared<kHeadDim, kColumnTiles>& shar
                           policy);
       ring.Next();
     }
-    number = __shfl_sync(paged::kAllLanes, next, 0);
+    number = __shfl_sync(kAllLanes, next, 0);
   }
   Retire(call.counters);
 }
@@ -195,9 +196,7 @@ template <int kHeadDim, int kColumnTiles>
 class Consumer {
  public:
   __device__ Consumer(const Call& call, Shared<kHeadDim, kColumnTiles>& shared)
-      : call_(call),
-        shared_(shared),
-        warp_(static_cast<int32_t>(threadIdx.x / paged::kWarpLanes)) {}
+      : call_(call), shared_(shared), warp_(static_cast<int32_t>(threadIdx.x / kWarpLanes)) {}
 
   __device__ void Run() {
     for (;; queue_.Next()) {
@@ -216,7 +215,7 @@ class Consumer {
   // The warp reads this place no more.
   __device__ void LetGo(uint64_t* empty) {
     __syncwarp();
-    if (threadIdx.x % paged::kWarpLanes == 0) BarrierArrive(empty);
+    if (threadIdx.x % kWarpLanes == 0) BarrierArrive(empty);
   }
 
   __device__ void Attend(const Item& item) {
@@ -289,6 +288,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   extern __shared__ __align__(128) std::byte shared_bytes[];
   auto& shared = *reinterpret_cast<SharedBlock*>(shared_bytes);
   InitBarriers(shared);
+  WaitForPredecessors();
   if (threadIdx.x >= paged::kConsumers) {
     LoadItems(call, shared);
   } else {
@@ -308,8 +308,7 @@ absl::Status Launch(const DeviceQueue& queue, const Call& call) {
   }
   if (error == cudaSuccess) {
     const auto blocks = static_cast<unsigned>(queue.multiprocessors() * kBlocksPerMultiprocessor);
-    kernel<<<blocks, kThreads, kBytes, queue.stream()>>>(call);
-    error = cudaGetLastError();
+    error = LaunchEarly(kernel, blocks, kThreads, kBytes, queue.stream(), call);
   }
   return ToStatus(error, "paged_attention");
 }

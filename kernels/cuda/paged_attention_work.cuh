@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/warp.cuh"
 #include "kernels/ops/params.h"
 
 namespace baton::kernels::cuda::paged {
@@ -15,10 +16,13 @@ namespace baton::kernels::cuda::paged {
 // Tokens of a stage, what is loaded and waited for at once. Splits are whole stages.
 inline constexpr int32_t kStageTokens = 64;
 inline constexpr int32_t kChunkTokens = 16;  // of a copy
-inline constexpr int32_t kLeastSplitTokens = 512;
+// Up to 2K keys a split has two stages, so that one sequence keeps many multiprocessors busy; from
+// 8K on eight, whose partial results are a hundredth of what is read; more where that would make
+// more than kMaxSplits.
+inline constexpr int32_t kLeastSplitStages = 2;
+inline constexpr int32_t kUsualSplitStages = 8;
+inline constexpr int32_t kUsualSplits = 16;
 inline constexpr int32_t kMaxSplits = 32;
-inline constexpr int32_t kWarpLanes = 32;
-inline constexpr uint32_t kAllLanes = 0xffffffffu;
 
 // Counters of the queue: the next item to take, the blocks that take no more, and from
 // kGroupCounter on one for each (row, KV head) whose splits are items, at its first slot.
@@ -49,6 +53,13 @@ struct Item {
   int32_t split;
   int32_t slot;  // of the row's and head's first split; -1 where the item is all splits
 };
+
+// Stages of a split of a row that has so many.
+__device__ inline int32_t SplitStages(int32_t stages) {
+  const int32_t even = (stages + kUsualSplits - 1) / kUsualSplits;
+  const int32_t usual = min(max(even, kLeastSplitStages), kUsualSplitStages);
+  return max(usual, (stages + kMaxSplits - 1) / kMaxSplits);
+}
 
 // The sum of the values of the lanes up to this one.
 __device__ inline int32_t InclusiveSum(int32_t value) {
@@ -129,7 +140,7 @@ class RowCursor {
     begin_ = first_ / kChunkTokens * kChunkTokens;
     if (first_ >= end_) first_ = begin_ = end_ = 0;
     const int32_t stages = (end_ - begin_ + kStageTokens - 1) / kStageTokens;
-    split_tokens_ = max(kLeastSplitTokens, (stages + kMaxSplits - 1) / kMaxSplits * kStageTokens);
+    split_tokens_ = SplitStages(stages) * kStageTokens;
     splits_ = max(1, (end_ - begin_ + split_tokens_ - 1) / split_tokens_);
   }
 

@@ -14,13 +14,12 @@
 #include <cstdint>
 
 #include "kernels/cuda/ptx_bf16.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/kv_format/dense.h"
 #include "kernels/ops/diffkv_params.h"
 
 namespace baton::kernels::cuda::probability {
 
-inline constexpr int32_t kWarpLanes = 32;
-inline constexpr uint32_t kAllLanes = 0xffffffffu;
 // Of a warp's product.
 inline constexpr int32_t kTileTokens = 32;
 inline constexpr int32_t kTileRows = 8;

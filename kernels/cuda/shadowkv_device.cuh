@@ -6,26 +6,16 @@
 #include <cstdint>
 
 #include "kernels/core/dtype.h"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_params.h"
 
 namespace baton::kernels::cuda::shadowkv {
 
-inline constexpr uint32_t kAllLanes = 0xffffffffu;
-inline constexpr int32_t kWarpLanes = 32;
 // Shared memory of a multiprocessor for its blocks, of which each takes 1 KiB for itself.
 inline constexpr size_t kSharedBytes = size_t{224} << 10;
 inline constexpr float kLog2E = 1.4426950408889634f;
 inline constexpr float kLn2 = 0.6931471805599453f;
-
-__device__ inline float WarpMax(float x) {
-  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, step));
-  return x;
-}
-__device__ inline float WarpSum(float x) {
-  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(kAllLanes, x, step);
-  return x;
-}
 
 // Chunks of a sequence: those of the prompt, then those of the tail's blocks.
 struct CodedChunks {

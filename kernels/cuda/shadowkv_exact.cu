@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/shadowkv_exact.cuh"
 #include "kernels/cuda/shadowkv_keys.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_params.h"
 
@@ -14,7 +15,7 @@ namespace {
 constexpr int kChooseThreads = 1024;
 constexpr int kChooseWarps = kChooseThreads / 32;
 constexpr int kCopyThreads = 256;
-constexpr uint32_t kAllLanes = 0xffffffffu;
+
 // Values of a digit of a score's bits.
 constexpr int kDigits = 256;
 constexpr int kDigitBits = 8;

@@ -1,0 +1,37 @@
+// Launches that overlap the end of the kernels in front.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <utility>
+
+namespace baton::kernels::cuda {
+
+// Launches a kernel by programmatic dependent launch: its blocks may begin, and prepare what
+// depends on no other kernel, once every block of the kernel in front has called LaunchDependents
+// or ended (kernels/cuda/ptx.cuh). Every thread of such a kernel calls WaitForPredecessors before
+// it reads what others write, and before it writes. For the kernels of a decode step that read
+// much: with the small ones between them launched so too, a step took a quarter longer
+// (docs/kernels/dense.md). To be compiled by nvcc.
+template <typename... Params, typename... Args>
+cudaError_t LaunchEarly(void (*kernel)(Params...),
+                        dim3 grid,
+                        dim3 block,
+                        size_t shared_bytes,
+                        cudaStream_t stream,
+                        Args&&... args) {
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
+}
+
+}  // namespace baton::kernels::cuda
