@@ -14,7 +14,6 @@
 #include "common/base/status_context.h"
 #include "common/base/status_macros.h"
 #include "common/engine/expand_hidden.h"
-#include "common/engine/sampling/sampler.h"
 #include "common/engine/sequence.h"
 #include "common/engine/step.h"
 #include "common/engine/step_kv.h"
@@ -30,7 +29,7 @@ Executor::Executor(const ExecutorContext& context, StepDone done)
     : context_(context),
       done_(std::move(done)),
       arrays_(*context.exec->memory),
-      scratch_(static_cast<size_t>(context.exec->pool->threads())),
+      sampler_(*context.model, *context.ops, *context.exec),
       thread_([this] { ThreadMain(); }) {}
 
 Executor::~Executor() {
@@ -74,8 +73,9 @@ void Executor::Run(Step& step) {
     step.status = Forward(step);
   }
   if (step.status.ok()) {
-    Sample(step);
-  } else {
+    step.status = sampler_.Draw(step);
+  }
+  if (!step.status.ok()) {
     step.status = WithContext(step.status, absl::StrCat("engine step ", step.number));
   }
   step.finished = context_.clock->Now();
@@ -97,15 +97,6 @@ absl::Status Executor::CopyPages(const Step& step) {
        .pages = {.base = context_.pool->base(), .layout = context_.layout}});
 }
 
-std::span<float> Executor::Logits(const Step& step) {
-  const size_t count =
-      step.logit_rows.size() * static_cast<size_t>(context_.model->config().vocab_size);
-  if (logits_.size() < count * sizeof(float)) {
-    logits_ = kernels::Buffer(std::max(count * sizeof(float), 2 * logits_.size()));
-  }
-  return {logits_.as<float>(), count};
-}
-
 absl::Status Executor::Forward(const Step& step) {
   const StepLayers layers = {.layers = context_.model->kv_shape().layers,
                              .full_layers = context_.model->config().num_key_value_layers};
@@ -117,7 +108,7 @@ absl::Status Executor::Forward(const Step& step) {
                                      .logit_rows = step.logit_rows,
                                      .kv = &kv,
                                      .on_hidden = {}};
-  return context_.model->Forward(batch, Logits(step));
+  return context_.model->Forward(batch, sampler_.HostLogits(step));
 }
 
 absl::Status Executor::Expand(const StepExpansion& expansion) {
@@ -149,17 +140,6 @@ absl::Status Executor::EncodeUpperLayers(const Sequence& sequence, const kv::Wor
     BATON_RETURN_IF_ERROR(sequence.encoded->EncodeLayer(working, layer));
   }
   return absl::OkStatus();
-}
-
-void Executor::Sample(Step& step) {
-  const std::span<const float> logits = Logits(step);
-  const auto vocab = static_cast<size_t>(context_.model->config().vocab_size);
-  context_.exec->pool->ParallelFor(
-      static_cast<int64_t>(step.samples.size()), [&](int64_t index, int thread) {
-        SampleJob& job = step.samples[static_cast<size_t>(index)];
-        job.input.logits = logits.subspan(static_cast<size_t>(job.logit_row) * vocab, vocab);
-        job.output = SampleToken(job.input, scratch_[static_cast<size_t>(thread)]);
-      });
 }
 
 }  // namespace baton::engine

@@ -11,12 +11,11 @@
 #include "absl/synchronization/mutex.h"
 
 #include "common/base/clock.h"
-#include "common/engine/sampling/sampler.h"
 #include "common/engine/step.h"
+#include "common/engine/step_sampler.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/pool/page_pool.h"
 #include "common/model/model.h"
-#include "kernels/core/buffer.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/core/step_arrays.h"
 #include "kernels/ops/op_table.h"
@@ -58,16 +57,13 @@ class Executor {
   absl::Status Expand(const StepExpansion& expansion);
   absl::Status EncodeUpperLayers(const Sequence& sequence, const kv::WorkingKv& working);
   absl::Status Forward(const Step& step);
-  void Sample(Step& step);
-  std::span<float> Logits(const Step& step);
 
   const ExecutorContext context_;
   const StepDone done_;
   // Executor thread only.
   kernels::StepArrays arrays_;  // for what comes before the forward pass
-  kernels::Buffer logits_;
+  StepSampler sampler_;
   std::vector<float> hidden_;
-  std::vector<SamplerScratch> scratch_;  // one per compute thread
 
   absl::Mutex mutex_;
   absl::CondVar wake_;

@@ -60,10 +60,13 @@ class Model {
     return absl::UnimplementedError("only a SwiftKV model has upper layers");
   }
 
-  // Runs one step. `logits`, on the host, receives [batch.logit_rows.size(), vocab] fp32. On return
-  // the KV of every row is in its pages. Results of a row do not depend on the other rows of the
-  // step.
+  // Runs one step. `logits`, on the host, receives [batch.logit_rows.size(), vocab] fp32; on a
+  // device it may be empty, and they stay at device_logits(). On return the KV of every row is in
+  // its pages, or will be there for the ops that are called next. Results of a row do not depend on
+  // the other rows of the step.
   virtual absl::Status Forward(const ForwardBatch& batch, std::span<float> logits) = 0;
+  // The logits of the last Forward in memory of the device, until the next one. Null on the host.
+  virtual const float* device_logits() const { return nullptr; }
 };
 
 }  // namespace baton::model

@@ -41,7 +41,7 @@ absl::StatusOr<std::unique_ptr<Model>> TransformerModel::Create(TransformerConte
       RowSet::Create(config.swiftkv() ? max_rows : 0, tile_rows, half_dim, space));
   kernels::Memory logits;
   if (!space.is_host()) {
-    const size_t rows = static_cast<size_t>(std::min(tile_rows, context.options.max_logit_rows));
+    const auto rows = static_cast<size_t>(context.options.max_logit_rows);
     BATON_ASSIGN_OR_RETURN(
         logits, space.Allocate(rows * static_cast<size_t>(config.vocab_size) * sizeof(float)));
   }
@@ -91,7 +91,9 @@ const float* TransformerModel::key_bias(int32_t kv_layer) const {
 }
 
 absl::Status TransformerModel::Forward(const ForwardBatch& batch, std::span<float> logits) {
-  BATON_RETURN_IF_ERROR(ValidateBatch(batch, config_, options_, logits.size()));
+  const bool stays = logits.empty() && !exec_.memory->is_host();
+  const size_t wanted = batch.logit_rows.size() * static_cast<size_t>(config_.vocab_size);
+  BATON_RETURN_IF_ERROR(ValidateBatch(batch, config_, options_, stays ? wanted : logits.size()));
   if (batch.token_ids.empty()) {
     return absl::OkStatus();
   }
@@ -187,15 +189,13 @@ absl::Status TransformerModel::Logits(const void* x, std::span<float> logits) {
   const auto vocab = static_cast<size_t>(config_.vocab_size);
   for (size_t begin = 0; begin < logit_index_.size(); begin += most) {
     const size_t rows = std::min(most, logit_index_.size() - begin);
-    const std::span<float> target = logits.subspan(begin * vocab, rows * vocab);
-    float* out = on_host ? target.data() : logits_.as<float>();
+    float* out = (on_host ? logits.data() : logits_.as<float>()) + begin * vocab;
     BATON_RETURN_IF_ERROR(
         LogitTile(x, static_cast<int64_t>(begin), static_cast<int64_t>(rows), out));
-    if (!on_host) {
-      BATON_RETURN_IF_ERROR(exec_.memory->Download(target.data(), out, target.size_bytes()));
-    }
   }
-  return absl::OkStatus();
+  return on_host || logits.empty()
+             ? absl::OkStatus()
+             : exec_.memory->Download(logits.data(), logits_.data(), logits.size_bytes());
 }
 
 absl::Status TransformerModel::LogitTile(const void* x,

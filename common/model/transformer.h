@@ -48,6 +48,7 @@ class TransformerModel final : public Model {
   std::span<const float> rope_inverse_frequencies() const override { return inverse_frequencies_; }
   const float* key_bias(int32_t kv_layer) const override;
   absl::Status Forward(const ForwardBatch& batch, std::span<float> logits) override;
+  const float* device_logits() const override { return logits_.as<float>(); }
   absl::Status ExpandHidden(const ForwardBatch& batch, const void* hidden) override;
 
  private:
@@ -127,7 +128,7 @@ class TransformerModel final : public Model {
   StepInputs inputs_;
   std::vector<kv::KvRows> tiles_;
   std::vector<int32_t> logit_index_;
-  kernels::Memory logits_;  // f32 [tile, vocab], where the host can't read what ops write
+  kernels::Memory logits_;  // f32 [max_logit_rows, vocab], where the host can't read what ops write
 };
 
 }  // namespace baton::model

@@ -12,6 +12,7 @@
 #include "kernels/cpu/workspace.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/shadowkv_params.h"
+#include "kernels/ops/top_logits_host.h"
 
 namespace baton::kernels {
 namespace {
@@ -54,6 +55,7 @@ const OpTable& Table() {
       .silu_mul = Bind<isa, cpu::SiluMul>,
       .gather_rows = Bind<isa, cpu::GatherRows>,
       .copy_pages = Bind<isa, cpu::CopyPages>,
+      .top_logits = TopLogitsOnHost,
       .attention_probabilities = Bind<isa, cpu::AttentionProbabilities>,
       .accumulate_scores = Bind<isa, cpu::AccumulateScores>,
       .diffkv_classify = Bind<isa, cpu::DiffKvClassify>,

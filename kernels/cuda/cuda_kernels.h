@@ -33,6 +33,8 @@ absl::Status PagedAttention(const ExecContext& context, const PagedAttentionPara
 absl::Status SiluMul(const ExecContext& context, const SiluMulParams& params);
 absl::Status GatherRows(const ExecContext& context, const GatherRowsParams& params);
 absl::Status CopyPages(const ExecContext& context, const CopyPagesParams& params);
+// Workspace: rows x (vocab / 8192, rounded up) x (count + 2) x 4 bytes.
+absl::Status TopLogits(const ExecContext& context, const TopLogitsParams& params);
 
 // Of diffkv: pages.base is aligned to 16 bytes, token counts to 8, queries, keys and values of rows
 // to 16.

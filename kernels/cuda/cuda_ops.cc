@@ -37,6 +37,7 @@ const OpTable* CudaOps() {
       .silu_mul = cuda::SiluMul,
       .gather_rows = cuda::GatherRows,
       .copy_pages = cuda::CopyPages,
+      .top_logits = cuda::TopLogits,
       .attention_probabilities = cuda::AttentionProbabilities,
       .accumulate_scores = cuda::AccumulateScores,
       .diffkv_classify = cuda::DiffKvClassify,

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/shadowkv_device.cuh"
-#include "kernels/cuda/shadowkv_topk.cuh"
+#include "kernels/cuda/topk.cuh"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_params.h"
 
@@ -66,6 +66,7 @@ struct alignas(16) HeadPlan {
   CodedArray coefficients;
   CodedArray coefficient_scales;
   int32_t rank;
+  int32_t row;  // of queries, results and lse
   bool int8_coefficients;
 };
 

@@ -26,7 +26,7 @@
 #include "kernels/cuda/shadowkv_device.cuh"
 #include "kernels/cuda/shadowkv_score.cuh"
 #include "kernels/cuda/shadowkv_score_tile.cuh"
-#include "kernels/cuda/shadowkv_topk.cuh"
+#include "kernels/cuda/topk.cuh"
 #include "kernels/ops/param_checker.h"
 #include "kernels/ops/shadowkv_params.h"
 

@@ -24,6 +24,7 @@ absl::Status CheckComplete(const OpTable& table) {
       {"silu_mul", table.silu_mul != nullptr},
       {"gather_rows", table.gather_rows != nullptr},
       {"copy_pages", table.copy_pages != nullptr},
+      {"top_logits", table.top_logits != nullptr},
       {"attention_probabilities", table.attention_probabilities != nullptr},
       {"accumulate_scores", table.accumulate_scores != nullptr},
       {"diffkv_classify", table.diffkv_classify != nullptr},

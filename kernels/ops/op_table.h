@@ -40,6 +40,7 @@ struct OpTable {
   absl::Status (*silu_mul)(const ExecContext&, const SiluMulParams&) = nullptr;
   absl::Status (*gather_rows)(const ExecContext&, const GatherRowsParams&) = nullptr;
   absl::Status (*copy_pages)(const ExecContext&, const CopyPagesParams&) = nullptr;
+  absl::Status (*top_logits)(const ExecContext&, const TopLogitsParams&) = nullptr;
 
   // KV format `diffkv` (kernels/ops/diffkv_params.h).
   absl::Status (*attention_probabilities)(const ExecContext&,

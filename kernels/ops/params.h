@@ -184,6 +184,24 @@ struct GatherRowsParams {
   int64_t out_stride = 0;
 };
 
+// Most tokens that top_logits lists of a row: what top-k and top-p sampling and top logprobs look
+// at nearly always.
+inline constexpr int32_t kMaxTopLogits = 256;
+
+// The most likely tokens of every row of logits, and the logarithm of what all of its exponentials
+// add up to: all that most draws look at, so that a device's logits need not go to the host. A NaN
+// counts as -inf; tokens at -inf are not listed.
+struct TopLogitsParams {
+  const float* logits = nullptr;  // [rows, vocab]
+  int64_t rows = 0;
+  int64_t vocab = 0;  // at most 2^18 on a device
+  // Tokens to list, 1 to kMaxTopLogits.
+  int32_t count = 0;
+  int32_t* ids = nullptr;     // [rows, count], most likely first, ties by id; -1 behind the last
+  float* values = nullptr;    // [rows, count] their logits; -inf behind the last
+  float* log_sums = nullptr;  // [rows]; +inf if a logit is, -inf if all are
+};
+
 // Copies whole pages inside the pool (copy-on-write of a shared prompt's last page).
 struct CopyPagesParams {
   const int32_t* source = nullptr;  // [count]

@@ -107,6 +107,23 @@ absl::Status Validate(const SiluMulParams& params) {
   return check.status();
 }
 
+absl::Status Validate(const TopLogitsParams& params) {
+  ParamChecker check("top_logits");
+  check.NotNegative("rows", params.rows);
+  if (check.ok() && params.rows > 0) {
+    check.Positive("vocab", params.vocab)
+        .Require(params.count >= 1 && params.count <= kMaxTopLogits,
+                 "count",
+                 params.count,
+                 "must be in [1, 256]")
+        .NotNull("logits", params.logits)
+        .NotNull("ids", params.ids)
+        .NotNull("values", params.values)
+        .NotNull("log_sums", params.log_sums);
+  }
+  return check.status();
+}
+
 absl::Status Validate(const GatherRowsParams& params) {
   ParamChecker check("gather_rows");
   check.NotNegative("rows", params.rows).NotNegative("dim", params.dim);

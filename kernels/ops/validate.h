@@ -23,6 +23,7 @@ absl::Status Validate(const RopeParams& params);
 absl::Status Validate(const KvWriteParams& params);
 absl::Status Validate(const PagedAttentionParams& params);
 absl::Status Validate(const SiluMulParams& params);
+absl::Status Validate(const TopLogitsParams& params);
 absl::Status Validate(const GatherRowsParams& params);
 absl::Status Validate(const CopyPagesParams& params);
 absl::Status Validate(const AttentionProbabilitiesParams& params);

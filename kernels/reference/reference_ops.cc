@@ -1,6 +1,7 @@
 #include "kernels/reference/reference_ops.h"
 
 #include "kernels/ops/op_table.h"
+#include "kernels/ops/top_logits_host.h"
 #include "kernels/reference/reference_kernels.h"
 
 namespace baton::kernels {
@@ -21,6 +22,7 @@ const OpTable& ReferenceOps() {
       .silu_mul = reference::SiluMul,
       .gather_rows = reference::GatherRows,
       .copy_pages = reference::CopyPages,
+      .top_logits = TopLogitsOnHost,
       .attention_probabilities = reference::AttentionProbabilities,
       .accumulate_scores = reference::AccumulateScores,
       .diffkv_classify = reference::DiffKvClassify,

@@ -24,6 +24,13 @@ double WeightSum(std::span<const Candidate> candidates) {
   return sum;
 }
 
+Candidate MakeCandidate(int32_t token_id, float logit, float highest, float temperature) {
+  const double distance = static_cast<double>(logit) - static_cast<double>(highest);
+  return {.token_id = token_id,
+          .logit = logit,
+          .weight = std::exp(distance / static_cast<double>(temperature))};
+}
+
 void Collect(std::span<const float> logits, float temperature, std::vector<Candidate>& candidates) {
   constexpr float kNever = -std::numeric_limits<float>::infinity();
   candidates.clear();
@@ -33,10 +40,8 @@ void Collect(std::span<const float> logits, float temperature, std::vector<Candi
   }
   for (size_t id = 0; id < logits.size(); ++id) {
     if (logits[id] > kNever) {
-      const double weight =
-          std::exp((static_cast<double>(logits[id]) - highest) / static_cast<double>(temperature));
       candidates.push_back(
-          {.token_id = static_cast<int32_t>(id), .logit = logits[id], .weight = weight});
+          MakeCandidate(static_cast<int32_t>(id), logits[id], highest, temperature));
     }
   }
 }
@@ -76,6 +81,23 @@ void KeepTopP(float top_p, size_t sorted, std::vector<Candidate>& candidates) {
   }
 }
 
+// The most likely candidate has weight 1.
+void KeepMinP(float min_p, std::vector<Candidate>& candidates) {
+  std::erase_if(candidates, [&](const Candidate& candidate) {
+    return candidate.weight < static_cast<double>(min_p);
+  });
+}
+
+// top_p and min_p, of candidates of which `sorted` are in their places.
+void KeepLikely(const SamplingParams& params, size_t sorted, std::vector<Candidate>& candidates) {
+  if (params.top_p < 1.0f) {
+    KeepTopP(params.top_p, sorted, candidates);
+  }
+  if (params.min_p > 0.0f) {
+    KeepMinP(params.min_p, candidates);
+  }
+}
+
 }  // namespace
 
 void SelectCandidates(const SamplingParams& params,
@@ -87,15 +109,22 @@ void SelectCandidates(const SamplingParams& params,
     KeepTopK(params.top_k, candidates);
     sorted = candidates.size();
   }
-  if (params.top_p < 1.0f) {
-    KeepTopP(params.top_p, sorted, candidates);
+  KeepLikely(params, sorted, candidates);
+}
+
+void SelectCandidates(const SamplingParams& params,
+                      const TopLogits& top,
+                      std::vector<Candidate>& candidates) {
+  BATON_CHECK(params.top_k > 0);
+  const auto usable = [&](size_t i) {
+    return std::min(top.values[i], std::numeric_limits<float>::max());
+  };
+  candidates.clear();
+  const size_t count = std::min(top.ids.size(), static_cast<size_t>(params.top_k));
+  for (size_t i = 0; i < count; ++i) {
+    candidates.push_back(MakeCandidate(top.ids[i], usable(i), usable(0), params.temperature));
   }
-  if (params.min_p > 0.0f) {
-    // The most likely candidate has weight 1.
-    std::erase_if(candidates, [&](const Candidate& candidate) {
-      return candidate.weight < static_cast<double>(params.min_p);
-    });
-  }
+  KeepLikely(params, candidates.size(), candidates);
 }
 
 int32_t DrawCandidate(std::span<const Candidate> candidates, double uniform) {

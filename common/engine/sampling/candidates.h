@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "common/engine/sampling/top_logits.h"
 #include "common/engine/sampling_params.h"
 
 namespace baton::engine {
@@ -23,6 +24,10 @@ struct Candidate {
 // Empty when no token is left. temperature > 0; no logit is NaN or +infinity.
 void SelectCandidates(const SamplingParams& params,
                       std::span<const float> logits,
+                      std::vector<Candidate>& candidates);
+// The same, in the same order, from the top_k most likely tokens of the row, or more. top_k > 0.
+void SelectCandidates(const SamplingParams& params,
+                      const TopLogits& top,
                       std::vector<Candidate>& candidates);
 
 // The candidate at `uniform` in [0, 1) of the cumulative distribution. Not empty.

@@ -6,6 +6,10 @@
 #include <numeric>
 #include <vector>
 
+#include "common/base/check.h"
+#include "common/engine/request.h"
+#include "common/engine/sampling/top_logits.h"
+
 namespace baton::engine {
 namespace {
 
@@ -55,6 +59,17 @@ void FillLogprobs(std::span<const float> raw_logits, int32_t top_count, TokenOut
   std::partial_sort(ids.begin(), end, ids.end(), more_likely);
   for (auto id = ids.begin(); id != end; ++id) {
     output.top_logprobs.emplace_back(*id, Logprob(raw_logits[static_cast<size_t>(*id)], log_sum));
+  }
+}
+
+void FillLogprobs(const TopLogits& top, int32_t top_count, TokenOutput& output) {
+  const auto chosen = std::find(top.ids.begin(), top.ids.end(), output.token_id);
+  BATON_CHECK(chosen != top.ids.end());
+  output.logprob = Logprob(top.values[static_cast<size_t>(chosen - top.ids.begin())], top.log_sum);
+  output.top_logprobs.clear();
+  const size_t count = std::min(top.ids.size(), static_cast<size_t>(top_count));
+  for (size_t i = 0; i < count; ++i) {
+    output.top_logprobs.emplace_back(top.ids[i], Logprob(top.values[i], top.log_sum));
   }
 }
 

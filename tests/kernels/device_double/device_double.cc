@@ -245,6 +245,16 @@ absl::Status CopyPages(const ExecContext& context, const CopyPagesParams& params
   return status.ok() ? CpuOps().copy_pages(context, params) : status;
 }
 
+absl::Status TopLogits(const ExecContext& context, const TopLogitsParams& params) {
+  const Access access;
+  absl::Status status = CheckPointers("top_logits",
+                                      {{"logits", params.logits},
+                                       {"ids", params.ids},
+                                       {"values", params.values},
+                                       {"log_sums", params.log_sums}});
+  return status.ok() ? CpuOps().top_logits(context, params) : status;
+}
+
 template <typename Params>
 absl::Status Refuse(const ExecContext& /*context*/, const Params& /*params*/) {
   return absl::UnimplementedError(
@@ -268,6 +278,7 @@ OpTable MakeTable() {
   table.silu_mul = SiluMul<kDType>;
   table.gather_rows = GatherRows<kDType>;
   table.copy_pages = CopyPages;
+  table.top_logits = TopLogits;
   SetDiffKvOps<kDType>(table);
   table.diffkv_release_pages = Refuse;
   table.shadowkv_encode = Refuse;

@@ -4,8 +4,19 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
+#include <optional>
+#include <random>
 #include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "common/engine/sampling/top_logits.h"
+#include "kernels/ops/params.h"
+#include "kernels/ops/top_logits_host.h"
 
 namespace baton::engine {
 namespace {
@@ -116,6 +127,96 @@ TEST(SamplerTest, ADrawDependsOnlyOnItsKey) {
                                    used);
     EXPECT_EQ(again->token_id, Draw(logits, params, position)->token_id);
   }
+}
+
+// What a device lists of a row.
+struct TopLists {
+  std::vector<int32_t> ids;
+  std::vector<float> values;
+  float log_sum = 0.0f;
+
+  TopLists(const std::vector<float>& logits, int32_t count)
+      : ids(static_cast<size_t>(count)), values(static_cast<size_t>(count)) {
+    const absl::Status status =
+        kernels::TopLogitsOnHost({},
+                                 {.logits = logits.data(),
+                                  .rows = 1,
+                                  .vocab = static_cast<int64_t>(logits.size()),
+                                  .count = count,
+                                  .ids = ids.data(),
+                                  .values = values.data(),
+                                  .log_sums = &log_sum});
+    EXPECT_TRUE(status.ok()) << status;
+    std::erase(ids, -1);
+    values.resize(ids.size());
+  }
+  TopLogits view() const { return {.ids = ids, .values = values, .log_sum = log_sum}; }
+};
+
+TEST(SamplerTest, TheTopOfARowGivesTheTokensOfTheRow) {
+  constexpr uint32_t kSeed = 20261123;
+  std::mt19937 random(kSeed);
+  std::normal_distribution<float> normal(0.0f, 3.0f);
+  const PenaltyState penalties;
+  SamplerScratch scratch;
+  for (int trial = 0; trial < 300; ++trial) {
+    std::vector<float> logits(1 + random() % 500);
+    for (float& logit : logits) {
+      logit =
+          trial % 3 == 0 ? std::round(normal(random)) : normal(random);  // with and without ties
+    }
+    logits[random() % logits.size()] = trial % 5 == 0 ? kNaN : trial % 7 == 0 ? kInfinity : 1.0f;
+    SamplingParams params;
+    params.temperature = trial % 4 == 0 ? 0.0f : 0.7f;
+    params.top_k = 1 + static_cast<int32_t>(random() % 40);
+    params.top_p = trial % 2 == 0 ? 1.0f : 0.8f;
+    params.min_p = trial % 6 == 0 ? 0.1f : 0.0f;
+    params.logprobs = static_cast<int32_t>(random() % 6);
+    const std::optional<int32_t> needed = TopLogitsNeeded(params, /*generated_tokens=*/0);
+    ASSERT_TRUE(needed.has_value());
+    const TopLists top(logits, *needed);
+    const absl::StatusOr<TokenOutput> want = Draw(logits, params, trial);
+    const absl::StatusOr<TokenOutput> got = SampleToken({.logits = {},
+                                                         .top = top.view(),
+                                                         .params = &params,
+                                                         .penalties = &penalties,
+                                                         .generated_tokens = 0,
+                                                         .key = {.position = trial}},
+                                                        scratch);
+    ASSERT_EQ(got.status().code(), want.status().code()) << got.status();
+    if (!want.ok()) {
+      continue;
+    }
+    EXPECT_EQ(got->token_id, want->token_id) << "trial " << trial << ", seed " << kSeed;
+    if (got->logprob != want->logprob) {  // infinite ones have no difference
+      EXPECT_NEAR(got->logprob, want->logprob, 1e-5f) << "trial " << trial << ", seed " << kSeed;
+    }
+    ASSERT_EQ(got->top_logprobs.size(), want->top_logprobs.size());
+    for (size_t i = 0; i < got->top_logprobs.size(); ++i) {
+      EXPECT_EQ(got->top_logprobs[i].first, want->top_logprobs[i].first) << "trial " << trial;
+    }
+  }
+}
+
+TEST(SamplerTest, WholeRowsAreAskedForWhereATopIsNotEnough) {
+  SamplingParams params = Greedy();
+  EXPECT_EQ(TopLogitsNeeded(params, 0), 1);
+  params.logprobs = 7;
+  EXPECT_EQ(TopLogitsNeeded(params, 0), 7);
+  params.min_tokens = 3;
+  EXPECT_EQ(TopLogitsNeeded(params, 2), std::nullopt);
+  EXPECT_EQ(TopLogitsNeeded(params, 3), 7);
+  params.logit_bias = {{1, 1.0f}};
+  EXPECT_EQ(TopLogitsNeeded(params, 3), std::nullopt);
+  params = {};
+  EXPECT_EQ(TopLogitsNeeded(params, 0), std::nullopt) << "every token may be drawn";
+  params.top_k = 40;
+  EXPECT_EQ(TopLogitsNeeded(params, 0), 40);
+  params.top_k = kernels::kMaxTopLogits + 1;
+  EXPECT_EQ(TopLogitsNeeded(params, 0), std::nullopt);
+  params.top_k = 40;
+  params.repetition_penalty = 1.1f;
+  EXPECT_EQ(TopLogitsNeeded(params, 0), std::nullopt);
 }
 
 // Pearson's chi-square of 40,000 draws against the expected probabilities. With a fixed seed the

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/shadowkv_device.cuh"
+#include "kernels/cuda/warp.cuh"
 
-namespace baton::kernels::cuda::shadowkv {
+namespace baton::kernels::cuda {
 
 inline constexpr int32_t kTopKThreads = 512;
 
@@ -149,4 +149,4 @@ __device__ inline void WriteTaken(const uint32_t* keys,
   }
 }
 
-}  // namespace baton::kernels::cuda::shadowkv
+}  // namespace baton::kernels::cuda
