@@ -37,6 +37,7 @@ absl::StatusOr<std::unique_ptr<Backend>> Backend::Open(std::string_view device, 
   }
   backend->session_ = *std::move(session);
   backend->exec_ = {.pool = &backend->pool_,
+                    .device_workspace_bytes = kDeviceWorkspaceBytes,
                     .queue = &backend->session_->queue(),
                     .memory = &backend->session_->memory()};
   return backend;

@@ -92,8 +92,10 @@ absl::Status Worker::StartEngine(engine::ReservationObserver* reservations) {
   engine::EngineOptions engine_options = options_.engine;
   engine_options.calibration = compute_->calibration;
   if (!compute_->backend->exec().memory->is_host()) {
-    spdlog::info("device {} serves the KV formats dense and diffkv only", options_.device);
-    engine_options.codec_pools = {.diffkv_bytes = engine_options.codec_pools.diffkv_bytes};
+    spdlog::info("device {} serves the KV formats dense, diffkv and shadowkv only",
+                 options_.device);
+    engine_options.codec_pools.fp8_bytes = 0;
+    engine_options.codec_pools.hidden_bytes = 0;
   }
   BATON_ASSIGN_OR_RETURN(engine_,
                          engine::Engine::Create(std::move(compute_->model),

@@ -1,6 +1,8 @@
 // What an op needs besides its parameters: threads and scratch memory, or a queue of the device.
 #pragma once
 
+#include <cstddef>
+
 #include "kernels/core/buffer.h"
 #include "kernels/core/memory.h"
 #include "kernels/core/thread_pool.h"
@@ -16,8 +18,10 @@ class DeviceQueue;
 struct ExecContext {
   // Compute threads; never null on a CPU back end.
   ThreadPool* pool = nullptr;
-  // Scratch memory of one op call; contents do not survive the call.
+  // Scratch memory of one op call; contents do not survive the call. Null on a device, whose own is
+  // of a fixed size.
   Buffer* workspace = nullptr;
+  size_t device_workspace_bytes = 0;
   // The CUDA back end: where an op puts its work (kernels/cuda/runtime/device_queue.h). An op
   // returns before its work is done.
   cuda::DeviceQueue* queue = nullptr;

@@ -22,18 +22,19 @@
 namespace baton::kernels::cpu {
 namespace {
 
-void WriteToken(const IsaKernels& isa, const ShadowKvAppendParams& params, int64_t row) {
-  const ShadowKvSequence& sequence = params.sequences[row];
+void WriteToken(const IsaKernels& isa,
+                const ShadowKvAppendParams& params,
+                const ShadowKvSequence& sequence) {
   const ShadowKvConfig& config = sequence.layout->config;
   const ShadowKvTailLayout tail(*sequence.layout, sequence.max_generated);
   // The heads of a slot lie side by side.
   StoreVector(isa,
-              Floats(params.k) + row * params.k_stride,
+              Floats(params.k) + sequence.row * params.k_stride,
               config.dtype,
               config.width(),
               sequence.tail + tail.exact_key(sequence.position, 0));
   StoreVector(isa,
-              Floats(params.v) + row * params.v_stride,
+              Floats(params.v) + sequence.row * params.v_stride,
               config.dtype,
               config.width(),
               sequence.tail + tail.exact_value(sequence.position, 0));
@@ -94,21 +95,21 @@ absl::Status ShadowKvAppend(const IsaKernels& isa,
   }
   size_t slice_bytes = 0;
   int64_t due = 0;
-  for (int64_t row = 0; row < params.num_sequences; ++row) {
+  for (int64_t s = 0; s < params.num_sequences; ++s) {
     Carver counter(nullptr);
-    CarveCoding(params.sequences[row].layout->config, counter);
-    CarveShadowKvClusters(params.sequences[row].layout->config, counter);
+    CarveCoding(params.sequences[s].layout->config, counter);
+    CarveShadowKvClusters(params.sequences[s].layout->config, counter);
     slice_bytes = std::max(slice_bytes, counter.used());
-    due += BlockDue(params.sequences[row]).has_value() ? 1 : 0;
+    due += BlockDue(params.sequences[s]).has_value() ? 1 : 0;
   }
   const size_t needed = static_cast<size_t>(context.pool->threads()) * slice_bytes;
   if (absl::Status status = CheckShadowKvWorkspace("shadowkv_append", context, needed);
       !status.ok()) {
     return status;
   }
-  ParallelFor(context, params.num_sequences, due < 2, [&](int64_t row, int thread) {
-    const ShadowKvSequence& sequence = params.sequences[row];
-    WriteToken(isa, params, row);
+  ParallelFor(context, params.num_sequences, due < 2, [&](int64_t s, int thread) {
+    const ShadowKvSequence& sequence = params.sequences[s];
+    WriteToken(isa, params, sequence);
     if (const auto block = BlockDue(sequence); block.has_value()) {
       Carver carver(context.workspace->data() + static_cast<size_t>(thread) * slice_bytes);
       const CodingScratch coding = CarveCoding(sequence.layout->config, carver);

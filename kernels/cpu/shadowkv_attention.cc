@@ -74,7 +74,7 @@ struct Task {
   const IsaKernels& isa;
   const ShadowKvAttentionParams& params;
   const ShadowKvSequenceView& view;
-  int64_t row;
+  int64_t index;  // of the sequence in the call
   int64_t head;
   AttendScratch scratch;
 };
@@ -92,7 +92,7 @@ void AddExact(const Task& task, TokenFolder& folder) {
 
 // The head's cache, or scratch that is laid out like one and holds nothing yet.
 ShadowKvHeadCache FindCache(const Task& task) {
-  std::byte* cache = task.params.sequences[task.row].cache;
+  std::byte* cache = task.params.sequences[task.index].cache;
   if (cache != nullptr) {
     return MakeShadowKvHeadCache(task.view.config(), cache, task.head);
   }
@@ -157,7 +157,7 @@ void FoldClusters(const Task& task, AttentionTile& tile) {
   const int64_t lanes = task.isa.panel_columns / 2;
   const float* logits =
       task.params.cluster_logits +
-      (task.row * task.params.heads + task.head * tile.lines) * task.params.cluster_stride;
+      (task.index * task.params.heads + task.head * tile.lines) * task.params.cluster_stride;
   for (int64_t c = 0; c < config.value_clusters; ++c) {
     LoadVector(task.isa,
                task.view.ClusterValues(task.head) + static_cast<size_t>(c) * config.vector_bytes(),
@@ -189,16 +189,18 @@ void AddCounters(ShadowKvCounters& counters, int64_t hits, int64_t misses, int64
 
 void AttendHead(const IsaKernels& isa,
                 const ShadowKvAttentionParams& params,
-                int64_t row,
+                int64_t index,
                 int64_t head,
                 std::byte* slice) {
-  const ShadowKvSequenceView view(params.sequences[row]);
+  const ShadowKvSequence& sequence = params.sequences[index];
+  const int64_t row = sequence.row;
+  const ShadowKvSequenceView view(sequence);
   const ShadowKvConfig& config = view.config();
   Carver carver(slice);
   const Task task = {.isa = isa,
                      .params = params,
                      .view = view,
-                     .row = row,
+                     .index = index,
                      .head = head,
                      .scratch = CarveAttend(isa, config, carver)};
   const int64_t group = params.heads / config.kv_heads;
@@ -220,7 +222,8 @@ void AttendHead(const IsaKernels& isa,
   }
   TokenFolder folder(isa, tile, config.dtype == DType::kBF16);
   AddExact(task, folder);
-  const int32_t* ids = params.chunk_ids + (row * config.kv_heads + head) * params.chunk_ids_stride;
+  const int32_t* ids =
+      params.chunk_ids + (index * config.kv_heads + head) * params.chunk_ids_stride;
   const int64_t selected = ShadowKvCountIds(ids, params.chunk_ids_stride);
   const ShadowKvHeadCache cache = FindCache(task);
   const int64_t hits = Plan(task, cache, ids, selected);
@@ -241,8 +244,8 @@ void AttendHead(const IsaKernels& isa,
   for (int64_t g = 0; g < group; ++g) {
     FinishLine(isa, tile, g, out + g * config.head_dim, lse == nullptr ? nullptr : lse + g);
   }
-  if (params.counters != nullptr) {
-    AddCounters(params.counters[row], hits, selected - hits, tokens);
+  if (sequence.counters != nullptr) {
+    AddCounters(*sequence.counters, hits, selected - hits, tokens);
   }
 }
 
@@ -258,9 +261,9 @@ absl::Status ShadowKvAttention(const IsaKernels& isa,
     return absl::OkStatus();
   }
   size_t slice_bytes = 0;
-  for (int64_t row = 0; row < params.num_sequences; ++row) {
+  for (int64_t s = 0; s < params.num_sequences; ++s) {
     Carver counter(nullptr);
-    CarveAttend(isa, params.sequences[row].layout->config, counter);
+    CarveAttend(isa, params.sequences[s].layout->config, counter);
     slice_bytes = std::max(slice_bytes, counter.used());
   }
   const size_t needed = static_cast<size_t>(context.pool->threads()) * slice_bytes;

@@ -220,8 +220,8 @@ void SumClusters(const Task& task, int64_t g, float* logits) {
 
 size_t SliceBytes(const ShadowKvSelectParams& params) {
   size_t bytes = 0;
-  for (int64_t row = 0; row < params.num_sequences; ++row) {
-    const ShadowKvSequenceView view(params.sequences[row]);
+  for (int64_t s = 0; s < params.num_sequences; ++s) {
+    const ShadowKvSequenceView view(params.sequences[s]);
     Carver counter(nullptr);
     CarveSelect(view.config(), params.heads / view.config().kv_heads, view.chunks(), counter);
     bytes = std::max(bytes, counter.used());
@@ -231,34 +231,36 @@ size_t SliceBytes(const ShadowKvSelectParams& params) {
 
 int64_t TotalChunks(const ShadowKvSelectParams& params) {
   int64_t chunks = 0;
-  for (int64_t row = 0; row < params.num_sequences; ++row) {
-    chunks += ShadowKvSequenceView(params.sequences[row]).chunks();
+  for (int64_t s = 0; s < params.num_sequences; ++s) {
+    chunks += ShadowKvSequenceView(params.sequences[s]).chunks();
   }
   return chunks;
 }
 
 void SelectHead(const IsaKernels& isa,
                 const ShadowKvSelectParams& params,
-                int64_t row,
+                int64_t index,
                 int64_t head,
                 std::byte* slice) {
-  const ShadowKvSequenceView view(params.sequences[row]);
+  const ShadowKvSequence& sequence = params.sequences[index];
+  const ShadowKvSequenceView view(sequence);
   const ShadowKvConfig& config = view.config();
   const int64_t group = params.heads / config.kv_heads;
-  int32_t* ids = params.chunk_ids + (row * config.kv_heads + head) * params.chunk_ids_stride;
+  int32_t* ids = params.chunk_ids + (index * config.kv_heads + head) * params.chunk_ids_stride;
   std::fill(ids, ids + params.chunk_ids_stride, -1);
   const int64_t selected = ShadowKvSelectedChunks(view.layout(), view.tokens());
   if (view.chunks() == 0 || (selected == 0 && config.value_clusters == 0)) {
     return;
   }
   Carver carver(slice);
-  const Task task = {.isa = isa,
-                     .view = view,
-                     .head = head,
-                     .group = group,
-                     .q = Floats(params.q) + row * params.q_stride + head * group * config.head_dim,
-                     .scale = params.scale,
-                     .scratch = CarveSelect(config, group, view.chunks(), carver)};
+  const Task task = {
+      .isa = isa,
+      .view = view,
+      .head = head,
+      .group = group,
+      .q = Floats(params.q) + sequence.row * params.q_stride + head * group * config.head_dim,
+      .scale = params.scale,
+      .scratch = CarveSelect(config, group, view.chunks(), carver)};
   ScoreChunks(task);
   NormaliseScores(task);
   TakeBest(task, selected, ids);
@@ -268,7 +270,7 @@ void SelectHead(const IsaKernels& isa,
   HideChunks(task, ids, selected);
   HideChunks(task, view.StaticIds(head), view.layout().static_chunks);
   for (int64_t g = 0; g < group; ++g) {
-    const int64_t line = row * params.heads + head * group + g;
+    const int64_t line = index * params.heads + head * group + g;
     SumClusters(task, g, params.cluster_logits + line * params.cluster_stride);
   }
 }

@@ -58,12 +58,13 @@ __device__ void StoreRow(const uint16_t* source, int64_t count, DType dtype, std
 }
 
 // The heads of a slot lie side by side.
-__device__ void WriteToken(const ShadowKvAppendParams& params, int64_t row, bool vectors) {
-  const ShadowKvSequence& sequence = params.sequences[row];
+__device__ void WriteToken(const ShadowKvAppendParams& params,
+                           const ShadowKvSequence& sequence,
+                           bool vectors) {
   const ShadowKvConfig& config = sequence.layout->config;
   const ShadowKvTailLayout tail(*sequence.layout, sequence.max_generated);
   const auto store = [&](const void* source, int64_t stride, size_t at) {
-    const auto* elements = static_cast<const uint16_t*>(source) + row * stride;
+    const auto* elements = static_cast<const uint16_t*>(source) + sequence.row * stride;
     if (vectors) {
       StoreRow<kVectorWidth>(elements, config.width(), config.dtype, sequence.tail + at);
     } else {
@@ -181,8 +182,9 @@ __device__ int64_t CodeDue(const ShadowKvAppendParams& params,
                            int64_t before,
                            AppendShared& shared) {
   __shared__ uint32_t due[kWarps];  // a bit for each sequence
-  const int64_t row = first + threadIdx.x;
-  const bool mine = row < params.num_sequences && BlockDue(params.sequences[row]).has_value();
+  const int64_t candidate = first + threadIdx.x;
+  const bool mine =
+      candidate < params.num_sequences && BlockDue(params.sequences[candidate]).has_value();
   const uint32_t bits = __ballot_sync(kAllLanes, mine);
   __syncthreads();  // the bits before were read
   if (threadIdx.x % 32 == 0) due[threadIdx.x / 32] = bits;
@@ -206,8 +208,8 @@ __device__ int64_t CodeDue(const ShadowKvAppendParams& params,
 __global__ void __launch_bounds__(kThreads, 1)
     AppendKernel(const __grid_constant__ ShadowKvAppendParams params, bool vectors) {
   __shared__ AppendShared shared;
-  for (int64_t row = blockIdx.x; row < params.num_sequences; row += gridDim.x) {
-    WriteToken(params, row, vectors);
+  for (int64_t index = blockIdx.x; index < params.num_sequences; index += gridDim.x) {
+    WriteToken(params, params.sequences[index], vectors);
   }
   int64_t pieces = 0;
   for (int64_t first = 0; first < params.num_sequences; first += kThreads) {

@@ -47,6 +47,7 @@ __device__ void BeginPlan(const AttendCall& call, PlanShared& shared) {
   const ShadowKvSequence& sequence = call.params.sequences[blockIdx.z];
   const SequencePlaces places(sequence);
   shared.plan = {};
+  shared.plan.row = sequence.row;
   PlanExact(places, blockIdx.y, shared.plan);
   PlanCoded(places, blockIdx.y, shared.plan);
   PlanKeys(places,
@@ -70,15 +71,15 @@ __device__ void EndPlan(const AttendCall& call, int32_t misses, PlanShared& shar
   plan.selected = shared.selected;
   plan.misses = misses;
   plan.tokens = plan.exact_end + (plan.selected << plan.chunks.token_shift);
-  if (call.params.counters != nullptr) {
-    ShadowKvCounters& counters = call.params.counters[blockIdx.z];
+  if (ShadowKvCounters* counters = call.params.sequences[blockIdx.z].counters;
+      counters != nullptr) {
     const auto add = [](int64_t& counter, int64_t value) {
       atomicAdd(reinterpret_cast<unsigned long long*>(&counter),
                 static_cast<unsigned long long>(value));
     };
-    add(counters.hits, plan.selected - misses);
-    add(counters.misses, misses);
-    add(counters.attended_tokens, int64_t{plan.tokens} + plan.clusters);
+    add(counters->hits, plan.selected - misses);
+    add(counters->misses, misses);
+    add(counters->attended_tokens, int64_t{plan.tokens} + plan.clusters);
   }
   if (call.params.cluster_logits == nullptr) plan.clusters = 0;
   call.scratch.plans[PairOfBlock()] = plan;
@@ -156,7 +157,7 @@ __device__ void AttendSplit(const AttendCall& call,
   FindStage(tokens, range, 0, 0, fetch);
   FindStage(tokens, range, 1, kStage, fetch);
   paged::Queries<kHeadDim, kColumnTiles> queries;
-  queries.Load(QueriesOf(call, kHeadDim), call.group);
+  queries.Load(QueriesOf(call, tokens.plan.row, kHeadDim), call.group);
   running.Clear();
   __syncthreads();
   BeginStage(value_bits, 0, fetch);
@@ -220,7 +221,7 @@ __global__ void __launch_bounds__(kAttendThreads)
     MergeKernel(const __grid_constant__ AttendCall call) {
   const HeadPlan& plan = call.scratch.plans[PairOfBlock()];
   const auto splits = static_cast<int32_t>(Splits(plan.tokens));
-  MergeParts<kHeadDim>(call, PairOfBlock(), splits + (plan.clusters > 0 ? 1 : 0));
+  MergeParts<kHeadDim>(call, plan.row, PairOfBlock(), splits + (plan.clusters > 0 ? 1 : 0));
 }
 
 template <typename Kernel>
@@ -311,13 +312,11 @@ absl::Status Check(const ShadowKvAttentionParams& params) {
   return check.ok() ? CheckSupported("shadowkv_attention", bounds, params.heads) : check.status();
 }
 
-// `count` rows of a call from `begin` on.
-ShadowKvAttentionParams SomeRows(const ShadowKvAttentionParams& params,
-                                 int64_t begin,
-                                 int64_t count) {
+// `count` sequences of a call from `begin` on.
+ShadowKvAttentionParams SomeSequences(const ShadowKvAttentionParams& params,
+                                      int64_t begin,
+                                      int64_t count) {
   ShadowKvAttentionParams some = params;
-  some.q = static_cast<const uint16_t*>(params.q) + begin * params.q_stride;
-  some.out = static_cast<uint16_t*>(params.out) + begin * params.out_stride;
   some.sequences += begin;
   some.num_sequences = count;
   if (params.chunk_ids != nullptr) {
@@ -326,8 +325,6 @@ ShadowKvAttentionParams SomeRows(const ShadowKvAttentionParams& params,
   if (params.cluster_logits != nullptr) {
     some.cluster_logits += begin * params.heads * params.cluster_stride;
   }
-  if (params.lse != nullptr) some.lse += begin * params.heads;
-  if (params.counters != nullptr) some.counters += begin;
   return some;
 }
 
@@ -354,7 +351,7 @@ absl::Status ShadowKvAttention(const ExecContext& context, const ShadowKvAttenti
     const int64_t count = std::min(*rows, params.num_sequences - begin);
     Carver carver(queue.workspace().data());
     const shadowkv::AttendCall call = {
-        .params = shadowkv::SomeRows(params, begin, count),
+        .params = shadowkv::SomeSequences(params, begin, count),
         .scratch = shape.Carve(count, carver),
         .group = static_cast<int32_t>(params.heads / params.bounds.kv_heads),
         .score_scale = params.scale * shadowkv::kLog2E};

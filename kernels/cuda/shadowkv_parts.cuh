@@ -19,7 +19,7 @@
 
 namespace baton::kernels::cuda::shadowkv {
 
-// The rows of one launch.
+// The sequences of one launch.
 struct AttendCall {
   ShadowKvAttentionParams params;
   AttendScratch scratch;
@@ -27,9 +27,9 @@ struct AttendCall {
   float score_scale;  // scale * log2(e): weights are powers of two
 };
 
-// The queries of the block's KV head (y) and sequence (z).
-__device__ inline const uint16_t* QueriesOf(const AttendCall& call, int32_t head_dim) {
-  return static_cast<const uint16_t*>(call.params.q) + blockIdx.z * call.params.q_stride +
+// The queries of the block's KV head (y) in row `row`.
+__device__ inline const uint16_t* QueriesOf(const AttendCall& call, int64_t row, int32_t head_dim) {
+  return static_cast<const uint16_t*>(call.params.q) + row * call.params.q_stride +
          int64_t{blockIdx.y} * call.group * head_dim;
 }
 
@@ -144,9 +144,9 @@ __device__ inline void FinishPiece(uint2* out, float prior_max, paged::Piece<4>&
                     PackBf16(piece.values[2] * inverse, piece.values[3] * inverse));
 }
 
-// Folds a head's parts and writes its results. All threads of the block.
+// Folds a head's parts and writes its results to row `row`. All threads of the block.
 template <int kHeadDim>
-__device__ void MergeParts(const AttendCall& call, int64_t pair, int32_t parts) {
+__device__ void MergeParts(const AttendCall& call, int64_t row, int64_t pair, int32_t parts) {
   constexpr int32_t kPieces = kHeadDim / 4;  // of a query head: those of one are in one warp
   const ShadowKvAttentionParams& params = call.params;
   for (int32_t base = 0; base < call.group * kPieces; base += kAttendThreads) {
@@ -155,8 +155,7 @@ __device__ void MergeParts(const AttendCall& call, int64_t pair, int32_t parts) 
     const int32_t dim = index % kPieces * 4;
     const int64_t head = int64_t{blockIdx.y} * call.group + column;
     const bool used = column < call.group;
-    float* lse =
-        params.lse == nullptr || !used ? nullptr : params.lse + blockIdx.z * params.heads + head;
+    float* lse = params.lse == nullptr || !used ? nullptr : params.lse + row * params.heads + head;
     const float prior_max = lse == nullptr ? -INFINITY : *lse * kLog2E;
     __syncwarp();  // every lane of the head has read what one of them overwrites
     if (!used) continue;
@@ -166,7 +165,7 @@ __device__ void MergeParts(const AttendCall& call, int64_t pair, int32_t parts) 
       piece.Fold(LoadPart<kHeadDim>(PartOf(call, pair, part), call.group, column, dim));
     }
     auto* out =
-        static_cast<uint16_t*>(params.out) + blockIdx.z * params.out_stride + head * kHeadDim + dim;
+        static_cast<uint16_t*>(params.out) + row * params.out_stride + head * kHeadDim + dim;
     FinishPiece(reinterpret_cast<uint2*>(out), prior_max, piece);
     if (lse != nullptr && dim == 0) {
       *lse = piece.sum > 0.0f ? (piece.max + log2f(piece.sum)) * kLn2 : -INFINITY;

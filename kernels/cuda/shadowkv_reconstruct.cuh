@@ -270,14 +270,37 @@ __device__ void MultiplyKeys(KeyShared<kHeadDim>& shared, KeyProducts<kHeadDim>&
   __syncthreads();
 }
 
+// The cosines and sines of two neighbouring dimensions.
+struct KeyAngles {
+  float2 cosine;
+  float2 sine;
+
+  __device__ KeyAngles(const ShadowKvRope& rope, int64_t position, int32_t half_dim, int32_t dim)
+      : cosine(__ldg(reinterpret_cast<const float2*>(rope.cosines + position * half_dim + dim))),
+        sine(__ldg(reinterpret_cast<const float2*>(rope.sines + position * half_dim + dim))) {}
+
+  // Those of both positions together.
+  __device__ void Add(const KeyAngles& other) {
+    const float2 c = cosine;
+    const float2 s = sine;
+    cosine = make_float2(c.x * other.cosine.x - s.x * other.sine.x,
+                         c.y * other.cosine.y - s.y * other.sine.y);
+    sine = make_float2(s.x * other.cosine.x + c.x * other.sine.x,
+                       s.y * other.cosine.y + c.y * other.sine.y);
+  }
+};
+
 // Adds the bias, [head_dim] or null, rotates and rounds: to KeyShared::keys. Each warp, after all
-// have left the slices.
+// have left the slices. A token's angles are those of its chunk's first token, which the chunk's
+// lanes read together, and those of its place in the chunk, which is the same in all of a lane's
+// tokens: chunks of up to eight tokens lie in eight rows.
 template <int kHeadDim>
 __device__ void RotateKeys(const ShadowKvRope& rope,
                            const float* bias,
                            const KeyProducts<kHeadDim>& products,
                            KeyShared<kHeadDim>& shared) {
   constexpr int32_t kHalf = kHeadDim / 2;
+  const int32_t in_chunk = paged::LaneGroup() & (shared.plan.chunks.tokens() - 1);
 #pragma unroll
   for (int n = 0; n < KeyProducts<kHeadDim>::kTiles; ++n) {
     const int32_t dim = WarpDim<kHeadDim>() + 8 * n + 2 * paged::LaneInGroup();
@@ -285,12 +308,14 @@ __device__ void RotateKeys(const ShadowKvRope& rope,
     const float2 low_bias = bias == nullptr ? none : make_float2(bias[dim], bias[dim + 1]);
     const float2 high_bias =
         bias == nullptr ? none : make_float2(bias[dim + kHalf], bias[dim + kHalf + 1]);
+    const KeyAngles in_chunk_angles(rope, in_chunk, kHalf, dim);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {  // tokens of the warp, 8 apart
       const int32_t row = WarpToken() + 8 * i + paged::LaneGroup();
-      const int64_t angle = int64_t{shared.tokens[row].position} * kHalf + dim;
-      const float2 cosine = __ldg(reinterpret_cast<const float2*>(rope.cosines + angle));
-      const float2 sine = __ldg(reinterpret_cast<const float2*>(rope.sines + angle));
+      KeyAngles angles(rope, max(shared.tokens[row].position - in_chunk, 0), kHalf, dim);
+      angles.Add(in_chunk_angles);
+      const float2& cosine = angles.cosine;
+      const float2& sine = angles.sine;
       const float(&low)[4] = products.sums[i / 2][0][n];
       const float(&high)[4] = products.sums[i / 2][1][n];
       const float2 x = {low[i % 2 * 2] + low_bias.x, low[i % 2 * 2 + 1] + low_bias.y};

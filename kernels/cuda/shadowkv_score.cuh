@@ -36,6 +36,7 @@ struct ScoreTask {
   CodedArray more;         // deviations, or scales and zeros of 2-bit keys
   CodedArray cluster_ids;  // of sequences with clusters
   const int32_t* static_ids;
+  int32_t row;  // of the queries
   int32_t static_count;
   int32_t selected;  // chunks to choose
   int32_t clusters;
@@ -50,6 +51,7 @@ __device__ inline ScoreTask MakeScoreTask(const ShadowKvSequence& sequence,
   const SequencePlaces places(sequence);
   const ShadowKvConfig& config = places.config();
   ScoreTask task = {};
+  task.row = sequence.row;
   task.chunks = places.Chunks(max_chunks);
   task.selector = config.selector;
   task.clusters = config.value_clusters;

@@ -36,7 +36,7 @@ namespace {
 
 static_assert(kSelectTile * 8 <= kMaxClusterTokens);
 
-// The rows of one call, and where their scratch is.
+// The sequences of one launch, and where their scratch is.
 struct SelectCall {
   ShadowKvSelectParams params;
   SelectScratch scratch;
@@ -44,8 +44,8 @@ struct SelectCall {
 };
 
 template <int kHeadDim>
-__device__ const uint16_t* QueriesOf(const SelectCall& call) {
-  return static_cast<const uint16_t*>(call.params.q) + blockIdx.z * call.params.q_stride +
+__device__ const uint16_t* QueriesOf(const SelectCall& call, const ScoreTask& task) {
+  return static_cast<const uint16_t*>(call.params.q) + task.row * call.params.q_stride +
          int64_t{blockIdx.y} * call.group * kHeadDim;
 }
 // The first query head of the block's KV head and sequence, counted over all sequences.
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kScoreThreads)
   const ChunkTile tile = TileOfBlock(shared.task);
   if (tile.count == 0) return;
   HideStatic(shared.task, tile, shared.hidden);
-  const uint16_t* q = QueriesOf<kHeadDim>(call);
+  const uint16_t* q = QueriesOf<kHeadDim>(call, shared.task);
   if (shared.task.coded_keys()) {
     ScoreTokens<kHeadDim>(tile, q, call.group, shared);
   } else {
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(kScoreThreads)
   const int64_t pair = blockIdx.z * int64_t{gridDim.y} + blockIdx.y;
   const uint32_t* taken = scratch.taken + pair * scratch.taken_stride();
   CodedQueries<kHeadDim, kColumnTiles> queries;
-  queries.Load(QueriesOf<kHeadDim>(call), call.group);
+  queries.Load(QueriesOf<kHeadDim>(call, task), call.group);
   const int32_t end = tile.count << task.chunks.token_shift;
   const auto warp = static_cast<int32_t>(threadIdx.x / kWarpLanes);
   for (int32_t begin = warp * kTileRows; begin < end; begin += kScoreWarps * kTileRows) {
@@ -303,10 +303,11 @@ absl::Status Check(const ShadowKvSelectParams& params) {
   return check.ok() ? CheckSupported("shadowkv_select", bounds, params.heads) : check.status();
 }
 
-// `count` rows of a call from `begin` on.
-ShadowKvSelectParams SomeRows(const ShadowKvSelectParams& params, int64_t begin, int64_t count) {
+// `count` sequences of a call from `begin` on.
+ShadowKvSelectParams SomeSequences(const ShadowKvSelectParams& params,
+                                   int64_t begin,
+                                   int64_t count) {
   ShadowKvSelectParams some = params;
-  some.q = static_cast<const uint16_t*>(params.q) + begin * params.q_stride;
   some.sequences += begin;
   some.num_sequences = count;
   if (params.chunk_ids != nullptr) {
@@ -341,7 +342,7 @@ absl::Status ShadowKvSelect(const ExecContext& context, const ShadowKvSelectPara
     const int64_t count = std::min(*rows, params.num_sequences - begin);
     Carver carver(queue.workspace().data());
     const shadowkv::SelectCall call = {
-        .params = shadowkv::SomeRows(params, begin, count),
+        .params = shadowkv::SomeSequences(params, begin, count),
         .scratch = shape.Carve(count, carver),
         .group = static_cast<int32_t>(params.heads / params.bounds.kv_heads)};
     if (absl::Status status = shadowkv::LaunchRows(queue, call); !status.ok()) {

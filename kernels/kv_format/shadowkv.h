@@ -304,12 +304,12 @@ constexpr int64_t ShadowKvSelectedChunks(const ShadowKvPromptLayout& prompt, int
 }
 
 // Reconstructed keys, and values if they are quantized, of the chunks that the previous step
-// selected. All bytes zero: nothing cached. Entry e of a head's table says that chunk ids[e] - 1
-// lies in slot slots[e]; ids ascend over the entries in use, zeros follow, and slots[] is a
-// permutation of all slots.
+// selected. Ids all zero: nothing is cached, and the other bytes may be any. Else entry e of a
+// head's table says that chunk ids[e] - 1 lies in slot slots[e]; ids ascend over the entries in
+// use, zeros follow, and slots[] is a permutation of all slots.
 struct ShadowKvCacheLayout {
   int64_t slots_per_head = 0;  // the budget in chunks
-  size_t ids = 0;              // int32 [kv_heads][slots]
+  size_t ids = 0;              // int32 [kv_heads][slots], up to `slots`
   size_t slots = 0;            // int32 [kv_heads][slots]
   size_t keys = 0;             // [kv_heads][slots][chunk][head_dim] dtype, after RoPE
   size_t values = 0;           // the same shape; quantized values only

@@ -71,18 +71,26 @@ struct ShadowKvEncodeJointParams {
   std::byte* coefficients = nullptr;
 };
 
+// What shadowkv_attention did for one sequence, summed over its KV heads.
+struct ShadowKvCounters {
+  int64_t hits = 0;             // selected chunks found in the cache
+  int64_t misses = 0;           // selected chunks reconstructed
+  int64_t attended_tokens = 0;  // static, exact and selected, and one per value cluster
+};
+
 // One sequence of a decode step in one layer. `position` is the index of its newest token: the
 // sequence holds position + 1 tokens once shadowkv_append ran. In a decode step that is the query
 // row's token; a query whose own and other newest keys are elsewhere (ShadowKvAttentionParams::lse)
 // has the newest token held, which may be the prompt's last. Sequences of one call share dtype,
 // kv_heads and head_dim; all else may differ, and they may be the same one if nothing is appended
-// and they have no cache.
+// and they have neither cache nor counters.
 struct ShadowKvSequence {
   const ShadowKvPromptLayout* layout = nullptr;
   const std::byte* prompt = nullptr;  // layout->bytes
   std::byte* tail = nullptr;          // ShadowKvTailLayout(*layout, max_generated).bytes
   int64_t max_generated = 0;
   int32_t position = 0;  // >= layout->prompt_tokens; to select or with lse: by one less
+  int32_t row = 0;       // of keys, values, queries, results and lse
   // ShadowKvCacheLayout(layout->config).bytes, or null to reconstruct every selected chunk. One per
   // layer, or one for all layers that share this sequence's KV: results do not depend on it.
   std::byte* cache = nullptr;
@@ -90,6 +98,7 @@ struct ShadowKvSequence {
   // ShadowKvTailLayout::joint_block_begin; else null.
   const std::byte* joint_prompt = nullptr;
   std::byte* joint_tail = nullptr;
+  ShadowKvCounters* counters = nullptr;  // that attention adds to; may be null
 };
 
 // What a device has to know of a call's sequences beforehand: it reads them too late to choose and
@@ -110,12 +119,12 @@ struct ShadowKvBounds {
   bool cached = false;
 };
 
-// Writes the key (after RoPE) and value of row s to sequence s; codes the oldest 64 exact tokens
-// when they are due. Every position must be appended, in order, exactly once.
+// Writes the key (after RoPE) and value of its row to each sequence; codes the oldest 64 exact
+// tokens when they are due. Every position must be appended, in order, exactly once.
 struct ShadowKvAppendParams {
-  const void* k = nullptr;  // [num_sequences, kv_heads, head_dim]
-  int64_t k_stride = 0;
-  const void* v = nullptr;  // [num_sequences, kv_heads, head_dim]
+  const void* k = nullptr;  // [..., kv_heads, head_dim]
+  int64_t k_stride = 0;     // elements from row to row
+  const void* v = nullptr;  // [..., kv_heads, head_dim]
   int64_t v_stride = 0;
   const ShadowKvSequence* sequences = nullptr;  // [num_sequences]
   int64_t num_sequences = 0;
@@ -140,8 +149,8 @@ struct ShadowKvAppendJointParams {
 // coded tokens that are neither static nor selected, -inf if there are none; elements behind a
 // sequence's last cluster are -inf too.
 struct ShadowKvSelectParams {
-  const void* q = nullptr;  // [num_sequences, heads, head_dim]
-  int64_t q_stride = 0;
+  const void* q = nullptr;                      // [..., heads, head_dim]
+  int64_t q_stride = 0;                         // elements from row to row
   const ShadowKvSequence* sequences = nullptr;  // [num_sequences]
   int64_t num_sequences = 0;
   int64_t heads = 0;  // a multiple of kv_heads
@@ -153,20 +162,13 @@ struct ShadowKvSelectParams {
   ShadowKvBounds bounds = {};       // for a device: down to max_chunks
 };
 
-// What shadowkv_attention did for one sequence, summed over its KV heads.
-struct ShadowKvCounters {
-  int64_t hits = 0;             // selected chunks found in the cache
-  int64_t misses = 0;           // selected chunks reconstructed
-  int64_t attended_tokens = 0;  // static, exact and selected, and one per value cluster
-};
-
 // Attention of one query row per sequence over the static chunks, the exact tokens and the selected
 // chunks, whose keys are reconstructed and whose values are dequantized, both rounded to the
 // configuration's dtype. A value cluster takes part like one more token: its logit is that of
 // cluster_logits, its value the cluster's mean.
 struct ShadowKvAttentionParams {
-  const void* q = nullptr;  // [num_sequences, heads, head_dim]
-  int64_t q_stride = 0;
+  const void* q = nullptr;                      // [..., heads, head_dim]
+  int64_t q_stride = 0;                         // elements from row to row
   const ShadowKvSequence* sequences = nullptr;  // [num_sequences]
   int64_t num_sequences = 0;
   int64_t heads = 0;  // a multiple of kv_heads
@@ -177,13 +179,12 @@ struct ShadowKvAttentionParams {
   int64_t cluster_stride = 0;
   ShadowKvRope rope;                // past every selected chunk
   const float* key_bias = nullptr;  // [kv_heads * head_dim] or null
-  void* out = nullptr;              // [num_sequences, heads, head_dim]
+  void* out = nullptr;              // [..., heads, head_dim]
   int64_t out_stride = 0;
-  // [num_sequences, heads] or null. Set: `out` holds attention over other keys and this its
+  // [..., heads] or null, by row. Set: `out` holds attention over other keys and this its
   // log-sum-exp (paged_attention), -inf for none; the results are over both.
   float* lse = nullptr;
-  ShadowKvCounters* counters = nullptr;  // [num_sequences] to add to, or null
-  ShadowKvBounds bounds = {};            // for a device: all but max_chunks
+  ShadowKvBounds bounds = {};  // for a device: all but max_chunks
 };
 
 }  // namespace baton::kernels

@@ -109,6 +109,7 @@ void CheckSequence(const ShadowKvSequence& sequence,
                "kv_heads, head_dim and dtype must be the same for all sequences")
       .NotNull("sequence prompt", sequence.prompt)
       .NotNull("sequence tail", sequence.tail)
+      .NotNegative("sequence row", sequence.row)
       .AtLeast("sequence position", sequence.position, least_position)
       .AtLeast("sequence max_generated",
                sequence.max_generated,

@@ -19,8 +19,7 @@
 namespace baton::kernels::reference {
 namespace {
 
-void WriteToken(const ShadowKvAppendParams& params, int64_t row) {
-  const ShadowKvSequence& sequence = params.sequences[row];
+void WriteToken(const ShadowKvAppendParams& params, const ShadowKvSequence& sequence) {
   const ShadowKvConfig& config = sequence.layout->config;
   const ShadowKvTailLayout tail(*sequence.layout, sequence.max_generated);
   for (int64_t head = 0; head < config.kv_heads; ++head) {
@@ -29,11 +28,11 @@ void WriteToken(const ShadowKvAppendParams& params, int64_t row) {
       StoreElement(sequence.tail + tail.exact_key(sequence.position, head),
                    config.dtype,
                    i,
-                   Floats(params.k)[row * params.k_stride + column + i]);
+                   Floats(params.k)[sequence.row * params.k_stride + column + i]);
       StoreElement(sequence.tail + tail.exact_value(sequence.position, head),
                    config.dtype,
                    i,
-                   Floats(params.v)[row * params.v_stride + column + i]);
+                   Floats(params.v)[sequence.row * params.v_stride + column + i]);
     }
   }
 }
@@ -84,8 +83,8 @@ absl::Status ShadowKvAppend(const ExecContext& context, const ShadowKvAppendPara
   if (absl::Status status = Validate(params); !status.ok()) {
     return status;
   }
-  for (int64_t row = 0; row < params.num_sequences; ++row) {
-    const ShadowKvSequence& sequence = params.sequences[row];
+  for (int64_t s = 0; s < params.num_sequences; ++s) {
+    const ShadowKvSequence& sequence = params.sequences[s];
     Carver counter(nullptr);
     CarveCoding(sequence.layout->config, counter);
     CarveShadowKvClusters(sequence.layout->config, counter);
@@ -95,7 +94,7 @@ absl::Status ShadowKvAppend(const ExecContext& context, const ShadowKvAppendPara
     }
     Carver carver(context.workspace->data());
     const CodingScratch scratch = CarveCoding(sequence.layout->config, carver);
-    WriteToken(params, row);
+    WriteToken(params, sequence);
     CodeDueBlock(params, sequence, scratch, CarveShadowKvClusters(sequence.layout->config, carver));
   }
   return absl::OkStatus();

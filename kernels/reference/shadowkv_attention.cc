@@ -28,10 +28,12 @@ namespace {
 struct Head {
   const ShadowKvAttentionParams& params;
   const ShadowKvSequenceView& view;
-  int64_t row;
+  int64_t index;  // of the sequence in the call
   int64_t head;
   AttendScratch scratch;
   int64_t tokens = 0;  // gathered
+
+  const ShadowKvSequence& sequence() const { return params.sequences[index]; }
 };
 
 void GatherExact(Head& at, const std::byte* key, const std::byte* value) {
@@ -140,7 +142,7 @@ void GatherCached(Head& at, int32_t id, const std::byte* keys, const std::byte* 
 // Gathers the selected chunks and returns how many were hits.
 int64_t GatherSelected(Head& at, const int32_t* ids, int64_t selected) {
   const ShadowKvConfig& config = at.view.config();
-  std::byte* base = at.params.sequences[at.row].cache;
+  std::byte* base = at.sequence().cache;
   if (base == nullptr) {
     for (int64_t i = 0; i < selected; ++i) {
       GatherReconstructed(at, ids[i], nullptr, nullptr);
@@ -228,26 +230,28 @@ void AttendHead(Head& at) {
     GatherExact(at, at.view.ExactKey(at.head, position), at.view.ExactValue(at.head, position));
   }
   const int32_t* ids =
-      params.chunk_ids + (at.row * config.kv_heads + at.head) * params.chunk_ids_stride;
+      params.chunk_ids + (at.index * config.kv_heads + at.head) * params.chunk_ids_stride;
   const int64_t selected = ShadowKvCountIds(ids, params.chunk_ids_stride);
   const int64_t hits = GatherSelected(at, ids, selected);
-  if (params.counters != nullptr) {
-    params.counters[at.row].hits += hits;
-    params.counters[at.row].misses += selected - hits;
-    params.counters[at.row].attended_tokens += at.tokens + config.value_clusters;
+  if (ShadowKvCounters* counters = at.sequence().counters; counters != nullptr) {
+    counters->hits += hits;
+    counters->misses += selected - hits;
+    counters->attended_tokens += at.tokens + config.value_clusters;
   }
   const int64_t group = params.heads / config.kv_heads;
+  const int64_t row = at.sequence().row;
   for (int64_t g = 0; g < group; ++g) {
-    const int64_t column = (at.head * group + g) * config.head_dim;
-    const int64_t line = at.row * params.heads + at.head * group + g;
-    float* lse = params.lse == nullptr ? nullptr : params.lse + line;
-    const double total = AttendOneQuery(at,
-                                        Floats(params.q) + at.row * params.q_stride + column,
-                                        params.cluster_logits == nullptr
-                                            ? nullptr
-                                            : params.cluster_logits + line * params.cluster_stride,
-                                        lse == nullptr ? -INFINITY : double{*lse},
-                                        Floats(params.out) + at.row * params.out_stride + column);
+    const int64_t head = at.head * group + g;
+    const int64_t column = head * config.head_dim;
+    float* lse = params.lse == nullptr ? nullptr : params.lse + row * params.heads + head;
+    const double total = AttendOneQuery(
+        at,
+        Floats(params.q) + row * params.q_stride + column,
+        params.cluster_logits == nullptr
+            ? nullptr
+            : params.cluster_logits + (at.index * params.heads + head) * params.cluster_stride,
+        lse == nullptr ? -INFINITY : double{*lse},
+        Floats(params.out) + row * params.out_stride + column);
     if (lse != nullptr) *lse = static_cast<float>(total);
   }
 }
@@ -258,8 +262,8 @@ absl::Status ShadowKvAttention(const ExecContext& context, const ShadowKvAttenti
   if (absl::Status status = Validate(params); !status.ok()) {
     return status;
   }
-  for (int64_t row = 0; row < params.num_sequences; ++row) {
-    const ShadowKvSequenceView view(params.sequences[row]);
+  for (int64_t index = 0; index < params.num_sequences; ++index) {
+    const ShadowKvSequenceView view(params.sequences[index]);
     // Nothing is attended twice, so a sequence's length bounds what is gathered, unless the ids
     // name static chunks.
     const int64_t tokens = view.tokens() + view.layout().static_chunks * view.config().chunk_tokens;
@@ -273,7 +277,7 @@ absl::Status ShadowKvAttention(const ExecContext& context, const ShadowKvAttenti
       Carver carver(context.workspace->data());
       Head at = {.params = params,
                  .view = view,
-                 .row = row,
+                 .index = index,
                  .head = head,
                  .scratch = CarveAttend(view.config(), tokens, carver)};
       AttendHead(at);

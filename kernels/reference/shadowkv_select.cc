@@ -127,13 +127,13 @@ void SumClusters(const ShadowKvSelectParams& params,
 // The logits of one KV head's clusters under every query head of the group.
 void WriteClusterLogits(const ShadowKvSelectParams& params,
                         const ShadowKvSequenceView& view,
-                        int64_t row,
+                        int64_t index,
                         int64_t head,
                         int64_t selected,
                         bool* taken) {
   const int64_t group = params.heads / view.config().kv_heads;
   const int32_t* ids =
-      params.chunk_ids + (row * view.config().kv_heads + head) * params.chunk_ids_stride;
+      params.chunk_ids + (index * view.config().kv_heads + head) * params.chunk_ids_stride;
   std::fill(taken, taken + view.chunks(), false);
   std::for_each(ids, ids + selected, [&](int32_t id) { taken[id] = true; });
   const int32_t* static_ids = view.StaticIds(head);
@@ -143,31 +143,32 @@ void WriteClusterLogits(const ShadowKvSelectParams& params,
     SumClusters(params,
                 view,
                 head,
-                Floats(params.q) + row * params.q_stride + line * view.config().head_dim,
+                Floats(params.q) + params.sequences[index].row * params.q_stride +
+                    line * view.config().head_dim,
                 taken,
-                params.cluster_logits + (row * params.heads + line) * params.cluster_stride);
+                params.cluster_logits + (index * params.heads + line) * params.cluster_stride);
   }
 }
 
-// Writes the ids for one KV head of one sequence, then -1 up to the stride.
+// Writes the ids for one KV head of the call's sequence `index`, then -1 up to the stride.
 void SelectHead(const ShadowKvSelectParams& params,
                 const ShadowKvSequenceView& view,
-                int64_t row,
+                int64_t index,
                 int64_t head,
                 const SelectScratch& scratch) {
   const ShadowKvConfig& config = view.config();
   const int64_t chunks = view.chunks();
   const int64_t group = params.heads / config.kv_heads;
   const int64_t selected = ShadowKvSelectedChunks(view.layout(), view.tokens());
-  int32_t* ids = params.chunk_ids + (row * config.kv_heads + head) * params.chunk_ids_stride;
+  int32_t* ids = params.chunk_ids + (index * config.kv_heads + head) * params.chunk_ids_stride;
   std::fill(ids, ids + params.chunk_ids_stride, -1);
   if (chunks == 0 || (selected == 0 && config.value_clusters == 0)) {
     return;
   }
   std::fill(scratch.scores, scratch.scores + chunks, -INFINITY);
   for (int64_t g = 0; g < group; ++g) {
-    const float* q =
-        Floats(params.q) + row * params.q_stride + (head * group + g) * config.head_dim;
+    const float* q = Floats(params.q) + params.sequences[index].row * params.q_stride +
+                     (head * group + g) * config.head_dim;
     ComputeLogits(view, head, q, params.scale, scratch.logits);
     const double total = LogSumExp(scratch.logits, chunks);
     for (int64_t c = 0; c < chunks; ++c) {
@@ -184,7 +185,7 @@ void SelectHead(const ShadowKvSelectParams& params,
   std::copy(scratch.order, scratch.order + selected, ids);
   std::sort(ids, ids + selected);
   if (config.value_clusters > 0) {
-    WriteClusterLogits(params, view, row, head, selected, scratch.taken);
+    WriteClusterLogits(params, view, index, head, selected, scratch.taken);
   }
 }
 
@@ -199,8 +200,8 @@ absl::Status ShadowKvSelect(const ExecContext& context, const ShadowKvSelectPara
                 params.num_sequences * params.heads * params.cluster_stride,
                 -INFINITY);
   }
-  for (int64_t row = 0; row < params.num_sequences; ++row) {
-    const ShadowKvSequenceView view(params.sequences[row]);
+  for (int64_t index = 0; index < params.num_sequences; ++index) {
+    const ShadowKvSequenceView view(params.sequences[index]);
     Carver counter(nullptr);
     CarveSelect(view.config(), view.chunks(), counter);
     if (absl::Status status = CheckShadowKvWorkspace("shadowkv_select", context, counter.used());
@@ -210,7 +211,7 @@ absl::Status ShadowKvSelect(const ExecContext& context, const ShadowKvSelectPara
     Carver carver(context.workspace->data());
     const SelectScratch scratch = CarveSelect(view.config(), view.chunks(), carver);
     for (int64_t head = 0; head < view.config().kv_heads; ++head) {
-      SelectHead(params, view, row, head, scratch);
+      SelectHead(params, view, index, head, scratch);
     }
   }
   return absl::OkStatus();

@@ -120,10 +120,12 @@ class Batch {
     std::vector<ShadowKvSequence> sequences;
     for (size_t s = 0; s < problems_.size(); ++s) {
       const ShadowKvProblem& problem = *problems_[s];
-      const auto row = static_cast<ptrdiff_t>(s) * stride;
-      std::copy_n(problem.key(problem.tokens() - 1), width(), k.begin() + row);
-      std::copy_n(problem.value(problem.tokens() - 1), width(), v.begin() + row);
+      // Rows come in any order.
+      const auto row = static_cast<int32_t>(problems_.size() - 1 - s);
+      std::copy_n(problem.key(problem.tokens() - 1), width(), k.begin() + row * stride);
+      std::copy_n(problem.value(problem.tokens() - 1), width(), v.begin() + row * stride);
       sequences.push_back(device_[s]->get(problem.Sequence().position));
+      sequences.back().row = row;
     }
     const DeviceArray<uint16_t> device_k = Activations(k);
     const DeviceArray<uint16_t> device_v = Activations(v);

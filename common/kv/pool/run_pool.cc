@@ -1,32 +1,36 @@
 #include "common/kv/pool/run_pool.h"
 
 #include <iterator>
-#include <new>
+#include <memory>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/base/check.h"
+#include "kernels/core/memory.h"
 
 namespace baton::kv {
 
-absl::StatusOr<std::unique_ptr<RunPool>> RunPool::Create(int64_t pool_bytes) {
+absl::StatusOr<std::unique_ptr<RunPool>> RunPool::Create(int64_t pool_bytes,
+                                                         kernels::MemorySpace& space) {
   const int64_t units = pool_bytes / static_cast<int64_t>(kUnitBytes);
   if (units < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "KV pool of ", pool_bytes, " bytes; it must hold at least ", kUnitBytes, " bytes"));
   }
-  try {
-    return std::unique_ptr<RunPool>(
-        new RunPool(kernels::Buffer(static_cast<size_t>(units) * kUnitBytes)));
-  } catch (const std::bad_alloc&) {
+  absl::StatusOr<kernels::Memory> arena = space.Allocate(static_cast<size_t>(units) * kUnitBytes);
+  if (!arena.ok()) {
     return absl::ResourceExhaustedError(
         absl::StrCat("no memory for a KV pool of ", pool_bytes, " bytes; ask for a smaller one"));
   }
+  return std::unique_ptr<RunPool>(new RunPool(*std::move(arena)));
 }
 
-RunPool::RunPool(kernels::Buffer arena)
+RunPool::RunPool(kernels::Memory arena)
     : arena_(std::move(arena)),
       units_total_(static_cast<int64_t>(arena_.size() / kUnitBytes)),
       units_free_(units_total_) {
@@ -78,8 +82,8 @@ void RunPool::Release(const Run& run) {
 }
 
 std::span<std::byte> RunPool::bytes(const Run& run) {
-  return arena_.bytes().subspan(static_cast<size_t>(run.first_unit) * kUnitBytes,
-                                static_cast<size_t>(run.units) * kUnitBytes);
+  return {arena_.data() + static_cast<size_t>(run.first_unit) * kUnitBytes,
+          static_cast<size_t>(run.units) * kUnitBytes};
 }
 
 }  // namespace baton::kv

@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "kernels/core/buffer.h"
+#include "kernels/core/memory.h"
 
 namespace baton::kv {
 
@@ -27,9 +27,10 @@ class RunPool {
     int64_t units = 0;
   };
 
-  // kInvalidArgument unless `pool_bytes` holds a unit. kResourceExhausted when the machine has no
-  // such memory.
-  static absl::StatusOr<std::unique_ptr<RunPool>> Create(int64_t pool_bytes);
+  // kInvalidArgument unless `pool_bytes` holds a unit. kResourceExhausted when `space`, the back
+  // end's memory, has not so much.
+  static absl::StatusOr<std::unique_ptr<RunPool>> Create(
+      int64_t pool_bytes, kernels::MemorySpace& space = kernels::HostMemory());
 
   RunPool(const RunPool&) = delete;
   RunPool& operator=(const RunPool&) = delete;
@@ -38,15 +39,16 @@ class RunPool {
   std::optional<Run> Allocate(int64_t bytes);
   void Release(const Run& run);
 
+  // To be looked at where the pool is on the host.
   std::span<std::byte> bytes(const Run& run);
   static int64_t UnitsFor(int64_t bytes);
   int64_t units_total() const { return units_total_; }
   int64_t units_free() const { return units_free_; }
 
  private:
-  explicit RunPool(kernels::Buffer arena);
+  explicit RunPool(kernels::Memory arena);
 
-  kernels::Buffer arena_;
+  kernels::Memory arena_;
   int64_t units_total_;
   int64_t units_free_;
   std::map<int64_t, int64_t> free_;  // first unit -> units; no two runs touch

@@ -114,7 +114,8 @@ class Problem {
                 .tail = tail_.data(),
                 .max_generated = kQueries,
                 .position = static_cast<int32_t>(layout_.prompt_tokens),
-                .cache = cache_.data()};
+                .cache = cache_.data(),
+                .counters = &counters};
     if (!CpuOps()
              .shadowkv_append(context,
                               {.k = kv.data(),
@@ -150,8 +151,7 @@ class Problem {
             .chunk_ids_stride = layout_.config.budget_chunks(),
             .rope = rope(),
             .out = out.data(),
-            .out_stride = geometry_.heads * geometry_.head_dim,
-            .counters = &counters};
+            .out_stride = geometry_.heads * geometry_.head_dim};
   }
   PagedAttentionParams Dense(int64_t query) {
     position_ = static_cast<int32_t>(layout_.prompt_tokens);

@@ -30,7 +30,6 @@ absl::Status ShadowKvAttentionCase::Prepare(const DeviceQueue& queue) {
   const ShadowKvChunkLists lists(load_, pool_.static_ids(), hits_);
   ids_ = arena_.Upload(lists.ids());
   missed_chunks_ = lists.missed_chunks();
-  counters_ = arena_.Allocate<ShadowKvCounters>(load_.rows);
   BATON_RETURN_IF_ERROR(arena_.status());
   return queue.Wait();
 }
@@ -40,10 +39,7 @@ const int32_t* ShadowKvAttentionCase::Ids(int32_t layer, int32_t step) const {
   return ids_ + (int64_t{turn} * load_.layers + layer) * load_.layer_ids();
 }
 
-absl::Status ShadowKvAttentionCase::Attend(const ExecContext& context,
-                                           int32_t layer,
-                                           int32_t step,
-                                           ShadowKvCounters* counters) const {
+absl::Status ShadowKvAttentionCase::Run(const ExecContext& context, int32_t layer, int32_t step) {
   return CudaOps()->shadowkv_attention(context,
                                        {.q = queries_.q(0),
                                         .q_stride = queries_.width(),
@@ -56,17 +52,12 @@ absl::Status ShadowKvAttentionCase::Attend(const ExecContext& context,
                                         .rope = pool_.rope(),
                                         .out = queries_.out(0),
                                         .out_stride = queries_.width(),
-                                        .counters = counters,
                                         .bounds = load_.bounds()});
-}
-
-absl::Status ShadowKvAttentionCase::Run(const ExecContext& context, int32_t layer, int32_t step) {
-  return Attend(context, layer, step, nullptr);
 }
 
 absl::StatusOr<double> ShadowKvAttentionCase::Error(const ExecContext& context) {
   BATON_RETURN_IF_ERROR(Run(context, 0, 0));
-  BATON_RETURN_IF_ERROR(Attend(context, 0, 1, counters_));
+  BATON_RETURN_IF_ERROR(Run(context, 0, 1));
   BATON_RETURN_IF_ERROR(context.queue->Wait());
   BATON_RETURN_IF_ERROR(CheckHits());
   const int32_t row = load_.rows - 1;
@@ -81,7 +72,7 @@ absl::StatusOr<double> ShadowKvAttentionCase::Error(const ExecContext& context) 
 
 absl::Status ShadowKvAttentionCase::CheckHits() const {
   BATON_ASSIGN_OR_RETURN(const std::vector<ShadowKvCounters> counters,
-                         Downloaded(counters_, load_.rows));
+                         Downloaded(pool_.counters(0), load_.rows));
   for (const ShadowKvCounters& of_row : counters) {
     if (of_row.hits != hits_ * load_.config().kv_heads) {
       return absl::InternalError(
@@ -91,17 +82,6 @@ absl::Status ShadowKvAttentionCase::CheckHits() const {
   return absl::OkStatus();
 }
 
-double ShadowKvAttentionCase::bytes() const {
-  const ShadowKvConfig& config = load_.config();
-  const auto vector = static_cast<double>(config.vector_bytes());
-  const auto value = static_cast<double>(config.code_bytes(config.value_bits) + sizeof(uint32_t));
-  const auto chunk = static_cast<double>(config.chunk_tokens);
-  const double head = 2.0 * vector * static_cast<double>(load_.exact_tokens()) +
-                      value * chunk * static_cast<double>(config.budget_chunks()) +
-                      vector * chunk * static_cast<double>(hits_) +
-                      vector * static_cast<double>(config.rank);
-  const double coefficients = sizeof(uint16_t) * chunk * static_cast<double>(config.rank);
-  return head * load_.rows * config.kv_heads + coefficients * missed_chunks_;
-}
+double ShadowKvAttentionCase::bytes() const { return load_.attention_bytes(hits_, missed_chunks_); }
 
 }  // namespace baton::kernels::cuda

@@ -25,19 +25,14 @@ class ShadowKvAttentionCase : public BenchCase {
   ShadowKvAttentionCase(const BenchShape& shape, double hit_share);
 
   absl::Status Prepare(const DeviceQueue& queue) override;
-  // Of the second call, which finds hits; kInternal if their number is another one than wanted.
+  // Of the second call; before any Run. kInternal if the calls find another number of hits than
+  // wanted.
   absl::StatusOr<double> Error(const ExecContext& context) override;
   absl::Status Run(const ExecContext& context, int32_t layer, int32_t step) override;
-  // Of every row: keys and values of exact tokens, codes and ranges of selected values, cached keys
-  // of hits, the basis, and the coefficients of every chunk that one head or several miss, each
-  // once. Angles are not in it: one table serves all layers and sequences.
+  // ShadowKvLoad::attention_bytes.
   double bytes() const override;
 
  private:
-  absl::Status Attend(const ExecContext& context,
-                      int32_t layer,
-                      int32_t step,
-                      ShadowKvCounters* counters) const;
   absl::Status CheckHits() const;
   const int32_t* Ids(int32_t layer, int32_t step) const;
 
@@ -46,9 +41,8 @@ class ShadowKvAttentionCase : public BenchCase {
   ShadowKvPool pool_;
   QueryRows queries_;
   DeviceArena arena_;
-  const int32_t* ids_ = nullptr;          // ShadowKvChunkLists::ids
-  double missed_chunks_ = 0.0;            // ShadowKvChunkLists::missed_chunks
-  ShadowKvCounters* counters_ = nullptr;  // [rows]
+  const int32_t* ids_ = nullptr;  // ShadowKvChunkLists::ids
+  double missed_chunks_ = 0.0;    // ShadowKvChunkLists::missed_chunks
 };
 
 }  // namespace baton::kernels::cuda

@@ -38,7 +38,7 @@ class StepContext {
                         kThreads,
                         {.config = config,
                          .heads = heads,
-                         .max_tokens = load.layout.prompt_tokens + ShadowKvLoad::kGenerated}));
+                         .max_tokens = load.layout.prompt_tokens + load.max_generated}));
   }
 
   ThreadPool threads_;
@@ -64,7 +64,7 @@ ShadowKvSequence ShadowKvHostSequence::get() const {
   return {.layout = &load_.layout,
           .prompt = prompt_.data(),
           .tail = tail_.data(),
-          .max_generated = ShadowKvLoad::kGenerated,
+          .max_generated = load_.max_generated,
           .position = load_.position()};
 }
 

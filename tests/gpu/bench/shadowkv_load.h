@@ -10,18 +10,19 @@
 
 namespace baton::kernels::cuda {
 
-// Sequences of one length; each has one generated token behind its prompt.
+// Sequences of one length; each has one generated token behind its prompt, or is to get it next.
 struct ShadowKvLoad {
   static constexpr int64_t kGenerated = 1;
 
   ShadowKvPromptLayout layout;
   int32_t layers = 1;
   int32_t rows = 1;
+  int64_t max_generated = kGenerated;  // tokens that tails have room for
 
   const ShadowKvConfig& config() const { return layout.config; }
   int64_t sequences() const { return int64_t{layers} * rows; }
   int32_t position() const { return static_cast<int32_t>(layout.prompt_tokens); }
-  size_t tail_bytes() const { return ShadowKvTailLayout(layout, kGenerated).bytes; }
+  size_t tail_bytes() const { return ShadowKvTailLayout(layout, max_generated).bytes; }
   size_t cache_bytes() const { return ShadowKvCacheLayout(config()).bytes; }
   // Static, local and generated tokens of a KV head.
   int64_t exact_tokens() const {
@@ -30,6 +31,29 @@ struct ShadowKvLoad {
   // Ids of selected chunks of all KV heads of a row, and of all rows of a layer.
   int64_t row_ids() const { return config().kv_heads * config().budget_chunks(); }
   int64_t layer_ids() const { return rows * row_ids(); }
+
+  // What selection reads of a layer: landmarks of all coded chunks that are not static, each once.
+  double select_bytes() const {
+    const int64_t chunks = layout.coded.chunks - layout.static_chunks;
+    return static_cast<double>(config().vector_bytes()) *
+           static_cast<double>(rows * config().kv_heads * chunks);
+  }
+  // What attention reads of a layer, of every row: keys and values of exact tokens, codes and
+  // ranges of selected values, cached keys of `hits` chunks a head, the basis, and the coefficients
+  // of every chunk that one head or several miss, each once (ShadowKvChunkLists::missed_chunks).
+  // Angles are not in it: one table serves all layers and sequences.
+  double attention_bytes(int64_t hits, double missed_chunks) const {
+    const auto vector = static_cast<double>(config().vector_bytes());
+    const auto value =
+        static_cast<double>(config().code_bytes(config().value_bits) + sizeof(uint32_t));
+    const auto chunk = static_cast<double>(config().chunk_tokens);
+    const double head = 2.0 * vector * static_cast<double>(exact_tokens()) +
+                        value * chunk * static_cast<double>(config().budget_chunks()) +
+                        vector * chunk * static_cast<double>(hits) +
+                        vector * static_cast<double>(config().rank);
+    const double coefficients = sizeof(uint16_t) * chunk * static_cast<double>(config().rank);
+    return head * rows * config().kv_heads + coefficients * missed_chunks;
+  }
 
   ShadowKvBounds bounds() const {
     return {.dtype = config().dtype,

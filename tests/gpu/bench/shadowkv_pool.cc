@@ -117,6 +117,18 @@ absl::StatusOr<ShadowKvPool> ShadowKvPool::Make(const DeviceQueue& queue,
   return made;
 }
 
+ShadowKvSequence ShadowKvPool::sequence(int32_t layer, int32_t row) const {
+  const int64_t i = index(layer, row);
+  return {.layout = layout_,
+          .prompt = prompts_ + i * static_cast<int64_t>(load_.layout.bytes),
+          .tail = tails_ + i * static_cast<int64_t>(load_.tail_bytes()),
+          .max_generated = load_.max_generated,
+          .position = load_.position(),
+          .row = row,
+          .cache = caches_ + i * static_cast<int64_t>(load_.cache_bytes()),
+          .counters = counters_ + i};
+}
+
 const std::byte* ShadowKvPool::prompt(int32_t layer, int32_t row) const {
   return prompts_ + index(layer, row) * static_cast<int64_t>(load_.layout.bytes);
 }
@@ -131,20 +143,18 @@ absl::Status ShadowKvPool::Allocate() {
   };
   prompts_ = blocks(load_.layout.bytes);
   tails_ = blocks(load_.tail_bytes());
-  std::byte* caches = blocks(load_.cache_bytes());
-  const ShadowKvPromptLayout* layout =
-      arena_.Upload(std::vector<ShadowKvPromptLayout>{load_.layout});
-  rope_ = ShadowKvAngles(int64_t{load_.position()} + 1, load_.config().head_dim).UploadTo(arena_);
+  caches_ = blocks(load_.cache_bytes());
+  counters_ = arena_.Allocate<ShadowKvCounters>(load_.sequences());
+  layout_ = arena_.Upload(std::vector<ShadowKvPromptLayout>{load_.layout});
+  const int64_t positions = load_.layout.prompt_tokens + load_.max_generated;
+  rope_ = ShadowKvAngles(positions, load_.config().head_dim).UploadTo(arena_);
   BATON_RETURN_IF_ERROR(arena_.status());
   std::vector<ShadowKvSequence> sequences;
   sequences.reserve(static_cast<size_t>(load_.sequences()));
-  for (int64_t i = 0; i < load_.sequences(); ++i) {
-    sequences.push_back({.layout = layout,
-                         .prompt = prompts_ + i * static_cast<int64_t>(load_.layout.bytes),
-                         .tail = tails_ + i * static_cast<int64_t>(load_.tail_bytes()),
-                         .max_generated = ShadowKvLoad::kGenerated,
-                         .position = load_.position(),
-                         .cache = caches + i * static_cast<int64_t>(load_.cache_bytes())});
+  for (int32_t layer = 0; layer < load_.layers; ++layer) {
+    for (int32_t row = 0; row < load_.rows; ++row) {
+      sequences.push_back(sequence(layer, row));
+    }
   }
   sequences_ = arena_.Upload(sequences);
   return arena_.status();
@@ -170,6 +180,9 @@ absl::Status ShadowKvPool::FillExact(const DeviceQueue& queue) const {
 
 absl::Status ShadowKvPool::CopyCodes(const DeviceQueue& queue) {
   const CodedPart part(load_.layout);
+  if (part.bytes == 0) {
+    return absl::OkStatus();
+  }
   const std::byte* codes = arena_.Upload(MakeCodes(load_.layout, static_ids_));
   BATON_RETURN_IF_ERROR(arena_.status());
   for (int64_t i = 0; i < load_.sequences(); ++i) {

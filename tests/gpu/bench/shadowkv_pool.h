@@ -26,9 +26,15 @@ class ShadowKvPool {
   static absl::StatusOr<ShadowKvPool> Make(const DeviceQueue& queue, const ShadowKvLoad& load);
 
   const ShadowKvLoad& load() const { return load_; }
+  // One sequence at load().position(), which names memory of the device.
+  ShadowKvSequence sequence(int32_t layer, int32_t row) const;
   // On the device, [rows] of a layer.
   const ShadowKvSequence* sequences(int32_t layer) const {
     return sequences_ + int64_t{layer} * load_.rows;
+  }
+  // What attention over them has added up, on the device, [rows] of a layer.
+  const ShadowKvCounters* counters(int32_t layer) const {
+    return counters_ + int64_t{layer} * load_.rows;
   }
   const std::byte* prompt(int32_t layer, int32_t row) const;
   const std::byte* tail(int32_t layer, int32_t row) const;
@@ -47,7 +53,10 @@ class ShadowKvPool {
   DeviceArena arena_;
   std::byte* prompts_ = nullptr;  // [layers][rows]
   std::byte* tails_ = nullptr;    // [layers][rows]
+  std::byte* caches_ = nullptr;   // [layers][rows]
+  const ShadowKvPromptLayout* layout_ = nullptr;
   const ShadowKvSequence* sequences_ = nullptr;
+  ShadowKvCounters* counters_ = nullptr;  // [layers][rows]
   ShadowKvRope rope_;
   std::vector<int32_t> static_ids_;
 };

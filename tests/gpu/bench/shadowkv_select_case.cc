@@ -70,10 +70,6 @@ absl::StatusOr<double> ShadowKvSelectCase::Error(const ExecContext& context) {
   return ShareOfOthers(got, want, load_.config().budget_chunks());
 }
 
-double ShadowKvSelectCase::bytes() const {
-  const int64_t chunks = load_.layout.coded.chunks - load_.layout.static_chunks;
-  return static_cast<double>(load_.config().vector_bytes()) *
-         static_cast<double>(load_.rows * load_.config().kv_heads * chunks);
-}
+double ShadowKvSelectCase::bytes() const { return load_.select_bytes(); }
 
 }  // namespace baton::kernels::cuda

@@ -90,13 +90,18 @@ void ShadowKvRows::SetQueries(std::span<const float> q) { q_ = RoundedTo(q, DTyp
 
 ShadowKvResults ShadowKvRows::OnHost(const ShadowKvOthers& others) const {
   ShadowKvResults results = Begin(others);
-  ShadowKvSelectParams select = Select(host_);
+  std::vector<ShadowKvSequence> sequences = host_;
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    sequences[s].row = row(s);
+    sequences[s].counters = &results.counters[s];
+  }
+  ShadowKvSelectParams select = Select(sequences);
   select.q = q_.data();
   select.chunk_ids = results.ids.data();
   select.cluster_logits = results.cluster_logits.data();
   absl::Status status = ReferenceOps().shadowkv_select(*reference_, select);
   EXPECT_TRUE(status.ok()) << status;
-  ShadowKvAttentionParams attend = Attend(host_);
+  ShadowKvAttentionParams attend = Attend(sequences);
   attend.q = q_.data();
   attend.chunk_ids = results.ids.data();
   attend.cluster_logits = results.cluster_logits.data();
@@ -104,7 +109,6 @@ ShadowKvResults ShadowKvRows::OnHost(const ShadowKvOthers& others) const {
   attend.key_bias = bias_;
   attend.out = results.out.data();
   attend.lse = results.lse.empty() ? nullptr : results.lse.data();
-  attend.counters = results.counters.data();
   status = ReferenceOps().shadowkv_attention(*reference_, attend);
   EXPECT_TRUE(status.ok()) << status;
   return results;
@@ -117,10 +121,13 @@ ShadowKvResults ShadowKvRows::OnDevice(const OpTable& ops,
                                        bool cached) const {
   used = used == 0 ? host_.size() : used;
   ShadowKvResults results = Begin(others);
+  const DeviceArray<ShadowKvCounters> counters(results.counters);
   std::vector<ShadowKvSequence> sequences;
-  for (size_t r = 0; r < used; ++r) {
-    sequences.push_back(device_[r]->get());
-    if (!cached || host_[r].cache == nullptr) sequences.back().cache = nullptr;
+  for (size_t s = 0; s < used; ++s) {
+    sequences.push_back(device_[s]->get());
+    sequences.back().row = row(s);
+    sequences.back().counters = counters.data() + s;
+    if (!cached || host_[s].cache == nullptr) sequences.back().cache = nullptr;
   }
   const DeviceArray<ShadowKvSequence> rows(sequences);
   const DeviceArray<uint16_t> q = Activations(q_);
@@ -129,7 +136,6 @@ ShadowKvResults ShadowKvRows::OnDevice(const OpTable& ops,
   const auto out = others.out.empty() ? DeviceArray<uint16_t>::Poisoned(results.out.size())
                                       : Activations(others.out);
   const DeviceArray<float> lse(results.lse);
-  const DeviceArray<ShadowKvCounters> counters(results.counters);
   ShadowKvSelectParams select = Select(std::span(host_).first(used));
   select.sequences = rows.data();
   select.q = q.data();
@@ -146,7 +152,6 @@ ShadowKvResults ShadowKvRows::OnDevice(const OpTable& ops,
   attend.key_bias = bias_ == nullptr ? nullptr : device_bias_.data();
   attend.out = out.data();
   attend.lse = results.lse.empty() ? nullptr : lse.data();
-  attend.counters = counters.data();
   attend.bounds.cached = attend.bounds.cached && cached;
   status = ops.shadowkv_attention(context, attend);
   EXPECT_TRUE(status.ok()) << status;

@@ -19,27 +19,28 @@
 
 namespace baton::kernels::cuda {
 
-// What selection and attention gave.
+// What selection and attention gave, by sequence, or by the row that ops were told of it.
 struct ShadowKvResults {
-  std::vector<int32_t> ids;           // [rows, kv_heads, stride]
-  std::vector<float> cluster_logits;  // [rows, heads, cluster_stride]
-  std::vector<float> out;             // [rows, heads, head_dim]
-  std::vector<float> lse;             // [rows, heads] or empty
-  std::vector<ShadowKvCounters> counters;
+  std::vector<int32_t> ids;                // [sequences, kv_heads, stride]
+  std::vector<float> cluster_logits;       // [sequences, heads, cluster_stride]
+  std::vector<float> out;                  // [rows, heads, head_dim]
+  std::vector<float> lse;                  // [rows, heads] or empty
+  std::vector<ShadowKvCounters> counters;  // [sequences]
 };
 
 // Everything but the ids within the rounding of bf16.
 void ExpectSameResults(const ShadowKvResults& got, const ShadowKvResults& want);
 
-// Attention over other keys, which that of the call is merged with; none if empty.
+// Attention over other keys, which that of the call is merged with, by row; none if empty.
 struct ShadowKvOthers {
   std::vector<float> out;
   std::vector<float> lse;
 };
 
+// Sequence s has row sequences - 1 - s: ops must go by what they are told.
 class ShadowKvRows {
  public:
-  // Borrows what the sequences name; `bias` is of all rows, or null.
+  // Borrows what the sequences name; `bias` is of all of them, or null.
   ShadowKvRows(std::vector<ShadowKvSequence> host,
                int64_t heads,
                const ShadowKvRope& rope,
@@ -52,7 +53,7 @@ class ShadowKvRows {
 
   // Both ops, by the reference.
   ShadowKvResults OnHost(const ShadowKvOthers& others = {}) const;
-  // Both ops for the first `used` rows (0: all), with or without the rows' caches.
+  // Both ops for the first `used` sequences (0: all), with or without their caches.
   ShadowKvResults OnDevice(const OpTable& ops,
                            const ExecContext& context,
                            const ShadowKvOthers& others = {},
@@ -63,6 +64,7 @@ class ShadowKvRows {
   void CheckCaches() const;
 
   int64_t heads() const { return heads_; }
+  int32_t row(size_t sequence) const { return static_cast<int32_t>(host_.size() - 1 - sequence); }
   size_t row_elements() const { return static_cast<size_t>(heads_ * config().head_dim); }
 
  private:

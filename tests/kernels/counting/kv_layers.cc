@@ -314,6 +314,7 @@ class ShadowKvLayers final : public KvLayers {
     ShadowKvSequence sequence = Sequence(layer);
     std::memset(sequence.cache, 0, cache_layout_.keys);
     ShadowKvCounters counters;
+    sequence.counters = &counters;
     return ops.shadowkv_select(exec,
                                {.q = q_.data(),
                                 .q_stride = kQueryFloats,
@@ -335,8 +336,7 @@ class ShadowKvLayers final : public KvLayers {
                                    .chunk_ids_stride = layout_.config.budget_chunks(),
                                    .rope = rope(),
                                    .out = out_.data(),
-                                   .out_stride = kQueryFloats,
-                                   .counters = &counters})
+                                   .out_stride = kQueryFloats})
                .ok();
   }
   const std::vector<float>& out() const override { return out_; }

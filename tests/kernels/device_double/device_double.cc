@@ -15,6 +15,7 @@
 #include "tests/kernels/device_double/diffkv_ops.h"
 #include "tests/kernels/device_double/guarded_memory.h"
 #include "tests/kernels/device_double/pointer_checks.h"
+#include "tests/kernels/device_double/shadowkv_ops.h"
 #include "tests/kernels/device_double/widened.h"
 
 namespace baton::kernels {
@@ -258,7 +259,7 @@ absl::Status TopLogits(const ExecContext& context, const TopLogitsParams& params
 template <typename Params>
 absl::Status Refuse(const ExecContext& /*context*/, const Params& /*params*/) {
   return absl::UnimplementedError(
-      "the device double has ops of the KV formats dense and diffkv only");
+      "the device double has ops of the KV formats dense, diffkv and shadowkv only");
 }
 
 template <DType kDType>
@@ -281,12 +282,7 @@ OpTable MakeTable() {
   table.top_logits = TopLogits;
   SetDiffKvOps<kDType>(table);
   table.diffkv_release_pages = Refuse;
-  table.shadowkv_encode = Refuse;
-  table.shadowkv_encode_joint = Refuse;
-  table.shadowkv_append = Refuse;
-  table.shadowkv_append_joint = Refuse;
-  table.shadowkv_select = Refuse;
-  table.shadowkv_attention = Refuse;
+  SetShadowKvOps<kDType>(table);
   table.hidden_encode = Refuse;
   table.hidden_decode = Refuse;
   return table;

@@ -9,8 +9,8 @@ namespace baton::kernels {
 // The CPU's ops behind the manners of a device (docs/adr/0010-ops-of-a-device.md): a step is run
 // whole, activations are bf16, or fp32 to compare bit by bit with the CPU, and everything that an
 // op is pointed to has to be in GuardedMemory, down to the pointers in arrays, else it is refused
-// with kInternal naming op and pointer. Ops of the KV formats dense and diffkv only; the others
-// refuse all calls.
+// with kInternal naming op and pointer. Ops of the KV formats dense, diffkv and shadowkv only; the
+// others refuse all calls.
 const OpTable& DeviceDoubleOps(DType activations);
 
 }  // namespace baton::kernels

@@ -1,6 +1,5 @@
 #include "tests/kernels/device_double/diffkv_ops.h"
 
-#include <algorithm>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -11,6 +10,7 @@
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/op_table.h"
+#include "tests/kernels/device_double/end_row.h"
 #include "tests/kernels/device_double/guarded_memory.h"
 #include "tests/kernels/device_double/pointer_checks.h"
 #include "tests/kernels/device_double/widened.h"
@@ -29,16 +29,6 @@ absl::Status CheckLease(const char* op, const DiffKvLease* lease) {
   absl::Status status = CheckPointers(op, {{"lease", lease}});
   status.Update(status.ok() ? CheckPointers(op, {{"lease.ids", lease->ids}}) : status);
   return status;
-}
-
-// Rows of a call end before this one.
-template <typename Row>
-int64_t EndRow(const Row* rows, int64_t count) {
-  int64_t end = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    end = std::max<int64_t>(end, int64_t{rows[i].row} + 1);
-  }
-  return end;
 }
 
 template <DType kDType>

@@ -189,8 +189,9 @@ ShadowKvStep ShadowKvJointProblem::Step(int64_t layer) {
   const int64_t heads = wide_.shape().heads / layers_;
   const float scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
   const float* q = wide_.query() + layer * heads * config.head_dim;
-  const ShadowKvSequence sequence = Sequence(layer);
   ShadowKvStep step;
+  ShadowKvSequence sequence = Sequence(layer);
+  sequence.counters = &step.counters;
   step.chunk_ids.resize(static_cast<size_t>(config.kv_heads * config.budget_chunks()));
   step.out.resize(static_cast<size_t>(heads * config.head_dim));
   std::vector<float> logits(static_cast<size_t>(heads * config.value_clusters));
@@ -220,8 +221,7 @@ ShadowKvStep ShadowKvJointProblem::Step(int64_t layer) {
                                     .rope = wide_.rope(),
                                     .key_bias = bias(layer),
                                     .out = step.out.data(),
-                                    .out_stride = heads * config.head_dim,
-                                    .counters = &step.counters});
+                                    .out_stride = heads * config.head_dim});
   EXPECT_TRUE(status.ok()) << status;
   return step;
 }

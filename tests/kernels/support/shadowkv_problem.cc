@@ -77,7 +77,9 @@ ShadowKvProblem::ShadowKvProblem(const OpTable& ops,
   std::memset(prompt_.data(), 0xff, prompt_.size());
   tail_ = Buffer(tail_layout().bytes);
   std::memset(tail_.data(), 0xff, tail_.size());
-  cache_ = Buffer(ShadowKvCacheLayout(config).bytes);
+  const ShadowKvCacheLayout cache(config);
+  cache_ = Buffer(cache.bytes);
+  std::memset(cache_.data() + cache.slots, 0xff, cache.bytes - cache.slots);
   const absl::Status status = ops.shadowkv_encode(context, EncodeParams(prompt_.data()));
   EXPECT_TRUE(status.ok()) << status;
 }
@@ -209,7 +211,8 @@ std::vector<float> ShadowKvProblem::Attend(const OpTable& ops,
                                            ShadowKvCounters* counters) const {
   const ShadowKvConfig& config = shape_.config;
   std::vector<float> out(static_cast<size_t>(shape_.heads * config.head_dim), NAN);
-  const ShadowKvSequence sequence = Sequence();
+  ShadowKvSequence sequence = Sequence();
+  sequence.counters = counters;
   const absl::Status status =
       ops.shadowkv_attention(context,
                              {.q = query(),
@@ -225,8 +228,7 @@ std::vector<float> ShadowKvProblem::Attend(const OpTable& ops,
                               .rope = rope(),
                               .key_bias = key_bias(),
                               .out = out.data(),
-                              .out_stride = shape_.heads * config.head_dim,
-                              .counters = counters});
+                              .out_stride = shape_.heads * config.head_dim});
   EXPECT_TRUE(status.ok()) << status;
   return out;
 }

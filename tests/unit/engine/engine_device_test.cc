@@ -1,4 +1,4 @@
-// An encoded KV format on a device over real models: the tokens of the host.
+// Encoded KV formats on a device over real models: the tokens of the host.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,8 +28,9 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr kv::CodecPools kPools = {.diffkv_bytes = 8 << 20};
-// Every head takes more pages while it generates, and the host reads counts again and again.
+constexpr kv::CodecPools kPools = {.diffkv_bytes = 8 << 20, .shadowkv_bytes = 16 << 20};
+// Every head takes more pages while it generates, or codes a block, and the host reads counts again
+// and again.
 constexpr int32_t kMaxTokens = 80;
 constexpr int32_t kRequests = 4;
 
@@ -57,6 +58,7 @@ class EngineDeviceTest : public testing::TestWithParam<std::tuple<std::string, s
     request.request_id = std::to_string(salt);
     request.kv_policy = std::get<1>(GetParam());
     request.sampling.temperature = salt % 2 == 0 ? 0.0f : 0.8f;
+    request.sampling.top_k = salt == 3 ? 20 : 0;  // which needs no whole row of logits
     request.sampling.seed = static_cast<uint64_t>(salt);
     request.sampling.max_tokens = kMaxTokens;
     for (int32_t i = 0; i < 300 - 71 * salt; ++i) {
@@ -109,8 +111,8 @@ TEST_P(EngineDeviceTest, GivesTheTokensOfTheHost) {
   EXPECT_EQ(kernels::GuardedMemory::Get().blocks(), 0);
 }
 
-// Once when the prompt is encoded, then for every 32 of the tokens that are appended, which the
-// last one isn't; everything else is read back for `dense` too.
+// For every 32 of the tokens that are appended, which the last one isn't, and in `diffkv` once when
+// the prompt is encoded; everything else is read back for `dense` too.
 TEST_P(EngineDeviceTest, TheHostSeldomWaitsForCounts) {
   const RealEngine device = OnDevice(64);
   const auto downloads = [&](const std::string& policy) {
@@ -124,8 +126,10 @@ TEST_P(EngineDeviceTest, TheHostSeldomWaitsForCounts) {
     EXPECT_EQ(listener->tokens().size(), static_cast<size_t>(kMaxTokens));
     return kernels::GuardedMemory::Get().downloads() - before;
   };
+  const std::string& policy = std::get<1>(GetParam());
   const int64_t dense = downloads("dense");
-  EXPECT_EQ(downloads(std::get<1>(GetParam())), dense + 1 + (kMaxTokens - 1) / 32);
+  const int64_t of_prompt = policy.starts_with("diffkv") ? 1 : 0;
+  EXPECT_EQ(downloads(policy), dense + of_prompt + (kMaxTokens - 1) / 32);
 }
 
 TEST_P(EngineDeviceTest, NothingIsKeptBetweenTurns) {
@@ -135,7 +139,7 @@ TEST_P(EngineDeviceTest, NothingIsKeptBetweenTurns) {
     GenerateRequest request = Request(0);
     request.request_id = turn;
     request.session_id = "talk";
-    request.prompt.resize(70);
+    request.prompt.resize(200);
     request.sampling.max_tokens = 3;
     ASSERT_TRUE(device.engine->Submit(std::move(request), listener).ok());
     ASSERT_TRUE(listener->AwaitDone());
@@ -156,6 +160,39 @@ TEST_P(EngineDeviceTest, SeveralAnswersToAPromptAreRefused) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("n must be 1"));
 }
 
+TEST(EngineDeviceLimitsTest, PoliciesThatADeviceHasNoPlaceForAreRefused) {
+  const auto checkpoint = checkpoint::Checkpoint::Open(
+      BATON_SOURCE_DIR "/tests/data/models/tiny-llama-needle-swiftkv-l6", {});
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const RealEngine device(**checkpoint,
+                          Role::kBoth,
+                          /*chunk=*/64,
+                          /*budget=*/100,
+                          kPools,
+                          kernels::DeviceDoubleOps(kernels::DType::kF32),
+                          kernels::GuardedMemory::Get(),
+                          /*device_workspace_bytes=*/4096);
+  const auto submit = [&](const char* policy) {
+    GenerateRequest request;
+    request.request_id = policy;
+    request.kv_policy = policy;
+    request.sampling.max_tokens = 1;
+    request.prompt.resize(300);
+    const auto listener = std::make_shared<RecordingListener>();
+    const absl::Status status = device.engine->Submit(std::move(request), listener);
+    EXPECT_TRUE(!status.ok() || listener->AwaitDone());
+    return status;
+  };
+  const absl::Status refused = submit("shadowkv:rank=32,budget=48,outliers=2,local=2");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("EXCEEDS_CAPACITY: shadowkv needs"));
+  EXPECT_EQ(submit("shadowkv:rank=32,budget=48,outliers=2,local=2,vplace=host").code(),
+            absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(submit("shadowkv:rank=32,budget=48,outliers=2,local=2,joint=80").code(),
+            absl::StatusCode::kUnimplemented);
+  EXPECT_TRUE(submit("diffkv").ok());
+}
+
 std::string NameOf(const testing::TestParamInfo<std::tuple<std::string, std::string>>& instance) {
   std::string name = std::get<0>(instance.param) + "_" + std::get<1>(instance.param);
   for (char& c : name) {
@@ -167,18 +204,24 @@ std::string NameOf(const testing::TestParamInfo<std::tuple<std::string, std::str
 INSTANTIATE_TEST_SUITE_P(
     Policies,
     EngineDeviceTest,
-    testing::Combine(testing::Values("tiny-llama-needle"),
-                     testing::Values("diffkv",
-                                     "diffkv:al=0",
-                                     "diffkv:ah=2,al=0.5,policy=paper,w=16",
-                                     "diffkv:ah=2,al=0.5,score=all,w=16,sinks=2,every=4")),
+    testing::Combine(
+        testing::Values("tiny-llama-needle"),
+        testing::Values("diffkv",
+                        "diffkv:al=0",
+                        "diffkv:ah=2,al=0.5,policy=paper,w=16",
+                        "diffkv:ah=2,al=0.5,score=all,w=16,sinks=2,every=4",
+                        "shadowkv:rank=32,budget=48,outliers=2,local=7,v=bf16",
+                        "shadowkv:rank=32,budget=48,outliers=1,local=2,sel=bounds,gen=exact",
+                        "shadowkv:rank=32,budget=0.2,outliers=0,local=56,chunk=1,sel=q2,a=int8")),
     NameOf);
-INSTANTIATE_TEST_SUITE_P(Models,
-                         EngineDeviceTest,
-                         testing::Combine(testing::Values("tiny-llama-needle-swiftkv-l6",
-                                                          "tiny-llama-needle-swiftkv-l6-across2"),
-                                          testing::Values("diffkv:ah=2,al=0.5,w=16")),
-                         NameOf);
+INSTANTIATE_TEST_SUITE_P(
+    Models,
+    EngineDeviceTest,
+    testing::Combine(testing::Values("tiny-llama-needle-swiftkv-l6",
+                                     "tiny-llama-needle-swiftkv-l6-across2"),
+                     testing::Values("diffkv:ah=2,al=0.5,w=16",
+                                     "shadowkv:rank=32,budget=48,outliers=2,local=7")),
+    NameOf);
 
 }  // namespace
 }  // namespace baton::engine

@@ -297,13 +297,13 @@ TEST(EngineLimitsTest, ADeviceServesSomeFormatsWithoutAHandOff) {
   EXPECT_EQ(create([](EngineOptions& o) { o.role = Role::kPrefill; }), kUnimplemented);
   EXPECT_EQ(create([](EngineOptions& o) { o.role = Role::kDecode; }), kUnimplemented);
   EXPECT_EQ(create([](EngineOptions& o) { o.codec_pools.fp8_bytes = 1 << 20; }), kUnimplemented);
-  EXPECT_EQ(create([](EngineOptions& o) { o.codec_pools.shadowkv_bytes = 1 << 20; }),
-            kUnimplemented);
   EXPECT_EQ(create([](EngineOptions& o) { o.codec_pools.hidden_bytes = 1 << 20; }), kUnimplemented);
   EXPECT_EQ(create([](EngineOptions&) { kernels::GuardedMemory::Get().FailNext(); }),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(create([](EngineOptions&) {}), absl::StatusCode::kOk);
   EXPECT_EQ(create([](EngineOptions& o) { o.codec_pools.diffkv_bytes = 1 << 20; }),
+            absl::StatusCode::kOk);
+  EXPECT_EQ(create([](EngineOptions& o) { o.codec_pools.shadowkv_bytes = 1 << 20; }),
             absl::StatusCode::kOk);
 }
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -19,6 +21,7 @@
 
 namespace baton::engine {
 
+// `device_workspace_bytes`: of a back end whose memory is not the host's.
 struct RealEngine {
   RealEngine(const checkpoint::Checkpoint& checkpoint,
              Role role,
@@ -26,7 +29,8 @@ struct RealEngine {
              int32_t budget,
              const kv::CodecPools& pools = {},
              const kernels::OpTable& ops = kernels::CpuOps(),
-             kernels::MemorySpace& memory = kernels::HostMemory()) {
+             kernels::MemorySpace& memory = kernels::HostMemory(),
+             size_t device_workspace_bytes = size_t{64} << 20) {
     EngineOptions options;
     options.role = role;
     options.kv_pool_bytes = 16 << 20;
@@ -35,7 +39,10 @@ struct RealEngine {
     options.prefill_chunk_tokens = chunk;
     options.max_running_sequences = 16;
     const kernels::ExecContext exec = {
-        .pool = &threads, .workspace = &workspace, .memory = &memory};
+        .pool = &threads,
+        .workspace = &workspace,
+        .device_workspace_bytes = memory.is_host() ? 0 : device_workspace_bytes,
+        .memory = &memory};
     auto model = model::Model::Load(checkpoint,
                                     ops,
                                     exec,

@@ -68,7 +68,9 @@ struct CodecWorker {
                                                   .diffkv_bytes = 4 << 20,
                                                   .shadowkv_bytes = 8 << 20},
                        std::shared_ptr<const KvCalibration> calibration = nullptr,
-                       const kernels::OpTable& ops = kernels::CpuOps()) {
+                       const kernels::OpTable& ops = kernels::CpuOps(),
+                       kernels::MemorySpace& memory = kernels::HostMemory()) {
+    exec.memory = &memory;
     CodecContext context;
     context.calibration = std::move(calibration);
     context.full_layers = kTestFullLayers;

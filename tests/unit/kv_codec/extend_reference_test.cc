@@ -119,6 +119,7 @@ std::vector<float> AttendHeld(ShadowKvSequence& sequence,
   auto& codec = static_cast<ShadowKvCodec&>(sequence.codec());
   kernels::ShadowKvSequence step = sequence.AtStep(layer, kHeld - 1);
   step.cache = nullptr;
+  step.counters = nullptr;
   const int64_t stride = step.layout->config.budget_chunks();
   std::vector<int32_t> ids(static_cast<size_t>(kTestKvHeads * stride));
   const kernels::ExecContext& exec = codec.ExecWith(sequence.workspace_bytes());

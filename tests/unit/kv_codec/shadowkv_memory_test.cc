@@ -10,9 +10,15 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/shadowkv/shadowkv_sequence.h"
+#include "kernels/core/buffer.h"
+#include "kernels/core/memory.h"
+#include "kernels/cpu/cpu_ops.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "tests/unit/kv_codec/codec_harness.h"
@@ -56,6 +62,37 @@ class WatchedTail {
   const std::span<std::byte> bytes_;
   std::vector<bool> slots_;
   std::vector<bool> blocks_;
+};
+
+// The host's memory, which may have no more blocks.
+class FiniteMemory final : public kernels::MemorySpace {
+ public:
+  // The next `count` blocks are missing.
+  void FailNext(int count) { missing_ = count; }
+
+  bool is_host() const override { return true; }
+  absl::StatusOr<kernels::Memory> Allocate(size_t bytes) override {
+    if (missing_ > 0) {
+      --missing_;
+      return absl::ResourceExhaustedError("no block");
+    }
+    return kernels::HostMemory().Allocate(bytes);
+  }
+  absl::StatusOr<kernels::Memory> Adopt(kernels::Buffer source) override {
+    return kernels::HostMemory().Adopt(std::move(source));
+  }
+  absl::Status Upload(std::byte* target, const void* source, size_t bytes) override {
+    return kernels::HostMemory().Upload(target, source, bytes);
+  }
+  absl::Status Download(void* target, const void* source, size_t bytes) override {
+    return kernels::HostMemory().Download(target, source, bytes);
+  }
+  absl::Status Zero(std::byte* target, size_t bytes) override {
+    return kernels::HostMemory().Zero(target, bytes);
+  }
+
+ private:
+  int missing_ = 0;
 };
 
 class ShadowKvMemoryTest : public testing::TestWithParam<const char*> {
@@ -139,6 +176,35 @@ TEST_P(ShadowKvMemoryTest, RunsOfSequencesDoNotTouchAndAllComeBack) {
     sequences.erase(sequences.begin() + static_cast<ptrdiff_t>(sequences.size() / 2));
   }
   EXPECT_EQ(pool().free, pool().total);
+}
+
+TEST_P(ShadowKvMemoryTest, ACacheIsEmptyWhateverItsMemoryHeld) {
+  const TestPrompt prompt(worker_, kPrompt, 5);
+  for (const char* of : {"the first sequence", "the second one"}) {
+    const auto kv = worker_.Allocate(policy(), kPrompt, 2);
+    ASSERT_TRUE(prompt.Encode(*kv).ok());
+    ASSERT_TRUE(Decode(*kv, kPrompt, 1, 5).ok());
+    EXPECT_EQ(kv->counters().hits, 0) << of;
+    EXPECT_GT(kv->counters().misses, 0) << of;
+    ASSERT_TRUE(Decode(*kv, kPrompt + 1, 1, 5).ok());
+    EXPECT_GT(kv->counters().hits, 0) << of;
+  }
+}
+
+TEST_P(ShadowKvMemoryTest, WithoutMemoryForACacheTheResultsAreTheSame) {
+  FiniteMemory memory;
+  const CodecWorker worker({.shadowkv_bytes = 16 << 20}, nullptr, kernels::CpuOps(), memory);
+  const TestPrompt prompt(worker, kPrompt, 6);
+  const auto cached = worker.Allocate(policy(), kPrompt, 4);
+  const auto without = worker.Allocate(policy(), kPrompt, 4);
+  ASSERT_TRUE(prompt.Encode(*cached).ok() && prompt.Encode(*without).ok());
+  const auto want = Decode(*cached, kPrompt, 4, 6);
+  memory.FailNext(2);  // and once more when what is free was given back
+  const auto got = Decode(*without, kPrompt, 4, 6);
+  ASSERT_TRUE(want.ok() && got.ok()) << want.status() << got.status();
+  EXPECT_EQ(*got, *want);
+  EXPECT_GT(cached->counters().hits, 0);
+  EXPECT_EQ(without->counters().hits, 0);
 }
 
 TEST(ShadowKvBudgetTest, OnlyPromptsThatAreAttendedWholeAreKeptDenseUnlessThatWasAskedFor) {

@@ -63,7 +63,7 @@ bool ShadowKvSequence::Extend(int64_t prompt_tokens, int64_t max_tokens) {
   extension_begin_ = held_.tokens();
   std::ranges::fill(encoded_layers_, 0);
   held_.Await(prompt_tokens);
-  workspace_bytes_ = LargestWorkspace(prompt_tokens + max_tokens);
+  workspace_bytes_ = codec_.WorkspaceBytes(map_, prompt_tokens + max_tokens);
   return true;
 }
 
@@ -101,6 +101,19 @@ absl::Status ShadowKvSequence::AppendWorkingToken(const WorkingKv& working,
                                                 .key_bias = codec_.key_bias(kv_layer)});
 }
 
+absl::Status ShadowKvSequence::CodeJoint(int32_t kv_layer, int32_t position) {
+  const int32_t index = map_.group_of(kv_layer);
+  if (index < 0) {
+    return absl::OkStatus();
+  }
+  const std::optional<ShadowKvJointBlock> due =
+      JointBlockDue(map_.groups()[static_cast<size_t>(index)], position);
+  return due.has_value()
+             ? codec_.CodeJoint(
+                   due->layers.data(), due->key_biases.data(), due->layers.size(), workspace_bytes_)
+             : absl::OkStatus();
+}
+
 // Like tokens that were generated, one after another. Layers that share coefficients take in each
 // token together: exact keys of all of them are needed where a block is coded.
 absl::Status ShadowKvSequence::AppendWorking(const WorkingKv& working,
@@ -110,7 +123,7 @@ absl::Status ShadowKvSequence::AppendWorking(const WorkingKv& working,
     for (int32_t kv_layer = layer_begin; kv_layer < layer_end; ++kv_layer) {
       BATON_RETURN_IF_ERROR(AppendWorkingToken(working, kv_layer, position));
     }
-    BATON_RETURN_IF_ERROR(CodeJoint(layer_end - 1, static_cast<int32_t>(position)));
+    BATON_RETURN_IF_ERROR(CodeJoint(layer_begin, static_cast<int32_t>(position)));
   }
   return absl::OkStatus();
 }
@@ -122,7 +135,7 @@ absl::Status ShadowKvSequence::AttendExtension(const WorkingKv& working,
   BATON_RETURN_IF_ERROR(
       AttendWorkingKeys(codec_.context(), working, rows, queries, extension_begin_, lse));
   for (int32_t row = 0; row < rows.row_count; ++row) {
-    counters_.attended_tokens +=
+    attended_extension_ +=
         map_.layout(0).config.kv_heads * (rows.positions[row] + 1 - extension_begin_);
   }
   return codec_.AttendBehind(

@@ -1,11 +1,14 @@
 // Coefficients that the upper layers of a SwiftKV model share.
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 
+#include "common/base/status_macros.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/shadowkv/shadowkv_codec.h"
+#include "common/kv/codec/shadowkv/shadowkv_device_arrays.h"
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
 #include "common/kv/codec/shadowkv/shadowkv_sequence.h"
 #include "kernels/kv_format/shadowkv.h"
@@ -24,38 +27,33 @@ absl::Status ShadowKvSequence::EncodeJoint(const WorkingKv& working, const Joint
          .key_bias = codec_.key_bias(kv_layer),
          .prompt = prompt(kv_layer)});
   }
+  const kernels::ShadowKvJointLayer* op_layers = layers.data();
+  if (!on_host()) {
+    BATON_ASSIGN_OR_RETURN(
+        op_layers, device_->UploadJoint(*codec_.context().exec.memory, group.begin, layers));
+  }
   return codec_.context().ops->shadowkv_encode_joint(
       codec_.ExecWith(workspace_bytes_),
       {.layout = map_.layout(group.begin),
        .pages = working.pages,
-       .layers = layers.data(),
+       .layers = op_layers,
        .num_layers = static_cast<int64_t>(layers.size()),
        .rope = codec_.rope(),
        .coefficients = base_ + group.coefficients});
 }
 
-absl::Status ShadowKvSequence::CodeJoint(int32_t kv_layer, int32_t position) {
-  const int32_t index = map_.group_of(kv_layer);
-  if (index < 0 || map_.groups()[static_cast<size_t>(index)].end != kv_layer + 1) {
-    return absl::OkStatus();
-  }
-  // Most steps have nothing to code: the layers need not be gathered for them.
-  const kernels::ShadowKvTailLayout tail(map_.layout(kv_layer), max_tokens_);
+std::optional<ShadowKvJointBlock> ShadowKvSequence::JointBlockDue(const JointGroup& group,
+                                                                  int32_t position) {
+  const kernels::ShadowKvTailLayout tail(map_.layout(group.begin), max_tokens_);
   if (!tail.BlockDueAt(position).has_value()) {
-    return absl::OkStatus();
+    return std::nullopt;
   }
-  std::vector<kernels::ShadowKvSequence> layers;
-  std::vector<const float*> biases;
-  for (int32_t i = map_.groups()[static_cast<size_t>(index)].begin; i <= kv_layer; ++i) {
-    layers.push_back(AtStep(i, position));
-    biases.push_back(codec_.key_bias(i));
+  ShadowKvJointBlock block;
+  for (int32_t kv_layer = group.begin; kv_layer < group.end; ++kv_layer) {
+    block.layers.push_back(AtStep(kv_layer, position));
+    block.key_biases.push_back(codec_.key_bias(kv_layer));
   }
-  return codec_.context().ops->shadowkv_append_joint(
-      codec_.ExecWith(workspace_bytes_),
-      {.layers = layers.data(),
-       .key_bias = biases.data(),
-       .num_layers = static_cast<int64_t>(layers.size()),
-       .rope = codec_.rope()});
+  return block;
 }
 
 }  // namespace baton::kv

@@ -3,35 +3,58 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "common/kv/codec/block_cache.h"
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/encoded_kv.h"
-#include "common/kv/codec/host_codec.h"
+#include "common/kv/codec/shadowkv/shadowkv_call.h"
+#include "common/kv/codec/step_kv.h"
 #include "common/kv/pool/run_pool.h"
 #include "kernels/core/buffer.h"
 #include "kernels/core/exec_context.h"
+#include "kernels/core/memory.h"
+#include "kernels/core/step_arrays.h"
 #include "kernels/ops/shadowkv_params.h"
 
 namespace baton::kv {
 
+class ShadowKvMap;
 class ShadowKvSequence;
 
 // Sequences of one call may have different parameters. Borrowed parts outlive it. Executor thread,
-// except pool(), which is the engine thread's.
-class ShadowKvCodec final : public HostCodec {
+// except Create, pool() and blocks(), which are the engine thread's, and WorkspaceBytes.
+class ShadowKvCodec final : public KvCodec {
  public:
-  ShadowKvCodec(const CodecContext& context, RunPool& pool);
+  // kResourceExhausted when the back end has no memory for the angles of all positions.
+  static absl::StatusOr<std::unique_ptr<ShadowKvCodec>> Create(const CodecContext& context,
+                                                               RunPool& pool,
+                                                               BlockCache& blocks);
 
-  absl::Status Append(std::span<const DecodeRow> rows, const KvEntries& entries) override;
-  absl::Status Attend(std::span<const DecodeRow> rows, const KvQueries& queries) override;
+  absl::StatusOr<std::unique_ptr<DecodeRows>> Prepare(std::span<const DecodeRow> rows,
+                                                      kernels::StepArrays& arrays) override;
 
+  // Joint coefficients that are due, of one sequence in the layers of a group.
+  absl::Status CodeJoint(const kernels::ShadowKvSequence* layers,
+                         const float* const* key_biases,
+                         size_t num_layers,
+                         size_t workspace_bytes);
+  // Selection for the queries of every sequence's row, into memory of the codec that the next call
+  // writes over.
+  absl::StatusOr<ShadowKvSelection> Select(const ShadowKvCall& call, const KvQueries& queries);
+  // Attention of the rows. `lse`, [rows][heads]: set, queries.out and it hold attention over other
+  // keys, which the results are merged with.
+  absl::Status Attend(const ShadowKvCall& call,
+                      const KvQueries& queries,
+                      const ShadowKvSelection& selection,
+                      float* lse);
   // Attention of the rows of one sequence over the tokens up to `newest`, each row with a selection
-  // of its own, merged into what queries.out and lse[row_count][heads] hold.
+  // of its own, merged into what queries.out and lse[row_count][heads] hold. On the host.
   absl::Status AttendBehind(ShadowKvSequence& sequence,
                             int32_t newest,
                             const PromptRows& rows,
@@ -40,38 +63,34 @@ class ShadowKvCodec final : public HostCodec {
 
   const CodecContext& context() const { return context_; }
   RunPool& pool() const { return pool_; }
+  BlockCache& blocks() const { return blocks_; }
   const kernels::ShadowKvRope& rope() const { return rope_; }
   const float* key_bias(int32_t kv_layer) const;
-  // The executor's threads with a workspace of at least `bytes`.
+  // The executor's threads with a workspace of at least `bytes`; on a device its own.
   const kernels::ExecContext& ExecWith(size_t bytes);
-  // Workspace that ops need for sequences of `config` and at most `max_tokens` tokens, whose layers
-  // are factored `layers` at a time.
-  size_t WorkspaceBytes(const kernels::ShadowKvConfig& config,
-                        int64_t max_tokens,
-                        int64_t layers) const;
+  // Workspace that ops need for a sequence of at most `tokens` tokens. Thread-safe.
+  size_t WorkspaceBytes(const ShadowKvMap& map, int64_t tokens) const;
 
  private:
-  // Fills sequences_ for a stored layer; the largest workspace that one of them needs.
-  size_t ListSequences(std::span<const DecodeRow> rows, int32_t kv_layer);
-  // Selects for the queries in packed_ into chunk_ids_ and cluster_logits_; the largest budget in
-  // chunks, which is the stride of ids.
-  absl::StatusOr<int64_t> Select(const kernels::ExecContext& exec, const KvQueries& queries);
+  ShadowKvCodec(const CodecContext& context, RunPool& pool, BlockCache& blocks)
+      : context_(context), pool_(pool), blocks_(blocks), exec_(context.exec) {}
+  absl::Status FillRope();
+  // Room for what selection writes for a call, by so many query heads.
+  absl::StatusOr<ShadowKvSelection> SelectionOf(const ShadowKvCallSizes& sizes,
+                                                int64_t sequences,
+                                                int64_t heads);
 
   const CodecContext& context_;
   RunPool& pool_;
-  kernels::Buffer cosines_;
-  kernels::Buffer sines_;
+  BlockCache& blocks_;
+  kernels::Memory cosines_;
+  kernels::Memory sines_;
   kernels::ShadowKvRope rope_;
+  kernels::Memory selection_;
+  // On the host:
   kernels::Buffer workspace_;
   kernels::ExecContext exec_;
-  // Rows of a call, one after another.
-  std::vector<float> packed_;
-  std::vector<float> out_;
-  std::vector<kernels::ShadowKvSequence> sequences_;
-  std::vector<int32_t> chunk_ids_;
-  std::vector<float> cluster_logits_;
-  int64_t cluster_stride_ = 0;
-  std::vector<kernels::ShadowKvCounters> counters_;
+  std::vector<kernels::ShadowKvSequence> extension_rows_;
 };
 
 }  // namespace baton::kv

@@ -1,9 +1,11 @@
 #include "common/kv/codec/shadowkv/shadowkv_format.h"
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
@@ -11,6 +13,8 @@
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/policy_params.h"
+#include "common/kv/codec/shadowkv/shadowkv_codec.h"
+#include "common/kv/codec/shadowkv/shadowkv_device_arrays.h"
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
 #include "common/kv/codec/shadowkv/shadowkv_sequence.h"
 #include "common/kv/pool/run_pool.h"
@@ -54,8 +58,11 @@ absl::StatusOr<std::unique_ptr<ShadowKvFormat>> ShadowKvFormat::Create(const Cod
         absl::StrCat("KV format shadowkv wants a head_dim that is a multiple of 8; the model has ",
                      context.dimensions.head_dim));
   }
-  BATON_ASSIGN_OR_RETURN(auto pool, RunPool::Create(pool_bytes));
-  return std::unique_ptr<ShadowKvFormat>(new ShadowKvFormat(context, std::move(pool)));
+  BATON_ASSIGN_OR_RETURN(auto pool, RunPool::Create(pool_bytes, *context.exec.memory));
+  std::unique_ptr<ShadowKvFormat> format(new ShadowKvFormat(context, std::move(pool)));
+  BATON_ASSIGN_OR_RETURN(format->codec_,
+                         ShadowKvCodec::Create(context, *format->pool_, format->blocks_));
+  return format;
 }
 
 kernels::ShadowKvConfig ShadowKvFormat::Config(const KvResidentPolicy& policy,
@@ -88,18 +95,49 @@ ShadowKvMap ShadowKvFormat::Map(const KvResidentPolicy& policy, int64_t prompt_t
           prompt_tokens};
 }
 
+absl::Status ShadowKvFormat::CheckOnDevice(const ShadowKvPolicy& policy,
+                                           const ShadowKvMap& map,
+                                           int64_t tokens,
+                                           int32_t sequences) const {
+  if (policy.value_place == ShadowKvPolicy::ValuePlace::kHost) {
+    return absl::UnimplementedError(
+        "kv_policy shadowkv: vplace=host: a device keeps values in its own memory; leave it out");
+  }
+  if (policy.joint_rank > 0) {
+    return absl::UnimplementedError(
+        "kv_policy shadowkv: joint: a device factors every layer by itself; leave it out");
+  }
+  if (sequences > 1) {
+    return absl::UnimplementedError(
+        "kv_policy shadowkv: a device gives one answer to a prompt; n must be 1");
+  }
+  const size_t workspace = codec_->WorkspaceBytes(map, tokens);
+  const size_t held = context_.exec.device_workspace_bytes;
+  return workspace <= held ? absl::OkStatus()
+                           : absl::InvalidArgumentError(absl::StrCat(
+                                 "EXCEEDS_CAPACITY: shadowkv needs ",
+                                 workspace,
+                                 " bytes of the device's scratch memory for a sequence of ",
+                                 tokens,
+                                 " tokens; there are ",
+                                 held));
+}
+
 absl::Status ShadowKvFormat::Check(const KvResidentPolicy& policy,
                                    int64_t prompt_tokens,
                                    int64_t max_tokens,
                                    int32_t sequences) const {
-  if (std::get<ShadowKvPolicy>(policy).joint_rank > 0 &&
-      context_.full_layers >= context_.dimensions.layers) {
+  const auto& shadowkv = std::get<ShadowKvPolicy>(policy);
+  if (shadowkv.joint_rank > 0 && context_.full_layers >= context_.dimensions.layers) {
     return absl::InvalidArgumentError(
         "kv_policy: joint: the model has no layers that are projections of one hidden state "
         "(SwiftKV); leave it out");
   }
-  const int64_t units = sequences * RunPool::UnitsFor(ShadowKvSequence::RunBytes(
-                                        Map(policy, prompt_tokens), max_tokens));
+  const ShadowKvMap map = Map(policy, prompt_tokens);
+  if (!on_host()) {
+    BATON_RETURN_IF_ERROR(CheckOnDevice(shadowkv, map, prompt_tokens + max_tokens, sequences));
+  }
+  const int64_t units = sequences * RunPool::UnitsFor(ShadowKvSequence::RunBytes(map, max_tokens));
   if (units > pool_->units_total()) {
     return absl::InvalidArgumentError(
         absl::StrCat("EXCEEDS_CAPACITY: the request needs ",
@@ -132,11 +170,21 @@ std::unique_ptr<EncodedKv> ShadowKvFormat::Allocate(const KvResidentPolicy& poli
   if (!run.has_value()) {
     return nullptr;
   }
-  return std::make_unique<ShadowKvSequence>(codec_, std::move(map), max_tokens, *run);
+  std::unique_ptr<ShadowKvDeviceArrays> device;
+  if (!on_host()) {
+    auto arrays = ShadowKvDeviceArrays::Allocate(blocks_, map.layers());
+    if (!arrays.ok()) {
+      pool_->Release(*run);
+      return nullptr;
+    }
+    device = *std::move(arrays);
+  }
+  return std::make_unique<ShadowKvSequence>(
+      *codec_, std::move(map), max_tokens, *run, std::move(device));
 }
 
 bool ShadowKvFormat::Extend(EncodedKv& sequence, int64_t prompt_tokens, int64_t max_tokens) {
-  return static_cast<ShadowKvSequence&>(sequence).Extend(prompt_tokens, max_tokens);
+  return extends() && static_cast<ShadowKvSequence&>(sequence).Extend(prompt_tokens, max_tokens);
 }
 
 PoolBytes ShadowKvFormat::pool() const {

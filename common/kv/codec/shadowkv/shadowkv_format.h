@@ -8,9 +8,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "common/kv/codec/block_cache.h"
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/codec/kv_policy.h"
+#include "common/kv/codec/policy_params.h"
 #include "common/kv/codec/shadowkv/shadowkv_codec.h"
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
 #include "common/kv/pool/run_pool.h"
@@ -33,7 +35,9 @@ class ShadowKvFormat final : public EncodedFormat {
 
   KvFormatId id() const override { return KvFormatId::kShadowKv; }
   uint16_t version() const override { return kernels::ShadowKvConfig::kVersion; }
-  // kInvalidArgument for a joint factorization of a model without upper layers.
+  // kInvalidArgument for a joint factorization of a model without upper layers, and on a device for
+  // a prompt that its scratch memory is too small for; kUnimplemented on a device for several
+  // answers and for values in the host's memory.
   absl::Status Check(const KvResidentPolicy& policy,
                      int64_t prompt_tokens,
                      int64_t max_tokens,
@@ -45,18 +49,25 @@ class ShadowKvFormat final : public EncodedFormat {
                                       int64_t prompt_tokens,
                                       int64_t max_tokens) override;
   bool Extend(EncodedKv& sequence, int64_t prompt_tokens, int64_t max_tokens) override;
+  bool extends() const override { return on_host(); }
   PoolBytes pool() const override;
 
  private:
   ShadowKvFormat(const CodecContext& context, std::unique_ptr<RunPool> pool)
-      : context_(context), pool_(std::move(pool)), codec_(context, *pool_) {}
+      : context_(context), pool_(std::move(pool)), blocks_(*context.exec.memory) {}
+  bool on_host() const { return context_.exec.memory->is_host(); }
   // A budget that is a share becomes tokens.
   kernels::ShadowKvConfig Config(const KvResidentPolicy& policy, int64_t prompt_tokens) const;
   ShadowKvMap Map(const KvResidentPolicy& policy, int64_t prompt_tokens) const;
+  absl::Status CheckOnDevice(const ShadowKvPolicy& policy,
+                             const ShadowKvMap& map,
+                             int64_t tokens,
+                             int32_t sequences) const;
 
   const CodecContext& context_;
   const std::unique_ptr<RunPool> pool_;
-  ShadowKvCodec codec_;
+  BlockCache blocks_;
+  std::unique_ptr<ShadowKvCodec> codec_;
 };
 
 }  // namespace baton::kv

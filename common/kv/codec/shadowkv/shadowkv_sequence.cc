@@ -4,21 +4,27 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
+#include "common/kv/codec/block_cache.h"
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/shadowkv/shadowkv_codec.h"
+#include "common/kv/codec/shadowkv/shadowkv_device_arrays.h"
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
 #include "common/kv/pool/run_pool.h"
 #include "kernels/core/buffer.h"
+#include "kernels/core/memory.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_params.h"
 
@@ -40,16 +46,6 @@ std::vector<size_t> CacheBegins(const ShadowKvMap& map) {
 
 }  // namespace
 
-size_t ShadowKvSequence::LargestWorkspace(int64_t tokens) const {
-  size_t bytes = 0;
-  for (int32_t kv_layer = 0; kv_layer < map_.layers(); ++kv_layer) {
-    bytes = std::max(bytes,
-                     codec_.WorkspaceBytes(
-                         map_.layout(kv_layer).config, tokens, map_.layers_factored(kv_layer)));
-  }
-  return bytes;
-}
-
 // Without room for a token there is no tail: the prompt is for another worker, or only kept.
 int64_t ShadowKvSequence::RunBytes(const ShadowKvMap& map, int64_t max_tokens) {
   return static_cast<int64_t>(map.prompt_bytes() + map.Tails(max_tokens).bytes());
@@ -58,18 +54,21 @@ int64_t ShadowKvSequence::RunBytes(const ShadowKvMap& map, int64_t max_tokens) {
 ShadowKvSequence::ShadowKvSequence(ShadowKvCodec& codec,
                                    ShadowKvMap map,
                                    int64_t max_tokens,
-                                   RunPool::Run run)
+                                   RunPool::Run run,
+                                   std::unique_ptr<ShadowKvDeviceArrays> device)
     : codec_(codec),
       map_(std::move(map)),
       max_tokens_(max_tokens),
       encoded_layers_(map_.groups().size()),
       tail_map_(map_.Tails(max_tokens)),
       cache_begin_(CacheBegins(map_)),
+      device_(std::move(device)),
       run_(run),
       base_(codec.pool().bytes(run).data()),
       tails_(base_ + map_.prompt_bytes()),
-      workspace_bytes_(LargestWorkspace(prompt_tokens() + max_tokens)),
-      held_(map_.layers(), prompt_tokens()) {
+      workspace_bytes_(codec.WorkspaceBytes(map_, prompt_tokens() + max_tokens)),
+      held_(map_.layers(), prompt_tokens()),
+      fetched_tokens_(prompt_tokens()) {
   BATON_CHECK(run.units == RunPool::UnitsFor(RunBytes(map_, max_tokens)));
 }
 
@@ -78,6 +77,24 @@ ShadowKvSequence::~ShadowKvSequence() {
   if (tail_run_.units > 0) {
     codec_.pool().Release(tail_run_);
   }
+}
+
+absl::Status ShadowKvSequence::PrepareStep() {
+  if (on_host()) {
+    return absl::OkStatus();
+  }
+  if (!filled_) {
+    BATON_RETURN_IF_ERROR(device_->Fill(*codec_.context().exec.memory, map_.layouts()));
+    filled_ = true;
+  }
+  return held_.tokens() - fetched_tokens_ >= kFetchedTokens ? Fetch() : absl::OkStatus();
+}
+
+absl::Status ShadowKvSequence::Fetch() {
+  BATON_ASSIGN_OR_RETURN(counters_, device_->Fetch(*codec_.context().exec.memory));
+  fetched_tokens_ = held_.tokens();
+  fetched_heads_ = attended_heads_;
+  return absl::OkStatus();
 }
 
 absl::Status ShadowKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_layer) {
@@ -105,7 +122,7 @@ absl::Status ShadowKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_
 absl::Status ShadowKvSequence::EncodePrompt(const WorkingKv& working, int32_t kv_layer) {
   const size_t used = map_.used_bytes(kv_layer);
   const size_t pages = static_cast<size_t>(map_.pages(kv_layer)) * map_.page_bytes();
-  std::memset(prompt(kv_layer) + used, 0, pages - used);
+  BATON_RETURN_IF_ERROR(codec_.context().exec.memory->Zero(prompt(kv_layer) + used, pages - used));
   return codec_.context().ops->shadowkv_encode(
       codec_.ExecWith(workspace_bytes_),
       {.layout = map_.layout(kv_layer),
@@ -202,6 +219,9 @@ absl::Status ShadowKvSequence::CheckClusterIds(int32_t kv_layer) const {
 }
 
 absl::Status ShadowKvSequence::Adopt(std::string_view state, int32_t layers) {
+  if (!on_host()) {
+    return absl::UnimplementedError("shadowkv: no prompt lands on a device");
+  }
   BATON_RETURN_IF_ERROR(SentPages(state, layers).status());
   for (int32_t kv_layer = 0; kv_layer < layers; ++kv_layer) {
     BATON_RETURN_IF_ERROR(CheckStaticIds(kv_layer));
@@ -214,6 +234,9 @@ absl::Status ShadowKvSequence::Adopt(std::string_view state, int32_t layers) {
 absl::Status ShadowKvSequence::CopyTo(EncodedKv& other) const {
   if (extension_begin_ > 0) {
     return absl::UnimplementedError("shadowkv: a sequence that was extended can't be copied");
+  }
+  if (!on_host()) {
+    return absl::UnimplementedError("shadowkv: a sequence on a device can't be copied");
   }
   auto& target = static_cast<ShadowKvSequence&>(other);
   std::memcpy(target.base_, base_, map_.prompt_bytes());
@@ -230,17 +253,34 @@ int64_t ShadowKvSequence::ReservedBytes() const {
   return (run_.units + tail_run_.units) * static_cast<int64_t>(RunPool::kUnitBytes);
 }
 
-kernels::ShadowKvSequence ShadowKvSequence::AtStep(int32_t kv_layer, int32_t position) {
-  if (cache_.size() == 0) {
-    cache_ = kernels::Buffer(cache_begin_.back());
+absl::Status ShadowKvSequence::MakeCache() {
+  if (std::exchange(cache_made_, true)) {
+    return absl::OkStatus();
   }
+  absl::StatusOr<BlockCache::Block> cache = codec_.blocks().Take(cache_begin_.back());
+  if (!cache.ok()) {
+    return absl::OkStatus();
+  }
+  kernels::MemorySpace& space = *codec_.context().exec.memory;
+  for (int32_t kv_layer = 0; kv_layer < map_.layers(); ++kv_layer) {
+    const kernels::ShadowKvCacheLayout layout(map_.layout(kv_layer).config);
+    std::byte* const ids = cache->data() + cache_begin_[static_cast<size_t>(kv_layer)] + layout.ids;
+    BATON_RETURN_IF_ERROR(space.Zero(ids, layout.slots - layout.ids));
+  }
+  cache_ = *std::move(cache);
+  return absl::OkStatus();
+}
+
+kernels::ShadowKvSequence ShadowKvSequence::AtStep(int32_t kv_layer, int32_t position) {
   const auto layer = static_cast<size_t>(kv_layer);
-  kernels::ShadowKvSequence sequence = {.layout = &map_.layout(kv_layer),
-                                        .prompt = prompt(kv_layer),
-                                        .tail = tail(layer),
-                                        .max_generated = max_tokens_,
-                                        .position = position,
-                                        .cache = cache_.data() + cache_begin_[layer]};
+  kernels::ShadowKvSequence sequence = {
+      .layout = on_host() ? &map_.layout(kv_layer) : device_->layout(kv_layer),
+      .prompt = prompt(kv_layer),
+      .tail = tail(layer),
+      .max_generated = max_tokens_,
+      .position = position,
+      .cache = cache_.empty() ? nullptr : cache_.data() + cache_begin_[layer],
+      .counters = on_host() ? &counters_ : device_->counters()};
   if (const int32_t group = map_.group_of(kv_layer); group >= 0) {
     const auto index = static_cast<size_t>(group);
     sequence.joint_prompt = base_ + map_.groups()[index].coefficients;
@@ -249,11 +289,11 @@ kernels::ShadowKvSequence ShadowKvSequence::AtStep(int32_t kv_layer, int32_t pos
   return sequence;
 }
 
-void ShadowKvSequence::Count(const kernels::ShadowKvCounters& counters) {
-  counters_.heads += map_.layout(0).config.kv_heads;
-  counters_.attended_tokens += counters.attended_tokens;
-  counters_.hits += counters.hits;
-  counters_.misses += counters.misses;
+AttentionCounters ShadowKvSequence::counters() const {
+  return {.heads = on_host() ? attended_heads_ : fetched_heads_,
+          .attended_tokens = counters_.attended_tokens + attended_extension_,
+          .hits = counters_.hits,
+          .misses = counters_.misses};
 }
 
 }  // namespace baton::kv

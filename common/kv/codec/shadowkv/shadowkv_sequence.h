@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,16 +13,24 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "common/kv/codec/block_cache.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/held_tokens.h"
+#include "common/kv/codec/shadowkv/shadowkv_call.h"
 #include "common/kv/codec/shadowkv/shadowkv_codec.h"
+#include "common/kv/codec/shadowkv/shadowkv_device_arrays.h"
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
 #include "common/kv/pool/run_pool.h"
-#include "kernels/core/buffer.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_params.h"
 
 namespace baton::kv {
+
+// What codes the joint coefficients of a tail's block: a sequence in the layers of a group.
+struct ShadowKvJointBlock {
+  std::vector<kernels::ShadowKvSequence> layers;
+  std::vector<const float*> key_biases;  // by layer, null without
+};
 
 // One run of the pool: the prompt memory of all layers, then their tails (ShadowKvMap). A sequence
 // that was extended has its tails, which grew, in a run of their own. Threads: encoded_kv.h.
@@ -28,17 +38,31 @@ namespace baton::kv {
 // In an extension every new token selects from the prompt section and the tail as a decode step
 // would, with the budget of the first prompt, and attends to its extension's tokens exactly; then
 // they join the tail like generated ones.
+//
+// On a device the host doesn't look at the run, and reads the counters every kFetchedTokens tokens
+// alone: in between counters() is behind. Such a sequence is prefilled and decoded here, and that
+// is all: it can't be sent, landed, copied, kept or extended.
 class ShadowKvSequence final : public EncodedKv {
  public:
+  // Generated tokens after which the host reads counters from a device again. A read is a copy that
+  // the host waits for.
+  static constexpr int64_t kFetchedTokens = 32;
+
   // Bytes of the run that such a sequence needs; the same whatever the budget.
   static int64_t RunBytes(const ShadowKvMap& map, int64_t max_tokens);
 
-  // Takes over `run`, of RunBytes.
-  ShadowKvSequence(ShadowKvCodec& codec, ShadowKvMap map, int64_t max_tokens, RunPool::Run run);
+  // Takes over `run`, of RunBytes. `device`: on a device the arrays for the map's layers; null on
+  // the host.
+  ShadowKvSequence(ShadowKvCodec& codec,
+                   ShadowKvMap map,
+                   int64_t max_tokens,
+                   RunPool::Run run,
+                   std::unique_ptr<ShadowKvDeviceArrays> device);
   ~ShadowKvSequence() override;
 
   KvCodec& codec() const override { return codec_; }
   int64_t tokens() const override { return held_.tokens(); }
+  absl::Status PrepareStep() override;
   int64_t first_observed() const override { return prompt_tokens(); }
   absl::Status Observe(const WorkingKv& /*working*/,
                        const PromptRows& /*rows*/,
@@ -52,38 +76,50 @@ class ShadowKvSequence final : public EncodedKv {
   std::vector<std::span<const std::byte>> LayerPages(int32_t kv_layer) const override;
   std::string State() const override { return {}; }
   std::vector<std::span<std::byte>> Window() override;
+  // kUnimplemented on a device.
   absl::Status Adopt(std::string_view state, int32_t layers) override;
   absl::StatusOr<std::vector<int32_t>> SentPages(std::string_view state,
                                                  int32_t layers) const override;
   void Trim() override {}
   void Shrink() override;
-  // kUnimplemented for a sequence that was extended.
+  // kUnimplemented for a sequence that was extended, and on a device.
   absl::Status CopyTo(EncodedKv& other) const override;
   int64_t ResidentBytes() const override;
   int64_t ReservedBytes() const override;
   int64_t CacheBytes() const override { return static_cast<int64_t>(cache_begin_.back()); }
-  AttentionCounters counters() const override { return counters_; }
+  AttentionCounters counters() const override;
 
   // EncodedFormat::Extend.
   bool Extend(int64_t prompt_tokens, int64_t max_tokens);
-  // The sequence as the ops see it, its newest token at `position`.
+  // Before the first token is decoded: memory for what the next step finds again. Where there is
+  // none the sequence goes without.
+  absl::Status MakeCache();
+  // The sequence as the ops see it, its newest token at `position`; row 0.
   kernels::ShadowKvSequence AtStep(int32_t kv_layer, int32_t position);
+  // What has to be known of it beforehand.
+  void AddTo(ShadowKvCallSizes& sizes, int32_t kv_layer, int32_t position) const {
+    sizes.Add(map_.layout(kv_layer), position, !cache_.empty());
+  }
   size_t workspace_bytes() const { return workspace_bytes_; }
   // The token at `position` was appended to a layer.
   void NoteAppended(int32_t position) { held_.Append(position); }
-  // Codes the joint coefficients that are due once the token at `position` is in all layers of a
-  // group; nothing for a layer that is not the last of one.
-  absl::Status CodeJoint(int32_t kv_layer, int32_t position);
-  // Adds what one attention call did.
-  void Count(const kernels::ShadowKvCounters& counters);
+  const std::vector<JointGroup>& groups() const { return map_.groups(); }
+  // The joint coefficients that are due once the token at `position` is in all layers of the group;
+  // nothing in most steps.
+  std::optional<ShadowKvJointBlock> JointBlockDue(const JointGroup& group, int32_t position);
+  // Counts one query of every head of a layer.
+  void CountAttention() { attended_heads_ += map_.layout(0).config.kv_heads; }
 
  private:
-  // Of the layer that needs most.
-  size_t LargestWorkspace(int64_t tokens) const;
+  bool on_host() const { return device_ == nullptr; }
   void MoveTails(std::byte* target, TailMap tails);
   void CutRun(RunPool::Run& run, size_t bytes);
   absl::Status EncodePrompt(const WorkingKv& working, int32_t kv_layer);
   absl::Status EncodeJoint(const WorkingKv& working, const JointGroup& group);
+  // Codes what is due in the group of a layer once the token at `position` is in all layers of it.
+  absl::Status CodeJoint(int32_t kv_layer, int32_t position);
+  // On a device: reads what the host follows.
+  absl::Status Fetch();
   // Takes the extension's tokens into layers [layer_begin, layer_end).
   absl::Status AppendWorking(const WorkingKv& working, int32_t layer_begin, int32_t layer_end);
   absl::Status AppendWorkingToken(const WorkingKv& working, int32_t kv_layer, int64_t position);
@@ -103,14 +139,23 @@ class ShadowKvSequence final : public EncodedKv {
   TailMap tail_map_;
   // Where each layer's cache begins, and the end of the last.
   const std::vector<size_t> cache_begin_;
+  // On a device: null elsewhere.
+  const std::unique_ptr<ShadowKvDeviceArrays> device_;
+  bool filled_ = false;  // device_ is
   RunPool::Run run_;
   RunPool::Run tail_run_;  // no units: the tails are in run_
   std::byte* const base_;
   std::byte* tails_;  // tail_map_
   size_t workspace_bytes_;
-  kernels::Buffer cache_;  // [layers], made when the first token is decoded
+  BlockCache::Block cache_;  // [layers]
+  bool cache_made_ = false;  // or there was no memory for one
   HeldTokens held_;
-  AttentionCounters counters_;
+  int64_t attended_heads_ = 0;
+  int64_t attended_extension_ = 0;  // tokens of extensions themselves
+  // On the host ops add to it; on a device as it was fetched, with the heads of then.
+  kernels::ShadowKvCounters counters_;
+  int64_t fetched_tokens_;
+  int64_t fetched_heads_ = 0;
 };
 
 }  // namespace baton::kv

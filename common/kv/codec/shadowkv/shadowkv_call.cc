@@ -1,0 +1,29 @@
+#include "common/kv/codec/shadowkv/shadowkv_call.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/kv_format/shadowkv.h"
+
+namespace baton::kv {
+
+void ShadowKvCallSizes::Add(const kernels::ShadowKvPromptLayout& layout,
+                            int32_t position,
+                            bool cached) {
+  const kernels::ShadowKvConfig& config = layout.config;
+  const int64_t tokens = int64_t{position} + 1;
+  const int64_t coded = kernels::ShadowKvTailLayout(layout, 0).CodedTokensAt(tokens);
+  const int64_t exact = layout.static_chunks * config.chunk_tokens + tokens - coded;
+  bounds.dtype = config.dtype;
+  bounds.kv_heads = config.kv_heads;
+  bounds.head_dim = config.head_dim;
+  bounds.max_chunks = std::max(bounds.max_chunks, coded / config.chunk_tokens);
+  bounds.max_budget_tokens =
+      std::max(bounds.max_budget_tokens, config.budget_chunks() * config.chunk_tokens);
+  bounds.max_exact_tokens = std::max(bounds.max_exact_tokens, exact);
+  bounds.cached = bounds.cached && cached;
+  chunk_ids_stride = std::max(chunk_ids_stride, config.budget_chunks());
+  cluster_stride = std::max<int64_t>(cluster_stride, config.value_clusters);
+}
+
+}  // namespace baton::kv

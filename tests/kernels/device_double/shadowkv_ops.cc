@@ -1,0 +1,276 @@
+#include "tests/kernels/device_double/shadowkv_ops.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+#include "kernels/core/buffer.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/op_table.h"
+#include "kernels/ops/shadowkv_params.h"
+#include "kernels/ops/shadowkv_view.h"
+#include "tests/kernels/device_double/end_row.h"
+#include "tests/kernels/device_double/guarded_memory.h"
+#include "tests/kernels/device_double/pointer_checks.h"
+#include "tests/kernels/device_double/widened.h"
+
+namespace baton::kernels {
+namespace {
+
+using Access = GuardedMemory::Access;
+
+// The context of the host's op, with scratch memory for what has been added.
+class HostContext {
+ public:
+  explicit HostContext(const ExecContext& device) : exec_(device) {}
+
+  void Add(const ShadowKvWorkspaceSizes& sizes) {
+    bytes_ = std::max(bytes_, CpuOps().shadowkv_workspace_bytes(exec_.pool->threads(), sizes));
+  }
+  const ExecContext& get() {
+    workspace_ = Buffer(bytes_);
+    exec_.workspace = &workspace_;
+    return exec_;
+  }
+
+ private:
+  ExecContext exec_;
+  size_t bytes_ = 0;
+  Buffer workspace_;
+};
+
+HostContext ContextFor(const ExecContext& device,
+                       const ShadowKvSequence* sequences,
+                       int64_t count,
+                       int64_t heads) {
+  HostContext context(device);
+  for (int64_t i = 0; i < count; ++i) {
+    context.Add({.config = sequences[i].layout->config,
+                 .heads = heads,
+                 .max_tokens = int64_t{sequences[i].position} + 1});
+  }
+  return context;
+}
+
+absl::Status CheckRope(const char* op, const ShadowKvRope& rope) {
+  return CheckPointers(op, {{"rope.cosines", rope.cosines}, {"rope.sines", rope.sines}});
+}
+
+absl::Status CheckSequences(const char* op, const ShadowKvSequence* sequences, int64_t count) {
+  absl::Status status = CheckPointers(op, {{"sequences", sequences}});
+  for (int64_t i = 0; status.ok() && i < count; ++i) {
+    const ShadowKvSequence& sequence = sequences[i];
+    status = CheckPointers(op,
+                           {{"sequence.layout", sequence.layout},
+                            {"sequence.prompt", sequence.prompt},
+                            {"sequence.tail", sequence.tail},
+                            {"sequence.cache", sequence.cache, /*optional=*/true},
+                            {"sequence.joint_prompt", sequence.joint_prompt, /*optional=*/true},
+                            {"sequence.joint_tail", sequence.joint_tail, /*optional=*/true},
+                            {"sequence.counters", sequence.counters, /*optional=*/true}});
+  }
+  return status;
+}
+
+absl::Status CheckBound(const char* op, const char* name, int64_t bound, int64_t value) {
+  return value <= bound ? absl::OkStatus()
+                        : absl::InternalError(absl::StrCat(
+                              "device double: ", op, ": ", name, " is ", bound, " but ", value));
+}
+
+absl::Status CheckShape(const char* op,
+                        const ShadowKvBounds& bounds,
+                        const ShadowKvConfig& config) {
+  return bounds.dtype == config.dtype && bounds.kv_heads == config.kv_heads &&
+                 bounds.head_dim == config.head_dim
+             ? absl::OkStatus()
+             : absl::InternalError(absl::StrCat("device double: ", op, ": bounds of other heads"));
+}
+
+absl::Status CheckSelectBounds(const ShadowKvSelectParams& params) {
+  constexpr char kOp[] = "shadowkv_select";
+  absl::Status status;
+  for (int64_t i = 0; status.ok() && i < params.num_sequences; ++i) {
+    const ShadowKvSequenceView view(params.sequences[i]);
+    status = CheckShape(kOp, params.bounds, view.config());
+    status.Update(CheckBound(kOp, "bounds.max_chunks", params.bounds.max_chunks, view.chunks()));
+  }
+  return status;
+}
+
+absl::Status CheckAttentionBounds(const ShadowKvAttentionParams& params) {
+  constexpr char kOp[] = "shadowkv_attention";
+  const ShadowKvBounds& bounds = params.bounds;
+  absl::Status status;
+  for (int64_t i = 0; status.ok() && i < params.num_sequences; ++i) {
+    const ShadowKvSequenceView view(params.sequences[i]);
+    const ShadowKvConfig& config = view.config();
+    const int64_t exact =
+        view.layout().static_chunks * config.chunk_tokens + view.tokens() - view.first_exact();
+    status = CheckShape(kOp, bounds, config);
+    status.Update(CheckBound(kOp,
+                             "bounds.max_budget_tokens",
+                             bounds.max_budget_tokens,
+                             config.budget_chunks() * config.chunk_tokens));
+    status.Update(CheckBound(kOp, "bounds.max_exact_tokens", bounds.max_exact_tokens, exact));
+    status.Update(CheckBound(
+        kOp, "bounds.cached", bounds.cached ? 0 : 1, params.sequences[i].cache == nullptr ? 1 : 0));
+  }
+  return status;
+}
+
+absl::Status EncodePrompt(const ExecContext& device, const ShadowKvEncodeParams& params) {
+  const Access access;
+  absl::Status status = CheckPointers("shadowkv_encode",
+                                      {{"pages.base", params.pages.base},
+                                       {"page_table", params.page_table},
+                                       {"key_bias", params.key_bias, /*optional=*/true},
+                                       {"prompt", params.prompt}});
+  status.Update(CheckRope("shadowkv_encode", params.rope));
+  HostContext context(device);
+  context.Add({.config = params.layout.config,
+               .heads = params.layout.config.kv_heads,
+               .max_tokens = params.layout.prompt_tokens});
+  return status.ok() ? CpuOps().shadowkv_encode(context.get(), params) : status;
+}
+
+absl::Status EncodeJoint(const ExecContext& device, const ShadowKvEncodeJointParams& params) {
+  const Access access;
+  absl::Status status = CheckPointers("shadowkv_encode_joint",
+                                      {{"pages.base", params.pages.base},
+                                       {"layers", params.layers},
+                                       {"coefficients", params.coefficients}});
+  status.Update(CheckRope("shadowkv_encode_joint", params.rope));
+  for (int64_t i = 0; status.ok() && i < params.num_layers; ++i) {
+    const ShadowKvJointLayer& layer = params.layers[i];
+    status = CheckPointers("shadowkv_encode_joint",
+                           {{"layer.page_table", layer.page_table},
+                            {"layer.key_bias", layer.key_bias, /*optional=*/true},
+                            {"layer.prompt", layer.prompt}});
+  }
+  HostContext context(device);
+  context.Add({.config = params.layout.config,
+               .heads = params.layout.config.kv_heads,
+               .max_tokens = params.layout.prompt_tokens,
+               .layers = params.num_layers});
+  return status.ok() ? CpuOps().shadowkv_encode_joint(context.get(), params) : status;
+}
+
+template <DType kDType>
+absl::Status Append(const ExecContext& device, const ShadowKvAppendParams& params) {
+  const Access access;
+  absl::Status status = CheckPointers(
+      "shadowkv_append",
+      {{"k", params.k}, {"v", params.v}, {"key_bias", params.key_bias, /*optional=*/true}});
+  status.Update(CheckRope("shadowkv_append", params.rope));
+  status.Update(CheckSequences("shadowkv_append", params.sequences, params.num_sequences));
+  if (!status.ok()) {
+    return status;
+  }
+  const int64_t width = params.sequences[0].layout->config.width();
+  const int64_t rows = EndRow(params.sequences, params.num_sequences);
+  Widened<kDType> k(params.k, rows, width, params.k_stride);
+  Widened<kDType> v(params.v, rows, width, params.v_stride);
+  ShadowKvAppendParams host = params;
+  host.k = k.data();
+  host.v = v.data();
+  host.k_stride = host.v_stride = width;
+  HostContext context = ContextFor(device, params.sequences, params.num_sequences, 1);
+  return CpuOps().shadowkv_append(context.get(), host);
+}
+
+absl::Status AppendJoint(const ExecContext& device, const ShadowKvAppendJointParams& params) {
+  const Access access;
+  constexpr char kOp[] = "shadowkv_append_joint";
+  absl::Status status = CheckPointers(kOp, {{"key_bias", params.key_bias, /*optional=*/true}});
+  status.Update(CheckRope(kOp, params.rope));
+  status.Update(CheckSequences(kOp, params.layers, params.num_layers));
+  HostContext context(device);
+  for (int64_t i = 0; status.ok() && i < params.num_layers; ++i) {
+    const float* const bias = params.key_bias == nullptr ? nullptr : params.key_bias[i];
+    status = CheckPointers(kOp, {{"key_bias of a layer", bias, /*optional=*/true}});
+    context.Add({.config = params.layers[i].layout->config,
+                 .heads = 1,
+                 .max_tokens = int64_t{params.layers[i].position} + 1,
+                 .layers = params.num_layers});
+  }
+  return status.ok() ? CpuOps().shadowkv_append_joint(context.get(), params) : status;
+}
+
+template <DType kDType>
+absl::Status Select(const ExecContext& device, const ShadowKvSelectParams& params) {
+  const Access access;
+  absl::Status status = CheckPointers("shadowkv_select",
+                                      {{"q", params.q},
+                                       {"chunk_ids", params.chunk_ids},
+                                       {"cluster_logits", params.cluster_logits, true}});
+  status.Update(CheckSequences("shadowkv_select", params.sequences, params.num_sequences));
+  status.Update(status.ok() ? CheckSelectBounds(params) : status);
+  if (!status.ok()) {
+    return status;
+  }
+  const int64_t width = params.heads * params.bounds.head_dim;
+  const int64_t rows = EndRow(params.sequences, params.num_sequences);
+  Widened<kDType> q(params.q, rows, width, params.q_stride);
+  ShadowKvSelectParams host = params;
+  host.q = q.data();
+  host.q_stride = width;
+  HostContext context = ContextFor(device, params.sequences, params.num_sequences, params.heads);
+  return CpuOps().shadowkv_select(context.get(), host);
+}
+
+template <DType kDType>
+absl::Status Attention(const ExecContext& device, const ShadowKvAttentionParams& params) {
+  const Access access;
+  absl::Status status = CheckPointers("shadowkv_attention",
+                                      {{"q", params.q},
+                                       {"chunk_ids", params.chunk_ids},
+                                       {"cluster_logits", params.cluster_logits, true},
+                                       {"key_bias", params.key_bias, /*optional=*/true},
+                                       {"out", params.out},
+                                       {"lse", params.lse, /*optional=*/true}});
+  status.Update(CheckRope("shadowkv_attention", params.rope));
+  status.Update(CheckSequences("shadowkv_attention", params.sequences, params.num_sequences));
+  status.Update(status.ok() ? CheckAttentionBounds(params) : status);
+  if (!status.ok()) {
+    return status;
+  }
+  const int64_t width = params.heads * params.bounds.head_dim;
+  const int64_t rows = EndRow(params.sequences, params.num_sequences);
+  Widened<kDType> q(params.q, rows, width, params.q_stride);
+  Widened<kDType> out(params.out, rows, width, params.out_stride);
+  ShadowKvAttentionParams host = params;
+  host.q = q.data();
+  host.out = out.data();
+  host.q_stride = host.out_stride = width;
+  HostContext context = ContextFor(device, params.sequences, params.num_sequences, params.heads);
+  status = CpuOps().shadowkv_attention(context.get(), host);
+  for (int64_t i = 0; status.ok() && i < params.num_sequences; ++i) {
+    const int64_t row = params.sequences[i].row;
+    out.Store(params.out, row, row + 1);
+  }
+  return status;
+}
+
+}  // namespace
+
+template <DType kDType>
+void SetShadowKvOps(OpTable& table) {
+  table.shadowkv_encode = EncodePrompt;
+  table.shadowkv_encode_joint = EncodeJoint;
+  table.shadowkv_append = Append<kDType>;
+  table.shadowkv_append_joint = AppendJoint;
+  table.shadowkv_select = Select<kDType>;
+  table.shadowkv_attention = Attention<kDType>;
+}
+
+template void SetShadowKvOps<DType::kF32>(OpTable& table);
+template void SetShadowKvOps<DType::kBF16>(OpTable& table);
+
+}  // namespace baton::kernels
