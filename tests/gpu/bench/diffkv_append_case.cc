@@ -16,6 +16,7 @@
 #include "tests/gpu/bench/bench_case.h"
 #include "tests/gpu/bench/device_arena.h"
 #include "tests/gpu/bench/diffkv_arrays.h"
+#include "tests/gpu/bench/diffkv_default_policy.h"
 #include "tests/gpu/bench/diffkv_load.h"
 #include "tests/gpu/bench/diffkv_pool.h"
 #include "tests/gpu/bench/fill.h"
@@ -30,16 +31,6 @@ constexpr uint32_t kSeed = 20240524;
 // The load whose results are compared with the CPU's.
 constexpr int32_t kSmallRows = 2;
 constexpr int32_t kSmallTokens = 512;
-
-// The policy that a worker has unless told otherwise, for prompts scored by their last queries.
-DiffKvPolicy DefaultPolicy(const PositionRange* unobserved) {
-  return {.alpha_high = 1.0f,
-          .alpha_low = 0.02f,
-          .window = 64,
-          .sinks = 0,
-          .unobserved = unobserved,
-          .unobserved_count = 1};
-}
 
 }  // namespace
 
@@ -69,7 +60,7 @@ absl::Status DiffKvAppendCase::UploadRows() {
     for (int32_t layer = 0; layer < load_.layers; ++layer) {
       for (int32_t r = 0; r < load_.rows; ++r) {
         rows.push_back({.layer = arrays.layer(layer, r),
-                        .policy = DefaultPolicy(unobserved),
+                        .policy = DiffKvDefaultPolicy(unobserved),
                         .row = r,
                         .position = load_.tokens + step,
                         .sweep = sweep_,
@@ -123,7 +114,7 @@ absl::Status DiffKvAppendCase::AppendOnHost(int32_t row, HostDiffKvPool& pool) c
   const PositionRange unobserved = DiffKvUnobserved(0, load_.tokens);
   std::vector<DiffKvAction> actions(static_cast<size_t>(load_.geometry.kv_heads));
   DiffKvAppendRow host_row = {.layer = pool.arrays().layer(0, row),
-                              .policy = DefaultPolicy(&unobserved),
+                              .policy = DiffKvDefaultPolicy(&unobserved),
                               .position = load_.tokens,
                               .sweep = sweep_,
                               .lease = pool.arrays().lease(0, row),

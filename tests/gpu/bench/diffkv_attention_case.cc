@@ -8,7 +8,6 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/runtime/device_queue.h"
-#include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_params.h"
 #include "tests/gpu/bench/bench_case.h"
 #include "tests/gpu/bench/diffkv_arrays.h"
@@ -105,15 +104,6 @@ absl::StatusOr<std::vector<float>> DiffKvAttentionCase::OnHost(int32_t row) cons
   return out;
 }
 
-double DiffKvAttentionCase::bytes() const {
-  double bytes = 0.0;
-  for (int32_t tier = 0; tier < kDiffKvTiers; ++tier) {
-    const DiffKvTier& bits = load_.geometry.tiers[tier];
-    const double ranges = 8.0;  // scale and zero of the key and of the value
-    const double token = load_.geometry.head_dim * (bits.key_bits + bits.value_bits) / 8.0 + ranges;
-    bytes += token * load_.tier_tokens(tier);
-  }
-  return bytes * load_.rows * load_.geometry.kv_heads;
-}
+double DiffKvAttentionCase::bytes() const { return load_.read_bytes(); }
 
 }  // namespace baton::kernels::cuda

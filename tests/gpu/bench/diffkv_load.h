@@ -34,6 +34,17 @@ struct DiffKvLoad {
   }
   // Of all sequences, spare ones included.
   int64_t pages() const { return sequences() * geometry.kv_heads * columns(); }
+  // What attention reads of a layer: codes, scales and zeros of the tokens, each once.
+  double read_bytes() const {
+    double bytes = 0.0;
+    for (int32_t tier = 0; tier < kDiffKvTiers; ++tier) {
+      const DiffKvTier& bits = geometry.tiers[tier];
+      const double ranges = 8.0;  // scale and zero of the key and of the value
+      const double token = geometry.head_dim * (bits.key_bits + bits.value_bits) / 8.0 + ranges;
+      bytes += token * tier_tokens(tier);
+    }
+    return bytes * rows * geometry.kv_heads;
+  }
   size_t pool_bytes() const { return static_cast<size_t>(pages()) * geometry.page_bytes(); }
 };
 

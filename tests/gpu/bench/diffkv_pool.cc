@@ -99,8 +99,10 @@ absl::StatusOr<DiffKvPool> DiffKvPool::Make(const DeviceQueue& queue, const Diff
             .counts = arena.Upload(Counts(load)),
             .spare = arena.Upload(plan.spare)};
   arrays.leases = arena.Upload(Leases(arrays));
-  const DiffKvPageFill* fills = arena.Upload(plan.fills);
+  DeviceArena scratch;
+  const DiffKvPageFill* fills = scratch.Upload(plan.fills);
   BATON_RETURN_IF_ERROR(arena.status());
+  BATON_RETURN_IF_ERROR(scratch.status());
   BATON_RETURN_IF_ERROR(
       FillDiffKvPages(queue, load.geometry, arrays.pages, fills, load.pages(), kSeed));
   BATON_RETURN_IF_ERROR(queue.Wait());

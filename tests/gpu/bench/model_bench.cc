@@ -2,12 +2,14 @@
 // dense bf16 pages: what a worker's model takes of a step, without engine and sampling.
 //
 //   gpu_model_bench [--quick]
+//   gpu_model_bench --capacity [--quick]
 //
 // One JSON object a line: how long making the weights and loading them took (`load`), then checks,
-// prefill and decode, whose rows model_check.h, model_prefill.h and model_decode.h describe. What
+// prefill and decode, whose rows model_check.h, model_prefill.h and model_decode.h describe. With
+// --capacity instead decode of as many sequences of the plain model as the device holds, over dense
+// pages and in formats `diffkv` and `shadowkv`: model_format_check.h and model_capacity.h. What
 // fails has a row that says why; the rest goes on, and the status is 1.
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -26,11 +28,14 @@
 #include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/cuda/runtime/device_queue.h"
-#include "tests/gpu/bench/fill.h"
+#include "tests/gpu/bench/model_capacity.h"
 #include "tests/gpu/bench/model_check.h"
 #include "tests/gpu/bench/model_cost.h"
 #include "tests/gpu/bench/model_decode.h"
+#include "tests/gpu/bench/model_filled_pages.h"
+#include "tests/gpu/bench/model_format_check.h"
 #include "tests/gpu/bench/model_llama_config.h"
+#include "tests/gpu/bench/model_loaded.h"
 #include "tests/gpu/bench/model_pages.h"
 #include "tests/gpu/bench/model_prefill.h"
 #include "tests/gpu/bench/model_random_checkpoint.h"
@@ -53,34 +58,33 @@ struct Variant {
 constexpr Variant kVariants[] = {{"Llama-3.1-8B", kLlamaLayers},
                                  {"Llama-3.1-8B SwiftKV 50 %", kLlamaLayers / 2}};
 
-// Pages of the size that workers have (--page_tokens), with values as large as keys and values are.
-absl::StatusOr<ModelPages> MakePages(const kernels::ExecContext& exec) {
-  BATON_ASSIGN_OR_RETURN(const checkpoint::ModelConfig config, LlamaConfig(kLlamaLayers));
-  BATON_ASSIGN_OR_RETURN(ModelPages pages,
-                         ModelPages::Create({.page_tokens = 32,
-                                             .kv_heads = config.num_kv_heads,
-                                             .head_dim = config.head_dim,
-                                             .dtype = kernels::DType::kBF16},
-                                            config.num_kv_cache_layers(),
-                                            kMostDecodeTokens,
-                                            *exec.memory));
-  const auto elements = static_cast<int64_t>(pages.memory().size() / sizeof(uint16_t));
-  BATON_RETURN_IF_ERROR(
-      kernels::cuda::FillBf16(*exec.queue, pages.memory().data(), elements, 2.0f, kSeed));
-  BATON_RETURN_IF_ERROR(exec.queue->Wait());
-  return pages;
-}
-
 absl::StatusOr<std::unique_ptr<Model>> Load(const kernels::Backend& backend,
-                                            const Variant& variant) {
+                                            const Variant& variant,
+                                            int32_t step_rows,
+                                            int32_t logit_rows) {
   BATON_ASSIGN_OR_RETURN(checkpoint::ModelConfig config, LlamaConfig(variant.full_layers));
   const ThreadedRandomCheckpoint weights(std::move(config), kSeed, *backend.exec().pool);
   return Model::Load(weights,
                      backend.ops(),
                      backend.exec(),
-                     {.max_step_rows = kPrefillStepRows,
-                      .max_logit_rows = kMostSequences,
+                     {.max_step_rows = step_rows,
+                      .max_logit_rows = logit_rows,
                       .weight_dtype = kernels::DType::kBF16});
+}
+
+// Loads and prints how long that took, or why there is no model; null then.
+std::unique_ptr<Model> LoadOrPrint(const kernels::Backend& backend,
+                                   const Variant& variant,
+                                   int32_t step_rows,
+                                   int32_t logit_rows) {
+  ModelRow row("load", variant.name);
+  const Stopwatch watch;
+  absl::StatusOr<std::unique_ptr<Model>> model = Load(backend, variant, step_rows, logit_rows);
+  if (model.ok()) {
+    row.Add("seconds", watch.Seconds(), 1);
+    row.Add("weight_bytes", ModelCost((*model)->config()).WeightBytes(), 0);
+  }
+  return row.Print(model.status()) ? *std::move(model) : nullptr;
 }
 
 // True when everything was measured.
@@ -89,47 +93,73 @@ bool MeasureVariant(const kernels::Backend& backend,
                     bool quick,
                     ModelPages& pages,
                     PrefillSeconds& plain) {
-  ModelRow row("load", variant.name);
-  const Stopwatch watch;
-  const absl::StatusOr<std::unique_ptr<Model>> model = Load(backend, variant);
-  if (!model.ok()) {
-    return row.Print(model.status());
+  const std::unique_ptr<Model> model =
+      LoadOrPrint(backend, variant, kPrefillStepRows, kMostSequences);
+  if (model == nullptr) {
+    return false;
   }
-  row.Add("seconds", watch.Seconds(), 1);
-  row.Add("weight_bytes", ModelCost((*model)->config()).WeightBytes(), 0).Print();
-  const ModelSubject subject = {.name = variant.name,
-                                .model = **model,
-                                .ops = backend.ops(),
-                                .exec = backend.exec(),
-                                .pages = pages};
+  const ModelSubject subject = {
+      {.name = variant.name, .model = *model, .ops = backend.ops(), .exec = backend.exec()}, pages};
   const bool checked = CheckModel(subject);
   const bool prefill = MeasurePrefill(subject, quick, plain);
   const bool decode = MeasureDecode(subject, quick);
   return checked && prefill && decode;
 }
 
-// True when everything was measured.
-absl::StatusOr<bool> RunAll(bool quick) {
-  const auto threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Backend> backend,
-                         kernels::Backend::Open("cuda", threads));
+absl::StatusOr<bool> MeasureModels(const kernels::Backend& backend, bool quick) {
   // Without cuDNN the longest prompts would take minutes.
-  BATON_RETURN_IF_ERROR(backend->exec().queue->attention_plans().status());
-  BATON_ASSIGN_OR_RETURN(ModelPages pages, MakePages(backend->exec()));
+  BATON_RETURN_IF_ERROR(backend.exec().queue->attention_plans().status());
+  BATON_ASSIGN_OR_RETURN(ModelPages pages, MakeFilledPages(backend.exec(), kMostDecodeTokens));
   PrefillSeconds plain;
   bool measured = true;
   for (const Variant& variant : kVariants) {
-    measured = MeasureVariant(*backend, variant, quick, pages, plain) && measured;
+    measured = MeasureVariant(backend, variant, quick, pages, plain) && measured;
   }
   return measured;
+}
+
+bool MeasurePlainCapacity(const kernels::Backend& backend, bool quick) {
+  const Variant& variant = kVariants[0];
+  const std::unique_ptr<Model> model =
+      LoadOrPrint(backend, variant, kMostCapacitySequences, kMostCapacitySequences);
+  if (model == nullptr) {
+    return false;
+  }
+  const LoadedModel loaded = {
+      .name = variant.name, .model = *model, .ops = backend.ops(), .exec = backend.exec()};
+  const bool checked = CheckFormats(loaded);
+  const bool measured = MeasureCapacity(loaded, quick);
+  return checked && measured;
+}
+
+struct Flags {
+  bool quick = false;
+  bool capacity = false;
+};
+
+Flags ParseFlags(int argc, char** argv) {
+  Flags flags;
+  for (int i = 1; i < argc; ++i) {
+    flags.quick = flags.quick || std::strcmp(argv[i], "--quick") == 0;
+    flags.capacity = flags.capacity || std::strcmp(argv[i], "--capacity") == 0;
+  }
+  return flags;
+}
+
+// True when everything was measured.
+absl::StatusOr<bool> RunAll(const Flags& flags) {
+  const auto threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Backend> backend,
+                         kernels::Backend::Open("cuda", threads));
+  return flags.capacity ? MeasurePlainCapacity(*backend, flags.quick)
+                        : MeasureModels(*backend, flags.quick);
 }
 
 }  // namespace
 }  // namespace baton::model
 
 int main(int argc, char** argv) {
-  const bool quick = argc > 1 && std::strcmp(argv[1], "--quick") == 0;
-  const absl::StatusOr<bool> measured = baton::model::RunAll(quick);
+  const absl::StatusOr<bool> measured = baton::model::RunAll(baton::model::ParseFlags(argc, argv));
   if (!measured.ok()) {
     std::fprintf(stderr, "%s\n", measured.status().ToString().c_str());
     return 1;

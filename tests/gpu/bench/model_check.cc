@@ -1,8 +1,5 @@
 #include "tests/gpu/bench/model_check.h"
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -12,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
+#include "tests/gpu/bench/model_logit_difference.h"
 #include "tests/gpu/bench/model_row.h"
 #include "tests/gpu/bench/model_sequences.h"
 #include "tests/gpu/bench/model_subject.h"
@@ -58,23 +56,10 @@ absl::StatusOr<std::vector<float>> InSteps(const ModelSubject& subject, const Ch
   return std::vector<float>(logits.begin(), logits.end());
 }
 
-// NaN when one of them is.
-double Difference(const std::vector<float>& got, const std::vector<float>& want) {
-  double largest = 0.0;
-  double difference = 0.0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    largest = std::max(largest, std::fabs(double{want[i]}));
-    const double here = std::fabs(double{got[i]} - double{want[i]});
-    if (std::isnan(here)) return here;
-    difference = std::max(difference, here);
-  }
-  return difference / largest;
-}
-
 absl::StatusOr<double> Error(const ModelSubject& subject, const CheckShape& shape) {
   BATON_ASSIGN_OR_RETURN(const std::vector<float> want, Whole(subject, shape));
   BATON_ASSIGN_OR_RETURN(const std::vector<float> got, InSteps(subject, shape));
-  return Difference(got, want);
+  return LogitDifference(got, want);
 }
 
 bool Check(const ModelSubject& subject, const CheckShape& shape) {

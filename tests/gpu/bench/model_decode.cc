@@ -57,8 +57,8 @@ absl::StatusOr<DecodeTimes> Time(const ModelSubject& subject, const DecodeShape&
   DecodeTimes times;
   BATON_ASSIGN_OR_RETURN(ModelSequences sequences,
                          ModelSequences::Create(subject, shape.sequences, shape.tokens));
-  BATON_ASSIGN_OR_RETURN(
-      times.seconds, MedianSeconds(kWarmUps, kSteps, [&] { return sequences.Decode().status(); }));
+  BATON_ASSIGN_OR_RETURN(times.seconds,
+                         MedianSeconds(kWarmUps, kSteps, [&] { return sequences.NextTokens(); }));
   BATON_ASSIGN_OR_RETURN(times.device_seconds,
                          MedianSeconds(1, kRepeats, [&] { return RunQueued(subject, sequences); }));
   times.device_seconds /= kQueuedSteps;

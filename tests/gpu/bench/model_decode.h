@@ -1,4 +1,4 @@
-// Decode steps, from token ids on the host to logits on the host.
+// Decode steps, from token ids on the host to the next ones on the host.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ inline constexpr int64_t kMostDecodeTokens = int64_t{64} * 8192;
 // One new token of every sequence, over pages that hold anything but zeros. One row a shape:
 //   bench, model               "decode"
 //   sequences, tokens          of each, the new one included
-//   ms                         of a step until its logits are on the host; median
+//   ms                         of a step until its most likely tokens are on the host; median
 //   device_ms                  of a step of several that the device is given one behind another
 //                              without logits: no head, no copy back, no waiting for either
 //   tokens_per_s

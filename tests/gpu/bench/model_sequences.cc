@@ -14,6 +14,7 @@
 #include "common/base/status_macros.h"
 #include "common/kv/codec/dense_step_kv.h"
 #include "common/model/forward.h"
+#include "tests/gpu/bench/model_next_tokens.h"
 #include "tests/gpu/bench/model_subject.h"
 
 namespace baton::model {
@@ -44,20 +45,23 @@ absl::StatusOr<ModelSequences> ModelSequences::Create(const ModelSubject& subjec
                                                       int32_t count,
                                                       int32_t tokens) {
   BATON_ASSIGN_OR_RETURN(std::vector<int32_t> page_tables, subject.pages.DrawTables(count, tokens));
-  return ModelSequences(subject, count, tokens, std::move(page_tables));
+  BATON_ASSIGN_OR_RETURN(ModelNextTokens next, ModelNextTokens::Create(subject, count));
+  return ModelSequences(subject, count, tokens, std::move(page_tables), std::move(next));
 }
 
 ModelSequences::ModelSequences(const ModelSubject& subject,
                                int32_t count,
                                int32_t tokens,
-                               std::vector<int32_t> page_tables)
+                               std::vector<int32_t> page_tables,
+                               ModelNextTokens next)
     : subject_(subject),
       count_(count),
       tokens_(tokens),
       token_ids_(RandomIds(static_cast<size_t>(count) * static_cast<size_t>(tokens),
                            subject.model.config().vocab_size)),
       page_tables_(std::move(page_tables)),
-      logits_(static_cast<size_t>(count) * static_cast<size_t>(subject.model.config().vocab_size)) {
+      logits_(static_cast<size_t>(count) * static_cast<size_t>(subject.model.config().vocab_size)),
+      next_(std::move(next)) {
   const int32_t stride = subject.pages.pages().layout.pages_for(tokens);
   const int32_t layers = subject.pages.layers();
   for (int64_t s = 0; s < count; ++s) {
@@ -67,6 +71,13 @@ ModelSequences::ModelSequences(const ModelSubject& subject,
 }
 
 absl::Status ModelSequences::Step(int32_t begin, int32_t rows, std::span<float> logits) const {
+  return Run(begin, rows, !logits.empty(), logits);
+}
+
+absl::Status ModelSequences::Run(int32_t begin,
+                                 int32_t rows,
+                                 bool wants_logits,
+                                 std::span<float> logits) const {
   PackedStep step;
   for (int64_t s = 0; s < count_; ++s) {
     const auto row_begin = static_cast<int32_t>(step.token_ids.size());
@@ -85,7 +96,7 @@ absl::Status ModelSequences::Step(int32_t begin, int32_t rows, std::span<float> 
   batch.positions = step.positions;
   batch.sequences = step.sequences;
   batch.survivors = step.last_rows;
-  if (!logits.empty()) {
+  if (wants_logits) {
     batch.logit_rows = step.last_rows;
   }
   batch.kv = &kv;
@@ -105,6 +116,11 @@ absl::StatusOr<std::span<const float>> ModelSequences::Prefill(int32_t step_rows
 absl::StatusOr<std::span<const float>> ModelSequences::Decode() {
   BATON_RETURN_IF_ERROR(Step(tokens_ - 1, 1, logits_));
   return logits_;
+}
+
+absl::Status ModelSequences::NextTokens() {
+  BATON_RETURN_IF_ERROR(Run(tokens_ - 1, 1, /*wants_logits=*/true, {}));
+  return next_.Fetch();
 }
 
 }  // namespace baton::model

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 
 #include "common/kv/codec/dense_step_kv.h"
+#include "tests/gpu/bench/model_next_tokens.h"
 #include "tests/gpu/bench/model_subject.h"
 
 namespace baton::model {
@@ -27,6 +28,9 @@ class ModelSequences {
   ModelSequences(const ModelSequences&) = delete;
   ModelSequences& operator=(const ModelSequences&) = delete;
 
+  // [count][tokens].
+  std::span<const int32_t> token_ids() const { return token_ids_; }
+
   // One step: the tokens at positions [begin, begin + rows) of every sequence, packed. As the
   // engine asks (common/engine/step_builder.h), of a prompt only its last token survives the full
   // layers of a SwiftKV model, and only its logits are wanted: `logits`, [count][vocab], is for a
@@ -37,6 +41,9 @@ class ModelSequences {
   absl::StatusOr<std::span<const float>> Prefill(int32_t step_rows);
   // The last token alone, behind what its pages hold of the others.
   absl::StatusOr<std::span<const float>> Decode();
+  // The same, but only the most likely next token of each sequence comes to the host, as the engine
+  // asks for a greedy draw.
+  absl::Status NextTokens();
   // The last token without logits: returns before the device's work is done.
   absl::Status QueueDecode() const { return Step(tokens_ - 1, 1, {}); }
 
@@ -44,7 +51,9 @@ class ModelSequences {
   ModelSequences(const ModelSubject& subject,
                  int32_t count,
                  int32_t tokens,
-                 std::vector<int32_t> page_tables);
+                 std::vector<int32_t> page_tables,
+                 ModelNextTokens next);
+  absl::Status Run(int32_t begin, int32_t rows, bool wants_logits, std::span<float> logits) const;
 
   const ModelSubject& subject_;
   int32_t count_;
@@ -53,6 +62,7 @@ class ModelSequences {
   std::vector<int32_t> page_tables_;
   std::vector<kv::DenseTable> tables_;  // [count], of page_tables_
   std::vector<float> logits_;           // [count][vocab]
+  ModelNextTokens next_;
 };
 
 }  // namespace baton::model

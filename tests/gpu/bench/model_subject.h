@@ -1,21 +1,13 @@
-// What is measured.
+// What is measured over dense pages.
 #pragma once
 
-#include <string>
-
-#include "common/model/model.h"
-#include "kernels/core/exec_context.h"
-#include "kernels/ops/op_table.h"
+#include "tests/gpu/bench/model_loaded.h"
 #include "tests/gpu/bench/model_pages.h"
 
 namespace baton::model {
 
-// A loaded model, the back end that it runs on, and room for its sequences. Borrows all of it.
-struct ModelSubject {
-  std::string name;  // in the rows
-  Model& model;
-  const kernels::OpTable& ops;
-  const kernels::ExecContext& exec;
+// A model and room for its sequences, which is borrowed like the model.
+struct ModelSubject : LoadedModel {
   ModelPages& pages;
 };
 
