@@ -35,7 +35,8 @@ class StepArrays {
     if (values.empty() || memory_.is_host()) {
       return values.data();
     }
-    return reinterpret_cast<const T*>(AddBytes(values.data(), values.size_bytes()));
+    return reinterpret_cast<const T*>(
+        AddBytes(static_cast<const void*>(values.data()), values.size_bytes()));
   }
   template <typename T>
   const T* Add(const std::vector<T>& values) {

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <limits>
 #include <random>
-#include <span>
 #include <string>
 #include <vector>
 

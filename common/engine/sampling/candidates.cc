@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
+#include <vector>
 
 #include "common/base/check.h"
+#include "common/engine/sampling/top_logits.h"
+#include "common/engine/sampling_params.h"
 
 namespace baton::engine {
 namespace {

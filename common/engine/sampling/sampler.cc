@@ -3,10 +3,18 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 
+#include "common/engine/request.h"
+#include "common/engine/sampling/candidates.h"
 #include "common/engine/sampling/logprobs.h"
+#include "common/engine/sampling/penalty_state.h"
+#include "common/engine/sampling/philox.h"
+#include "common/engine/sampling_params.h"
 #include "kernels/ops/params.h"
 
 namespace baton::engine {

@@ -19,10 +19,9 @@ inline constexpr int32_t kMostCapacitySequences = 512;
 //   tokens                      of a sequence, once all steps are done
 //   kv_bytes                    of a sequence, with what its steps need beside the pool
 //   sequences, bound            how many there are, by "memory" or "rows" (kMostCapacitySequences)
-//   scored_every                `diffkv`: steps from one that scores a sequence's tokens to the
-//   next hits_forced                 `shadowkv`: share of a step's chunks that the step before left
-//   in
-//                               the cache; chunks are selected nevertheless
+//   scored_every                `diffkv`: of so many steps one scores a sequence's tokens
+//   hits_forced                 `shadowkv`: share of a step's chunks that are in the cache already;
+//                               chunks are selected nevertheless
 //   hits                        the same as counted
 //   ms                          of a step; median
 //   tokens_per_s

@@ -37,7 +37,8 @@ class DeviceArray {
   T* data() const { return memory_.as<T>(); }
   size_t size() const { return size_; }
   void Set(std::span<const T> values) const {
-    EXPECT_TRUE(memory_.Upload(values.data(), values.size_bytes()).ok());
+    const auto* const bytes = static_cast<const void*>(values.data());
+    EXPECT_TRUE(memory_.Upload(bytes, values.size_bytes()).ok());
   }
   std::vector<T> Get() const {
     std::vector<T> values(size_);

@@ -231,6 +231,7 @@ void ShadowKvProblems::Append() {
 
 std::vector<ShadowKvSequence> ShadowKvProblems::Sequences() const {
   std::vector<ShadowKvSequence> sequences;
+  sequences.reserve(problems_.size());
   for (const auto& problem : problems_) sequences.push_back(problem->Sequence());
   return sequences;
 }

@@ -25,6 +25,7 @@
 #include "kernels/core/carver.h"
 #include "kernels/core/memory.h"
 #include "kernels/core/step_arrays.h"
+#include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/activations.h"
 #include "kernels/ops/shadowkv_params.h"
 

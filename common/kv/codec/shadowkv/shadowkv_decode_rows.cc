@@ -18,7 +18,6 @@
 #include "common/kv/codec/shadowkv/shadowkv_sequence.h"
 #include "common/kv/codec/step_kv.h"
 #include "kernels/core/step_arrays.h"
-#include "kernels/ops/shadowkv_params.h"
 
 namespace baton::kv {
 namespace {
