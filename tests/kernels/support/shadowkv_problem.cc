@@ -79,7 +79,7 @@ ShadowKvProblem::ShadowKvProblem(const OpTable& ops,
   std::memset(tail_.data(), 0xff, tail_.size());
   const ShadowKvCacheLayout cache(config);
   cache_ = Buffer(cache.bytes);
-  std::memset(cache_.data() + cache.slots, 0xff, cache.bytes - cache.slots);
+  std::ranges::fill(cache_.bytes().subspan(cache.slots), std::byte{0xff});
   const absl::Status status = ops.shadowkv_encode(context, EncodeParams(prompt_.data()));
   EXPECT_TRUE(status.ok()) << status;
 }
