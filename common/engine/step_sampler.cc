@@ -106,8 +106,12 @@ absl::Status StepSampler::FetchTop(int64_t rows, int32_t count) {
 
 // Rows side by side come at once.
 absl::Status StepSampler::FetchRows(const std::vector<bool>& rows) {
+  auto begin = std::find(rows.begin(), rows.end(), true);
+  if (begin == rows.end()) {
+    return absl::OkStatus();
+  }
   const std::span<float> target = HostRows(rows.size());
-  for (auto begin = std::find(rows.begin(), rows.end(), true); begin != rows.end();) {
+  while (begin != rows.end()) {
     const auto end = std::find(begin, rows.end(), false);
     const size_t first = static_cast<size_t>(begin - rows.begin()) * vocab();
     const size_t count = static_cast<size_t>(end - begin) * vocab();

@@ -21,21 +21,6 @@ constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 float OrNever(float logit) { return std::isnan(logit) ? kNever : logit; }
 
-float LogSum(std::span<const float> logits) {
-  float highest = kNever;
-  for (const float logit : logits) {
-    highest = std::max(highest, OrNever(logit));
-  }
-  if (std::isinf(highest)) {
-    return highest;
-  }
-  double sum = 0.0;
-  for (const float logit : logits) {
-    sum += std::exp(static_cast<double>(OrNever(logit)) - highest);
-  }
-  return static_cast<float>(highest + std::log(sum));
-}
-
 // Takes a token into a row's lists of at most `count`, of which `listed` are there, most likely
 // first. Tokens come by id, so that one goes behind those as likely.
 void Insert(int32_t id, float logit, int32_t count, int32_t& listed, int32_t* ids, float* values) {
@@ -52,6 +37,21 @@ void Insert(int32_t id, float logit, int32_t count, int32_t& listed, int32_t* id
 }
 
 }  // namespace
+
+double LogSumExp(std::span<const float> logits) {
+  float highest = kNever;
+  for (const float logit : logits) {
+    highest = std::max(highest, OrNever(logit));
+  }
+  if (std::isinf(highest)) {
+    return highest;
+  }
+  double sum = 0.0;
+  for (const float logit : logits) {
+    sum += std::exp(static_cast<double>(OrNever(logit)) - highest);
+  }
+  return highest + std::log(sum);
+}
 
 absl::Status TopLogitsOnHost(const ExecContext& /*context*/, const TopLogitsParams& params) {
   if (absl::Status status = Validate(params); !status.ok()) {
@@ -70,7 +70,7 @@ absl::Status TopLogitsOnHost(const ExecContext& /*context*/, const TopLogitsPara
         Insert(id, logit, params.count, listed, ids, values);
       }
     }
-    params.log_sums[row] = LogSum(logits);
+    params.log_sums[row] = static_cast<float>(LogSumExp(logits));
   }
   return absl::OkStatus();
 }

@@ -10,6 +10,7 @@
 #include "common/base/check.h"
 #include "common/engine/request.h"
 #include "common/engine/sampling/top_logits.h"
+#include "kernels/ops/top_logits_host.h"
 
 namespace baton::engine {
 namespace {
@@ -17,22 +18,6 @@ namespace {
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 float OrNever(float logit) { return std::isnan(logit) ? kNever : logit; }
-
-// Natural logarithm of the sum of exp(logit); the highest finite logit is factored out.
-double LogSumExp(std::span<const float> logits) {
-  float highest = kNever;
-  for (const float logit : logits) {
-    highest = std::max(highest, OrNever(logit));
-  }
-  if (std::isinf(highest)) {
-    return highest;
-  }
-  double sum = 0.0;
-  for (const float logit : logits) {
-    sum += std::exp(static_cast<double>(OrNever(logit)) - highest);
-  }
-  return highest + std::log(sum);
-}
 
 float Logprob(float logit, double log_sum) {
   const float value = static_cast<float>(static_cast<double>(OrNever(logit)) - log_sum);
@@ -42,7 +27,7 @@ float Logprob(float logit, double log_sum) {
 }  // namespace
 
 void FillLogprobs(std::span<const float> raw_logits, int32_t top_count, TokenOutput& output) {
-  const double log_sum = LogSumExp(raw_logits);
+  const double log_sum = kernels::LogSumExp(raw_logits);
   output.logprob = Logprob(raw_logits[static_cast<size_t>(output.token_id)], log_sum);
   const size_t count = std::min(raw_logits.size(), static_cast<size_t>(top_count));
   output.top_logprobs.clear();
