@@ -14,6 +14,7 @@
 #include "tests/gpu/bench/bench_case.h"
 #include "tests/gpu/bench/device_arena.h"
 #include "tests/gpu/bench/fill.h"
+#include "tests/gpu/bench/relative_difference.h"
 
 namespace baton::kernels::cuda {
 namespace {
@@ -26,19 +27,6 @@ std::vector<float> Widened(const std::vector<uint16_t>& bits) {
   std::vector<float> values(bits.size());
   std::transform(bits.begin(), bits.end(), values.begin(), BF16ToF32);
   return values;
-}
-
-// The largest difference, relative to the largest of `want`; NaN when `got` has one.
-double Difference(const std::vector<float>& got, const std::vector<float>& want) {
-  double largest = 0.0;
-  double difference = 0.0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    largest = std::max(largest, std::fabs(double{want[i]}));
-    const double here = std::fabs(double{got[i]} - double{want[i]});
-    if (std::isnan(here)) return here;
-    difference = std::max(difference, here);
-  }
-  return difference / largest;
 }
 
 }  // namespace
@@ -88,7 +76,7 @@ absl::StatusOr<double> MatmulCase::Error(const ExecContext& context) {
   for (const int64_t row : {int64_t{0}, rows() - 1}) {
     BATON_ASSIGN_OR_RETURN(const std::vector<float> got, OnDevice(row, first));
     BATON_ASSIGN_OR_RETURN(const std::vector<float> want, OnHost(row, first));
-    const double here = Difference(got, want);
+    const double here = RelativeDifference(got, want);
     error = here <= error ? error : here;  // a NaN stays
     if (std::isnan(error)) break;
   }

@@ -9,10 +9,10 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
-#include "tests/gpu/bench/model_logit_difference.h"
 #include "tests/gpu/bench/model_row.h"
 #include "tests/gpu/bench/model_sequences.h"
 #include "tests/gpu/bench/model_subject.h"
+#include "tests/gpu/bench/relative_difference.h"
 
 namespace baton::model {
 namespace {
@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<float>> InSteps(const ModelSubject& subject, const Ch
 absl::StatusOr<double> Error(const ModelSubject& subject, const CheckShape& shape) {
   BATON_ASSIGN_OR_RETURN(const std::vector<float> want, Whole(subject, shape));
   BATON_ASSIGN_OR_RETURN(const std::vector<float> got, InSteps(subject, shape));
-  return LogitDifference(got, want);
+  return kernels::cuda::RelativeDifference(got, want);
 }
 
 bool Check(const ModelSubject& subject, const CheckShape& shape) {

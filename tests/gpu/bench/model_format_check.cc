@@ -18,12 +18,12 @@
 #include "tests/gpu/bench/model_diffkv_kv.h"
 #include "tests/gpu/bench/model_filled_pages.h"
 #include "tests/gpu/bench/model_loaded.h"
-#include "tests/gpu/bench/model_logit_difference.h"
 #include "tests/gpu/bench/model_pages.h"
 #include "tests/gpu/bench/model_row.h"
 #include "tests/gpu/bench/model_sequences.h"
 #include "tests/gpu/bench/model_shadowkv_kv.h"
 #include "tests/gpu/bench/model_subject.h"
+#include "tests/gpu/bench/relative_difference.h"
 #include "tests/gpu/bench/shadowkv_load.h"
 
 namespace baton::model {
@@ -69,7 +69,7 @@ absl::StatusOr<double> Error(const LoadedModel& loaded, const Reference& want, k
     const bool last = token + 1 == size_t{kTokens};
     BATON_RETURN_IF_ERROR(steps.Run(ids, kv, last ? std::span<float>(logits) : std::span<float>()));
   }
-  return LogitDifference(logits, want.logits);
+  return kernels::cuda::RelativeDifference(logits, want.logits);
 }
 
 absl::StatusOr<double> DiffKvError(const LoadedModel& loaded, const Reference& want) {

@@ -28,6 +28,7 @@
 #include "tests/gpu/bench/device_arena.h"
 #include "tests/gpu/bench/fill.h"
 #include "tests/gpu/bench/host_context.h"
+#include "tests/gpu/bench/relative_difference.h"
 #include "tests/gpu/bench/timer.h"
 
 namespace baton::kernels::cuda {
@@ -231,15 +232,7 @@ absl::StatusOr<double> PrefillAttentionCase::RowError(int32_t row, std::byte* pa
   params.pages = {.base = pages, .layout = layout_};
   HostContext host;
   BATON_RETURN_IF_ERROR(CpuOps().paged_attention(host.get(), params));
-  double largest = 0.0;
-  double difference = 0.0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    largest = std::max(largest, std::fabs(double{want[i]}));
-    const double here = std::fabs(double{got[i]} - double{want[i]});
-    difference = here <= difference ? difference : here;  // a NaN stays
-    if (std::isnan(difference)) break;
-  }
-  return difference / largest;
+  return RelativeDifference(got, want);
 }
 
 double PrefillAttentionCase::operations() const {

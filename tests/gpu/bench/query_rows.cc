@@ -11,6 +11,7 @@
 #include "tests/gpu/bench/bench_case.h"
 #include "tests/gpu/bench/device_arena.h"
 #include "tests/gpu/bench/fill.h"
+#include "tests/gpu/bench/relative_difference.h"
 
 namespace baton::kernels::cuda {
 namespace {
@@ -43,16 +44,7 @@ absl::StatusOr<std::vector<float>> QueryRows::Query(int32_t row) const {
 
 absl::StatusOr<double> QueryRows::Difference(int32_t row, const std::vector<float>& want) const {
   BATON_ASSIGN_OR_RETURN(const std::vector<uint16_t> bits, Downloaded(out(row), width_));
-  const std::vector<float> got = Widened(bits);
-  double largest = 0.0;
-  double difference = 0.0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    largest = std::max(largest, std::fabs(double{want[i]}));
-    const double here = std::fabs(double{got[i]} - double{want[i]});
-    difference = here <= difference ? difference : here;  // a NaN stays
-    if (std::isnan(difference)) break;
-  }
-  return difference / largest;
+  return RelativeDifference(Widened(bits), want);
 }
 
 }  // namespace baton::kernels::cuda

@@ -1,13 +1,13 @@
-#include "tests/gpu/bench/model_logit_difference.h"
+#include "tests/gpu/bench/relative_difference.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <span>
 
-namespace baton::model {
+namespace baton::kernels::cuda {
 
-double LogitDifference(std::span<const float> got, std::span<const float> want) {
+double RelativeDifference(std::span<const float> got, std::span<const float> want) {
   double largest = 0.0;
   double difference = 0.0;
   for (size_t i = 0; i < want.size(); ++i) {
@@ -19,4 +19,4 @@ double LogitDifference(std::span<const float> got, std::span<const float> want) 
   return difference / largest;
 }
 
-}  // namespace baton::model
+}  // namespace baton::kernels::cuda

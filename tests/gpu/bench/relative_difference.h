@@ -1,12 +1,12 @@
-// How far two runs of a model are apart.
+// How far results are from what they should be.
 #pragma once
 
 #include <span>
 
-namespace baton::model {
+namespace baton::kernels::cuda {
 
-// The largest difference of two logits of the same place, relative to the largest of `want`; NaN
+// The largest difference of two values of the same place, relative to the largest of `want`; NaN
 // when there is a NaN. Both are of one size.
-double LogitDifference(std::span<const float> got, std::span<const float> want);
+double RelativeDifference(std::span<const float> got, std::span<const float> want);
 
-}  // namespace baton::model
+}  // namespace baton::kernels::cuda
