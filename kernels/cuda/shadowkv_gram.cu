@@ -51,9 +51,13 @@ __global__ void __launch_bounds__(kThreads) FillSlab(const __grid_constant__ Sla
     const int32_t pair = step % head_steps * 4;
     const ShadowKvJointLayer from = problem.layers[layer];
     const int64_t column = int64_t{head} * config.head_dim;
-    const float* bias = from.key_bias == nullptr ? nullptr : from.key_bias + column;
     const HeadVectors keys = PageTokens{problem.pages, from.page_table}.Keys(token);
-    const KeyPairs pairs = LoadFactored(config, problem.rope, keys.head(head), bias, token, pair);
+    const KeyPairs pairs = LoadFactored(config,
+                                        problem.rope,
+                                        keys.head(head),
+                                        {.layer = from.key_bias, .column = column},
+                                        token,
+                                        pair);
     float* at = target + layer * config.width() + column + pair;
     *reinterpret_cast<float4*>(at) =
         make_float4(pairs.low[0], pairs.low[1], pairs.low[2], pairs.low[3]);

@@ -129,12 +129,20 @@ struct KeyPairs {
   float high[4];
 };
 
+// What a layer adds to its keys before RoPE, [kv_heads * head_dim] or null, and where a head's part
+// begins. Not a pointer to that part or null: ptxas 13.0 may read a pointer so selected before the
+// zero it wrote is there (docs/kernels/shadowkv.md).
+struct HeadBias {
+  const float* layer = nullptr;
+  int64_t column = 0;
+};
+
 // The pairs from `pair` on, a multiple of 4, of a key at `position` as the basis factors them: the
-// rotation undone, then less the bias of the head ([head_dim] or null).
+// rotation undone, then less the bias of the head.
 __device__ inline KeyPairs LoadFactored(const ShadowKvConfig& config,
                                         const ShadowKvRope& rope,
                                         const std::byte* key,
-                                        const float* bias,
+                                        const HeadBias& bias,
                                         int64_t position,
                                         int32_t pair) {
   const int32_t half = config.head_dim / 2;
@@ -152,9 +160,13 @@ __device__ inline KeyPairs LoadFactored(const ShadowKvConfig& config,
   for (int i = 0; i < 4; ++i) {
     pairs.low[i] = low[i] * cosines[i] + high[i] * sines[i];
     pairs.high[i] = high[i] * cosines[i] - low[i] * sines[i];
-    if (bias != nullptr) {
-      pairs.low[i] -= bias[pair + i];
-      pairs.high[i] -= bias[half + pair + i];
+  }
+  if (bias.layer != nullptr) {
+    const float* of_head = bias.layer + bias.column;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      pairs.low[i] -= of_head[pair + i];
+      pairs.high[i] -= of_head[half + pair + i];
     }
   }
   return pairs;

@@ -174,9 +174,12 @@ class Projection {
     next_basis_ = {};
     if (mine >= half) return;
     if (LoadedRow() < group_.tokens) {
-      const float* bias = layer_.key_bias == nullptr ? nullptr : layer_.key_bias + column;
-      next_keys_ = LoadFactored(
-          config_, group_.rope, keys_.head(head), bias, group_.position + LoadedRow(), mine);
+      next_keys_ = LoadFactored(config_,
+                                group_.rope,
+                                keys_.head(head),
+                                {.layer = layer_.key_bias, .column = column},
+                                group_.position + LoadedRow(),
+                                mine);
     }
     if (LoadedRow() < kRanks && rank < config_.rank) {
       const int64_t row = rank * config_.width() + column;

@@ -261,6 +261,10 @@ class JointAppend {
       layers_.push_back(std::make_unique<DeviceShadowKv>(joint.Sequence(i)));
       layers.push_back(layers_.back()->get());
       layers.back().joint_tail = coefficients_.data();
+      if (wide.key_bias() == nullptr) {
+        biases.push_back(nullptr);
+        continue;
+      }
       biases_.emplace_back(std::span(wide.key_bias() + i * width, static_cast<size_t>(width)));
       biases.push_back(biases_.back().data());
     }
@@ -286,16 +290,18 @@ class JointAppend {
 };
 
 TEST_F(ShadowKvAppendGpuTest, JointCoefficientsAreCodedWhenTheyAreDue) {
-  for (const bool int8 : {false, true}) {
+  // Layers with a bias and coefficients of one byte; heads that take two passes, without.
+  for (const bool biased : {false, true}) {
+    SCOPED_TRACE(biased ? "bias" : "no bias");
     ShadowKvShape shape = Short(140);
     shape.generated_tokens = 100;
     shape.heads = 12;
     shape.config.kv_heads = 6;
-    shape.config.head_dim = 32;
-    shape.config.rank = 83;  // more than one layer's width of 64
+    shape.config.head_dim = biased ? 32 : 64;
+    shape.config.rank = biased ? 83 : 150;  // more than one layer's width
     shape.config.dtype = DType::kF32;
-    shape.config.int8_coefficients = int8;
-    shape.key_bias = 0.5f;
+    shape.config.int8_coefficients = biased;
+    shape.key_bias = biased ? 0.5f : 0.0f;
     const ShadowKvContext host(ReferenceOps(), 1, shape);
     ShadowKvProblem wide(ReferenceOps(), *host, shape);
     ShadowKvJointProblem joint(ReferenceOps(), wide, 3);
