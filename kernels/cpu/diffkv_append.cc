@@ -24,8 +24,9 @@ namespace {
 float MeanOf(const DiffKvAppendRow& row, const DiffKvPage& page, int32_t slot) {
   const int32_t position = page.position(slot);
   const int32_t age = DiffKvAge(row.policy, position, row.position);
-  return DiffKvCompetes(row.policy, position, age) ? page.score(slot) / static_cast<float>(age)
-                                                   : DiffKvVictim().mean;
+  return DiffKvCompetes(row.policy, position, row.position, age)
+             ? page.score(slot) / static_cast<float>(age)
+             : DiffKvVictim().mean;
 }
 
 // Looks through one tier. The vector code finds a page's least mean; its slot is looked up only
@@ -40,7 +41,7 @@ void SurveyTier(const IsaKernels& isa,
   const SurveyLimits limits = {.position = row.position,
                                .unobserved = row.policy.unobserved,
                                .unobserved_count = row.policy.unobserved_count,
-                               .least_age = std::max(row.policy.window, 1),
+                               .newest = row.position - row.policy.window,
                                .sinks = row.policy.sinks};
   const bool needs_candidate = tier == kDiffKvHigh && row.policy.rule == DiffKvRule::kPaper;
   DiffKvVictim& victim = state.victims[tier];

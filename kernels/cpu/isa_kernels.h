@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/kv_format/position_range.h"
 #include "kernels/kv_format/quantize.h"
+#include "kernels/kv_format/unobserved_range.h"
 
 namespace baton::kernels::cpu {
 
@@ -103,13 +103,13 @@ struct QuantPage {
   int64_t score_stride = 0;
 };
 
-// Which stored tokens a generation step may touch: those at least `least_age` (above 0) old that
-// are not before `sinks`.
+// Which stored tokens a generation step may touch: those of positions [sinks, newest] whose age is
+// above 0.
 struct SurveyLimits {
   int32_t position = 0;
-  const PositionRange* unobserved = nullptr;
+  const UnobservedRange* unobserved = nullptr;
   int32_t unobserved_count = 0;
-  int32_t least_age = 1;
+  int32_t newest = 0;
   int32_t sinks = 0;
 };
 

@@ -44,11 +44,15 @@ float LeastMean(const float* scores,
                 const SurveyLimits& limits) {
   constexpr float kNone = std::numeric_limits<float>::infinity();
   const typename V::F none = V::Set(kNone);
-  const typename V::F least_age = V::Set(static_cast<float>(limits.least_age));
+  const typename V::F least_age = V::Set(1.0f);
   typename V::F negated = V::Set(-kNone);
   for (int64_t i = 0; i < n; i += V::kLanes) {
-    const typename V::F age = V::AgesFrom(
-        positions + i, limits.position, limits.unobserved, limits.unobserved_count, limits.sinks);
+    const typename V::F age = V::SelectBetween(
+        positions + i,
+        limits.sinks,
+        limits.newest,
+        V::AgesFrom(positions + i, limits.position, limits.unobserved, limits.unobserved_count),
+        V::Zero());
     const typename V::F mean = V::Div(V::Load(scores + i), age);
     typename V::F competing = V::SelectAtLeast(age, least_age, mean, none);
     if (n - i < V::kLanes) {

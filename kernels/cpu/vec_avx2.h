@@ -3,9 +3,10 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cstdint>
 
-#include "kernels/kv_format/position_range.h"
+#include "kernels/kv_format/unobserved_range.h"
 
 namespace baton::kernels::cpu {
 
@@ -94,18 +95,26 @@ struct VecAvx2 {
   }
   static F AgesFrom(const int32_t* positions,
                     int32_t position,
-                    const PositionRange* ranges,
-                    int32_t count,
-                    int32_t sinks) {
+                    const UnobservedRange* ranges,
+                    int32_t count) {
     const __m256i stored = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(positions));
     __m256i age = _mm256_sub_epi32(_mm256_set1_epi32(position), stored);
     for (int32_t i = 0; i < count; ++i) {
-      const __m256i begin = _mm256_max_epi32(stored, _mm256_set1_epi32(ranges[i].begin));
-      const __m256i covered = _mm256_sub_epi32(_mm256_set1_epi32(ranges[i].end), begin);
-      age = _mm256_sub_epi32(age, _mm256_max_epi32(covered, _mm256_setzero_si256()));
+      const UnobservedRange& range = ranges[i];
+      const __m256i begin = _mm256_max_epi32(stored, _mm256_set1_epi32(range.begin));
+      const __m256i before =
+          _mm256_sub_epi32(begin, _mm256_srl_epi32(begin, _mm_cvtsi32_si128(range.observed_shift)));
+      const __m256i left_out =
+          _mm256_sub_epi32(_mm256_set1_epi32(range.Before(std::min(range.end, position))), before);
+      age = _mm256_sub_epi32(age, _mm256_max_epi32(left_out, _mm256_setzero_si256()));
     }
-    const __m256i sink = _mm256_cmpgt_epi32(_mm256_set1_epi32(sinks), stored);
-    return _mm256_blendv_ps(_mm256_cvtepi32_ps(age), Set(-1.0f), _mm256_castsi256_ps(sink));
+    return _mm256_cvtepi32_ps(age);
+  }
+  static F SelectBetween(const int32_t* positions, int32_t first, int32_t last, F v, F other) {
+    const __m256i stored = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(positions));
+    const __m256i outside = _mm256_or_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(first), stored),
+                                            _mm256_cmpgt_epi32(stored, _mm256_set1_epi32(last)));
+    return _mm256_blendv_ps(v, other, _mm256_castsi256_ps(outside));
   }
   static F SelectAtLeast(F x, F limit, F v, F other) {
     return _mm256_blendv_ps(other, v, _mm256_cmp_ps(x, limit, _CMP_GE_OQ));

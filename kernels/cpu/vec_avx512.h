@@ -3,9 +3,10 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cstdint>
 
-#include "kernels/kv_format/position_range.h"
+#include "kernels/kv_format/unobserved_range.h"
 
 namespace baton::kernels::cpu {
 
@@ -77,22 +78,30 @@ struct VecAvx512 {
   static void StoreBytes(uint8_t* p, F v) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
   }
-  // Positions in [positions[i], position) that are in none of `count` ranges, where positions[i] >=
-  // sinks, -1 elsewhere.
+  // Of every positions[i]: ObservedPositions(ranges, count, positions[i], position).
   static F AgesFrom(const int32_t* positions,
                     int32_t position,
-                    const PositionRange* ranges,
-                    int32_t count,
-                    int32_t sinks) {
+                    const UnobservedRange* ranges,
+                    int32_t count) {
     const __m512i stored = _mm512_loadu_si512(positions);
     __m512i age = _mm512_sub_epi32(_mm512_set1_epi32(position), stored);
     for (int32_t i = 0; i < count; ++i) {
-      const __m512i begin = _mm512_max_epi32(stored, _mm512_set1_epi32(ranges[i].begin));
-      const __m512i covered = _mm512_sub_epi32(_mm512_set1_epi32(ranges[i].end), begin);
-      age = _mm512_sub_epi32(age, _mm512_max_epi32(covered, _mm512_setzero_si512()));
+      const UnobservedRange& range = ranges[i];
+      const __m512i begin = _mm512_max_epi32(stored, _mm512_set1_epi32(range.begin));
+      const __m512i before =
+          _mm512_sub_epi32(begin, _mm512_srl_epi32(begin, _mm_cvtsi32_si128(range.observed_shift)));
+      const __m512i left_out =
+          _mm512_sub_epi32(_mm512_set1_epi32(range.Before(std::min(range.end, position))), before);
+      age = _mm512_sub_epi32(age, _mm512_max_epi32(left_out, _mm512_setzero_si512()));
     }
-    return _mm512_mask_cvtepi32_ps(
-        Set(-1.0f), _mm512_cmpge_epi32_mask(stored, _mm512_set1_epi32(sinks)), age);
+    return _mm512_cvtepi32_ps(age);
+  }
+  // v where first <= positions[i] <= last, `other` elsewhere.
+  static F SelectBetween(const int32_t* positions, int32_t first, int32_t last, F v, F other) {
+    const __m512i stored = _mm512_loadu_si512(positions);
+    const __mmask16 between = _mm512_cmpge_epi32_mask(stored, _mm512_set1_epi32(first)) &
+                              _mm512_cmple_epi32_mask(stored, _mm512_set1_epi32(last));
+    return _mm512_mask_mov_ps(other, between, v);
   }
   // v where x >= limit, `other` elsewhere.
   static F SelectAtLeast(F x, F limit, F v, F other) {

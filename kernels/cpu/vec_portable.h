@@ -1,14 +1,15 @@
 // Four fp32 lanes in plain C++, for machines without AVX2.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 
 #include "kernels/core/half.h"
-#include "kernels/kv_format/position_range.h"
-#include "kernels/kv_format/positions_outside.h"
+#include "kernels/kv_format/observed_positions.h"
+#include "kernels/kv_format/unobserved_range.h"
 
 namespace baton::kernels::cpu {
 
@@ -63,7 +64,9 @@ struct VecPortable {
     for (int i = 0; i < kLanes; ++i) {
       v.lane[i] = 0.0f;
       if (x.lane[i] >= limit.lane[i]) {
-        const auto biased = static_cast<uint32_t>(static_cast<int32_t>(exponent.lane[i]) + 127);
+        // Lanes that nobody reads may hold any exponent; converting one beyond int32 is undefined.
+        const auto whole = static_cast<int32_t>(std::min(exponent.lane[i], 127.0f));
+        const auto biased = static_cast<uint32_t>(whole + 127);
         v.lane[i] = value.lane[i] * std::bit_cast<float>(biased << 23);
       }
     }
@@ -124,13 +127,17 @@ struct VecPortable {
   }
   static F AgesFrom(const int32_t* positions,
                     int32_t position,
-                    const PositionRange* ranges,
-                    int32_t count,
-                    int32_t sinks) {
+                    const UnobservedRange* ranges,
+                    int32_t count) {
     F v;
     for (int i = 0; i < kLanes; ++i) {
-      const int32_t age = PositionsOutside(ranges, count, positions[i], position);
-      v.lane[i] = positions[i] < sinks ? -1.0f : static_cast<float>(age);
+      v.lane[i] = static_cast<float>(ObservedPositions(ranges, count, positions[i], position));
+    }
+    return v;
+  }
+  static F SelectBetween(const int32_t* positions, int32_t first, int32_t last, F v, F other) {
+    for (int i = 0; i < kLanes; ++i) {
+      v.lane[i] = positions[i] >= first && positions[i] <= last ? v.lane[i] : other.lane[i];
     }
     return v;
   }

@@ -17,8 +17,8 @@
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/kv_format/diffkv.h"
-#include "kernels/kv_format/position_range.h"
 #include "kernels/kv_format/quantize.h"
+#include "kernels/kv_format/unobserved_range.h"
 #include "kernels/ops/diffkv_pages.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/diffkv_policy.h"
@@ -91,7 +91,7 @@ struct AppendArgs {
 };
 
 struct AppendShared {
-  PositionRange ranges[kNearRanges];
+  UnobservedRange ranges[kNearRanges];
   Found found[kWarps];
   DiffKvCodes codes[kWarps];
   bool last;
@@ -115,7 +115,7 @@ __device__ void Consider(const DiffKvPolicy& policy,
                          uint64_t& victim,
                          uint64_t& candidate) {
   const int32_t age = DiffKvAge(policy, position, row_position);
-  if (!DiffKvCompetes(policy, position, age)) return;
+  if (!DiffKvCompetes(policy, position, row_position, age)) return;
   const float mean = __fdiv_rn(score, static_cast<float>(age));
   if (mean < std::numeric_limits<float>::infinity()) {
     victim = min(victim, VictimWord(mean, slot));
@@ -182,7 +182,7 @@ __device__ Found WarpMerge(Found found) {
 }
 
 // The row's policy with its ranges in shared memory, if they have room there.
-__device__ DiffKvPolicy NearPolicy(const DiffKvAppendRow& row, PositionRange* ranges) {
+__device__ DiffKvPolicy NearPolicy(const DiffKvAppendRow& row, UnobservedRange* ranges) {
   DiffKvPolicy policy = row.policy;
   if (policy.unobserved_count <= kNearRanges) {
     const auto i = static_cast<int32_t>(threadIdx.x);

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "kernels/kv_format/diffkv.h"
-#include "kernels/kv_format/position_range.h"
+#include "kernels/kv_format/unobserved_range.h"
 #include "kernels/ops/params.h"
 
 namespace baton::kernels {
@@ -58,8 +58,9 @@ struct DiffKvPolicy {
   int32_t window = 64;  // newest tokens that stay high; at most kDiffKvWindowQueries
   int32_t sinks = 0;    // first tokens that stay high
   // Positions whose queries scored nothing: those of the prompt, and of each extension, before its
-  // last kDiffKvWindowQueries. [unobserved_count], ascending, apart from each other.
-  const PositionRange* unobserved = nullptr;
+  // last kDiffKvWindowQueries; of generated tokens all but every r-th, where only those score.
+  // [unobserved_count], ascending, apart from each other.
+  const UnobservedRange* unobserved = nullptr;
   int32_t unobserved_count = 0;
 };
 

@@ -9,8 +9,8 @@
 #include <limits>
 
 #include "kernels/kv_format/diffkv.h"
-#include "kernels/kv_format/position_range.h"
-#include "kernels/kv_format/positions_outside.h"
+#include "kernels/kv_format/observed_positions.h"
+#include "kernels/kv_format/unobserved_range.h"
 #include "kernels/ops/diffkv_params.h"
 
 namespace baton::kernels {
@@ -35,19 +35,22 @@ constexpr DiffKvClass ClassifyPromptToken(const DiffKvPolicy& policy,
 
 // Prompt positions whose queries score nothing: all but the last kDiffKvWindowQueries of the tokens
 // [first_token, tokens) that are computed at once.
-constexpr PositionRange DiffKvUnobserved(int32_t first_token, int32_t tokens) {
+constexpr UnobservedRange DiffKvUnobserved(int32_t first_token, int32_t tokens) {
   return {.begin = first_token, .end = std::max(first_token, tokens - kDiffKvWindowQueries)};
 }
 
 // A stored token's age at `position`: the number of queries in its score, which are those of the
 // positions [token_position, position) that were observed.
 constexpr int32_t DiffKvAge(const DiffKvPolicy& policy, int32_t token_position, int32_t position) {
-  return PositionsOutside(policy.unobserved, policy.unobserved_count, token_position, position);
+  return ObservedPositions(policy.unobserved, policy.unobserved_count, token_position, position);
 }
 
-// A stored token may be demoted or pruned once it has left the window.
-constexpr bool DiffKvCompetes(const DiffKvPolicy& policy, int32_t token_position, int32_t age) {
-  return age > 0 && age >= policy.window && token_position >= policy.sinks;
+// A stored token of that age may be demoted or pruned at `position` once it has left the window.
+constexpr bool DiffKvCompetes(const DiffKvPolicy& policy,
+                              int32_t token_position,
+                              int32_t position,
+                              int32_t age) {
+  return age > 0 && token_position <= position - policy.window && token_position >= policy.sinks;
 }
 
 // The least significant competing token of a tier: the lowest mean score, the lowest slot on a tie.

@@ -60,9 +60,14 @@ void CheckPolicy(const DiffKvPolicy& policy, ParamChecker& check) {
   }
   int32_t end = 0;
   for (int32_t i = 0; check.ok() && i < policy.unobserved_count; ++i) {
-    check.AtLeast("policy.unobserved begin", policy.unobserved[i].begin, end)
-        .AtLeast("policy.unobserved end", policy.unobserved[i].end, policy.unobserved[i].begin);
-    end = policy.unobserved[i].end;
+    const UnobservedRange& range = policy.unobserved[i];
+    check.AtLeast("policy.unobserved begin", range.begin, end)
+        .AtLeast("policy.unobserved end", range.end, range.begin)
+        .Require(range.observed_shift >= 0 && range.observed_shift <= UnobservedRange::kAll,
+                 "policy.unobserved observed_shift",
+                 range.observed_shift,
+                 "must be in [0, 31]");
+    end = range.end;
   }
   if (check.ok() && !(policy.alpha_low >= 0.0f && policy.alpha_high >= policy.alpha_low)) {
     check.Require(false,

@@ -32,7 +32,7 @@ DiffKvHeadState Survey(const DiffKvPages& pages, const DiffKvAppendRow& row, int
       const DiffKvPage page = PageOf(pages, row.layer, head, tier, slot);
       const int32_t position = page.position(slot % page_tokens);
       const int32_t age = DiffKvAge(row.policy, position, row.position);
-      if (!DiffKvCompetes(row.policy, position, age)) continue;
+      if (!DiffKvCompetes(row.policy, position, row.position, age)) continue;
       const float mean = page.score(slot % page_tokens) / static_cast<float>(age);
       if (mean < state.victims[tier].mean) {
         state.victims[tier] = {.mean = mean, .slot = slot};

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "kernels/kv_format/diffkv.h"
-#include "kernels/kv_format/position_range.h"
+#include "kernels/kv_format/unobserved_range.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/reference/reference_ops.h"
 #include "tests/gpu/support/device_diffkv.h"
@@ -125,9 +125,10 @@ TEST_F(DiffKvAppendGpuTest, TheLowestSlotIsTheVictimAmongEqualsInManySplits) {
 TEST_F(DiffKvAppendGpuTest, ManyUnobservedRangesCount) {
   const TestContext host(ReferenceOps(), 1);
   constexpr int32_t kTokens = 400;
-  std::vector<PositionRange> ranges;
+  std::vector<UnobservedRange> ranges;
   for (int32_t begin = 0; begin < 350; begin += 7) {
-    ranges.push_back({.begin = begin, .end = begin + 1 + begin % 5});
+    ranges.push_back(
+        {.begin = begin, .end = begin + 1 + begin % 5, .observed_shift = begin % 2 == 0 ? 31 : 2});
   }
   const DiffKvShape shape = {.geometry = {.kv_heads = 2, .head_dim = 64}};
   const DiffKvPrompt prompt(shape.geometry, kTokens);

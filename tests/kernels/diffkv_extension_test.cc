@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kernels/kv_format/diffkv.h"
-#include "kernels/kv_format/position_range.h"
+#include "kernels/kv_format/unobserved_range.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/params.h"
@@ -340,7 +340,8 @@ TEST_P(DiffKvExtensionTest, ProbabilitiesOfAPartAreThoseOverAllKeys) {
 TEST_P(DiffKvExtensionTest, DecisionsDivideByTheQueriesThatScored) {
   constexpr int32_t kTokens = 400;
   constexpr int32_t kSteps = 120;
-  const PositionRange unobserved[] = {{0, 36}, {120, 170}, {200, 336}};
+  const UnobservedRange unobserved[] = {
+      {0, 36}, {120, 170, 3}, {200, 336}, {kTokens, INT32_MAX, 2}};
   const DiffKvShape shape = {.geometry = {.kv_heads = 2, .head_dim = 64}};
   const TestContext context(ops(), 2);
   const DiffKvPrompt prompt(shape.geometry, kTokens);
@@ -351,7 +352,7 @@ TEST_P(DiffKvExtensionTest, DecisionsDivideByTheQueriesThatScored) {
     DiffKvCache want(shape, kTokens + kSteps);
     want.Load(ReferenceOps(), *context, prompt, policy);
     policy.unobserved = unobserved;
-    policy.unobserved_count = 3;
+    policy.unobserved_count = 4;
     DiffKvCache got = want;
     for (int32_t p = kTokens; p < kTokens + kSteps; ++p) {
       const auto seed = static_cast<uint32_t>(p);
@@ -378,7 +379,7 @@ TEST_P(DiffKvExtensionTest, BrokenParametersAreNamed) {
        .held = held.data(),
        .lease = &lease});
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-  const PositionRange crossed[] = {{5, 9}, {8, 12}};
+  const UnobservedRange crossed[] = {{5, 9}, {8, 12}};
   std::vector<float> scores(4);
   std::vector<DiffKvClass> classes(4);
   DiffKvClassifyParams classify = {.scores = scores.data(),
@@ -388,6 +389,10 @@ TEST_P(DiffKvExtensionTest, BrokenParametersAreNamed) {
                                    .policy = {.unobserved = crossed, .unobserved_count = 2},
                                    .classes = classes.data(),
                                    .token_counts = counts.data()};
+  status = ops().diffkv_classify(*context, classify);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  const UnobservedRange shifted[] = {{0, 9, 32}};
+  classify.policy = {.unobserved = shifted, .unobserved_count = 1};
   status = ops().diffkv_classify(*context, classify);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
   classify.policy = {};

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "kernels/kv_format/position_range.h"
+#include "kernels/kv_format/unobserved_range.h"
 #include "kernels/ops/diffkv_params.h"
 
 namespace baton::kernels {
@@ -60,13 +60,13 @@ TEST(DiffKvPolicyTest, AllLaterQueriesAndTheIndexAsBase) {
 }
 
 TEST(DiffKvPolicyTest, AgesCountTheQueriesThatWereObserved) {
-  EXPECT_EQ(DiffKvUnobserved(0, 10), (PositionRange{0, 0}));
-  EXPECT_EQ(DiffKvUnobserved(50, 60), (PositionRange{50, 50}));
-  EXPECT_EQ(DiffKvUnobserved(50, 200), (PositionRange{50, 136}));
+  EXPECT_EQ(DiffKvUnobserved(0, 10), (UnobservedRange{0, 0}));
+  EXPECT_EQ(DiffKvUnobserved(50, 60), (UnobservedRange{50, 50}));
+  EXPECT_EQ(DiffKvUnobserved(50, 200), (UnobservedRange{50, 136}));
   // A prompt of 100 tokens, 20 generated, extended to 300 tokens.
-  const PositionRange unobserved[] = {DiffKvUnobserved(0, 100), DiffKvUnobserved(120, 300)};
-  EXPECT_EQ(unobserved[0], (PositionRange{0, 36}));
-  EXPECT_EQ(unobserved[1], (PositionRange{120, 236}));
+  const UnobservedRange unobserved[] = {DiffKvUnobserved(0, 100), DiffKvUnobserved(120, 300)};
+  EXPECT_EQ(unobserved[0], (UnobservedRange{0, 36}));
+  EXPECT_EQ(unobserved[1], (UnobservedRange{120, 236}));
   const DiffKvPolicy policy = {.unobserved = unobserved, .unobserved_count = 2};
   for (const int32_t position : {300, 301, 1000}) {
     for (int32_t token = 0; token <= position; ++token) {
@@ -82,6 +82,37 @@ TEST(DiffKvPolicyTest, AgesCountTheQueriesThatWereObserved) {
   constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
   EXPECT_EQ(DiffKvAge(policy, kLeast, 300), kLeast + 300 - 36 - 116) << "wraps";
   EXPECT_EQ(DiffKvAge(policy, kMost, 300), kLeast + 301) << "wraps";
+}
+
+TEST(DiffKvPolicyTest, AgesCountTheGeneratedTokensThatScored) {
+  // Of the tokens that a prompt of 100 and one of 300 are followed by, every 8th and every 4th.
+  const UnobservedRange unobserved[] = {DiffKvUnobserved(0, 100),
+                                        {.begin = 100, .end = 120, .observed_shift = 3},
+                                        DiffKvUnobserved(120, 300),
+                                        {.begin = 300, .end = INT32_MAX, .observed_shift = 2}};
+  const DiffKvPolicy policy = {.unobserved = unobserved, .unobserved_count = 4};
+  const auto scored = [](int32_t p) {
+    if (p < 100) return p >= 36;
+    if (p < 120) return (p + 1) % 8 == 0;
+    return p < 300 ? p >= 236 : (p + 1) % 4 == 0;
+  };
+  for (const int32_t position : {100, 103, 119, 300, 303, 304, 1000}) {
+    for (int32_t token = 0; token <= position; ++token) {
+      int32_t queries = 0;
+      for (int32_t p = token; p < position; ++p) {
+        queries += scored(p) ? 1 : 0;
+      }
+      ASSERT_EQ(DiffKvAge(policy, token, position), queries) << token << " at " << position;
+    }
+  }
+}
+
+TEST(DiffKvPolicyTest, TokensCompeteOnceTheyWereScoredAndHaveLeftTheWindow) {
+  const DiffKvPolicy policy = {.window = 16, .sinks = 2};
+  EXPECT_TRUE(DiffKvCompetes(policy, 84, 100, 1));
+  EXPECT_FALSE(DiffKvCompetes(policy, 85, 100, 15)) << "in the window";
+  EXPECT_FALSE(DiffKvCompetes(policy, 84, 100, 0)) << "no query scored it";
+  EXPECT_FALSE(DiffKvCompetes(policy, 1, 100, 99)) << "a sink";
 }
 
 void ExpectAction(const DiffKvAction& got, const DiffKvAction& want) {

@@ -210,7 +210,9 @@ const std::vector<PolicyField<DiffKvPolicy>>& PolicyFields() {
             {{"release", P::Decision::kRelease}, {"paper", P::Decision::kPaper}}),
       Integer("w", &P::window, 0, 64),
       Integer("sinks", &P::sinks, 0, INT32_MAX),
-      Integer("every", &P::every, 1, 64),
+      OneOf("every",
+            &P::every,
+            {{"1", 1}, {"2", 2}, {"4", 4}, {"8", 8}, {"16", 16}, {"32", 32}, {"64", 64}}),
   };
   return fields;
 }

@@ -65,7 +65,9 @@ struct DiffKvPolicy {
   Decision decision = Decision::kRelease;
   int32_t window = 64;  // newest tokens, always high
   int32_t sinks = 0;    // first tokens, always high
-  int32_t every = 1;    // decode steps from one decision to the next
+  // Generated tokens from one that scores stored tokens and moves one down to the next such: those
+  // whose position + 1 is a multiple. A power of two.
+  int32_t every = 1;
 
   bool operator==(const DiffKvPolicy&) const = default;
 };

@@ -10,7 +10,7 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/kv_format/dense.h"
 #include "kernels/kv_format/diffkv.h"
-#include "kernels/kv_format/position_range.h"
+#include "kernels/kv_format/unobserved_range.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/diffkv_policy.h"
 #include "kernels/ops/op_table.h"
@@ -183,7 +183,7 @@ void Append(benchmark::State& state) {
   }
   const std::vector<float> kv = RandomFloats(2 * kKvHeads * kHeadDim, 9);
   std::vector<DiffKvAction> actions(kKvHeads);
-  const PositionRange unobserved = DiffKvUnobserved(0, tokens);
+  const UnobservedRange unobserved = DiffKvUnobserved(0, tokens);
   const std::vector<int32_t> counts = prompt.counts;
   const int32_t used = prompt.lease.used;
   int32_t step = 0;

@@ -10,7 +10,7 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/runtime/device_queue.h"
-#include "kernels/kv_format/position_range.h"
+#include "kernels/kv_format/unobserved_range.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/diffkv_policy.h"
 #include "tests/gpu/bench/bench_case.h"
@@ -50,8 +50,8 @@ absl::Status DiffKvAppendCase::Prepare(const DeviceQueue& queue) {
 }
 
 absl::Status DiffKvAppendCase::UploadRows() {
-  const PositionRange* unobserved =
-      arena_.Upload(std::vector<PositionRange>{DiffKvUnobserved(0, load_.tokens)});
+  const UnobservedRange* unobserved =
+      arena_.Upload(std::vector<UnobservedRange>{DiffKvUnobserved(0, load_.tokens)});
   auto* actions = arena_.Allocate<DiffKvAction>(int64_t{load_.rows} * load_.geometry.kv_heads);
   BATON_RETURN_IF_ERROR(arena_.status());
   const DiffKvArrays& arrays = pool_.arrays();
@@ -111,7 +111,7 @@ absl::Status DiffKvAppendCase::AppendOnHost(int32_t row, HostDiffKvPool& pool) c
                          Downloaded(tokens_ + 2 * row * width(), 2 * width()));
   std::vector<float> token(bits.size());
   std::transform(bits.begin(), bits.end(), token.begin(), BF16ToF32);
-  const PositionRange unobserved = DiffKvUnobserved(0, load_.tokens);
+  const UnobservedRange unobserved = DiffKvUnobserved(0, load_.tokens);
   std::vector<DiffKvAction> actions(static_cast<size_t>(load_.geometry.kv_heads));
   DiffKvAppendRow host_row = {.layer = pool.arrays().layer(0, row),
                               .policy = DiffKvDefaultPolicy(&unobserved),

@@ -12,7 +12,7 @@
 #include "common/base/status_macros.h"
 #include "common/kv/codec/step_kv.h"
 #include "kernels/core/step_arrays.h"
-#include "kernels/kv_format/position_range.h"
+#include "kernels/kv_format/unobserved_range.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/diffkv_policy.h"
 #include "tests/gpu/bench/device_arena.h"
@@ -55,7 +55,7 @@ int64_t ModelDiffKvKv::SequenceBytes(const DiffKvLoad& load, int64_t heads) {
 
 absl::Status ModelDiffKvKv::Allocate() {
   unobserved_ = arena_.Upload(
-      std::vector<kernels::PositionRange>{kernels::DiffKvUnobserved(0, load_.tokens)});
+      std::vector<kernels::UnobservedRange>{kernels::DiffKvUnobserved(0, load_.tokens)});
   actions_ = arena_.Allocate<kernels::DiffKvAction>(int64_t{load_.rows} * load_.geometry.kv_heads);
   probabilities_ = arena_.Allocate<float>(load_.rows * ProbabilityFloats(load_));
   scratch_ =

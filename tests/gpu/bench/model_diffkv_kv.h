@@ -11,7 +11,7 @@
 
 #include "common/kv/codec/step_kv.h"
 #include "kernels/core/step_arrays.h"
-#include "kernels/kv_format/position_range.h"
+#include "kernels/kv_format/unobserved_range.h"
 #include "kernels/ops/diffkv_params.h"
 #include "tests/gpu/bench/device_arena.h"
 #include "tests/gpu/bench/diffkv_load.h"
@@ -68,7 +68,7 @@ class ModelDiffKvKv final : public kv::StepKv {
   int32_t step_ = 0;  // the one that Prepare was called for last
   kernels::cuda::DiffKvPool pool_;
   kernels::cuda::DeviceArena arena_;
-  const kernels::PositionRange* unobserved_ = nullptr;
+  const kernels::UnobservedRange* unobserved_ = nullptr;
   kernels::DiffKvAction* actions_ = nullptr;  // [rows][kv_heads]
   float* probabilities_ = nullptr;            // [rows][kv_heads][tokens at most]
   float* scratch_ = nullptr;                  // of all rows

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/core/exec_context.h"
-#include "kernels/kv_format/position_range.h"
+#include "kernels/kv_format/unobserved_range.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/op_table.h"
 #include "tests/gpu/support/gpu_test.h"
@@ -24,7 +24,7 @@ class DevicePolicy {
 
  private:
   DiffKvPolicy policy_;
-  DeviceArray<PositionRange> unobserved_;
+  DeviceArray<UnobservedRange> unobserved_;
 };
 
 // Dense pages and score sums of a prompt, uploaded.

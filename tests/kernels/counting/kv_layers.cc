@@ -15,8 +15,8 @@
 #include "kernels/kv_format/dense.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/kv_format/hidden.h"
-#include "kernels/kv_format/position_range.h"
 #include "kernels/kv_format/shadowkv.h"
+#include "kernels/kv_format/unobserved_range.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/diffkv_policy.h"
 #include "kernels/ops/op_table.h"
@@ -178,7 +178,7 @@ class DiffKvLayers final : public KvLayers {
     lease.used = used_[static_cast<size_t>(layer)];
     std::copy(prompt_counts_.begin(), prompt_counts_.end(), Layer(layer).token_counts);
     std::vector<DiffKvAction> actions(kKvHeads);
-    const PositionRange unobserved = DiffKvUnobserved(0, tokens_);
+    const UnobservedRange unobserved = DiffKvUnobserved(0, tokens_);
     DiffKvAppendRow row = {.layer = Layer(layer),
                            .policy = {.unobserved = &unobserved, .unobserved_count = 1},
                            .position = tokens_,

@@ -19,7 +19,7 @@
 #include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/kv_format/diffkv.h"
-#include "kernels/kv_format/position_range.h"
+#include "kernels/kv_format/unobserved_range.h"
 #include "kernels/ops/diffkv_pages.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/diffkv_policy.h"
@@ -41,8 +41,8 @@ DiffKvToken::DiffKvToken(const DiffKvGeometry& geometry, uint32_t seed)
       v(SeededFloats(int64_t{geometry.kv_heads} * geometry.head_dim, 2 * seed + 1, 1.0f)) {}
 
 DiffKvPolicy AfterPrompt(DiffKvPolicy policy, int32_t prompt_tokens) {
-  static auto& ranges = *new std::map<int32_t, PositionRange>();
-  PositionRange& range = ranges[prompt_tokens];
+  static auto& ranges = *new std::map<int32_t, UnobservedRange>();
+  UnobservedRange& range = ranges[prompt_tokens];
   range = DiffKvUnobserved(0, prompt_tokens);
   policy.unobserved = &range;
   policy.unobserved_count = 1;

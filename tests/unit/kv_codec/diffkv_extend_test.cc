@@ -22,8 +22,8 @@
 #include "kernels/core/half.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/kv_format/diffkv_page.h"
-#include "kernels/kv_format/position_range.h"
 #include "kernels/kv_format/quantize.h"
+#include "kernels/kv_format/unobserved_range.h"
 #include "kernels/ops/diffkv_pages.h"
 #include "kernels/ops/diffkv_params.h"
 #include "tests/unit/kv_codec/codec_harness.h"
@@ -263,11 +263,11 @@ TEST_F(DiffKvExtendTest, SlidingWindowsHideOldTokens) {
 }
 
 TEST_F(DiffKvExtendTest, AgesLeaveOutWhatWasNotObserved) {
-  using kernels::PositionRange;
+  using kernels::UnobservedRange;
   for (const bool all : {false, true}) {
     const std::string policy = all ? "diffkv:score=all" : "diffkv";
     const auto kv = KeptSequence(worker_, policy, kPrompt, kGenerated, kSalt);
-    std::vector<PositionRange> want = {{0, kPrompt - 64}};
+    std::vector<UnobservedRange> want = {{0, kPrompt - 64}};
     int32_t held = kHeld;
     for (const int32_t tokens : {100, 64, 1, 70}) {
       const TestExtension extension(worker_, held, held + tokens, kSalt);
@@ -282,6 +282,40 @@ TEST_F(DiffKvExtendTest, AgesLeaveOutWhatWasNotObserved) {
       ASSERT_TRUE(Decode(*kv, extension.end(), 2, kSalt).ok());
       held = extension.end() + 2;
     }
+  }
+}
+
+// The mass that the stored tokens got so far.
+double ScoreSum(EncodedKv& kv) {
+  double sum = 0.0;
+  for (int32_t layer = 0; layer < kTestLayers; ++layer) {
+    for (int32_t head = 0; head < kTestKvHeads; ++head) {
+      for (const Slot& slot : Slots(kv, layer, head)) {
+        sum += slot.score;
+      }
+    }
+  }
+  return sum;
+}
+
+TEST_F(DiffKvExtendTest, OnlyQueriesOfEveryFourthPositionScore) {
+  const std::string policy = "diffkv:ah=0,al=0,every=4";
+  const auto kv = KeptSequence(worker_, policy, kPrompt, kGenerated, kSalt);
+  const TestExtension extension(worker_, kHeld, kHeld + 70, kSalt);
+  ASSERT_TRUE(worker_.Format(policy).Extend(*kv, extension.end(), 20));
+  ASSERT_TRUE(extension.Run(*kv, 64).ok());
+  const kernels::DiffKvPolicy now = static_cast<DiffKvSequence&>(*kv).policy(0);
+  const int32_t end = extension.end();
+  using kernels::UnobservedRange;
+  EXPECT_EQ(std::vector(now.unobserved, now.unobserved + now.unobserved_count),
+            (std::vector<UnobservedRange>{{.begin = 0, .end = kPrompt - 64},
+                                          {kPrompt, kHeld, 2},
+                                          {.begin = kHeld, .end = end - 64},
+                                          {end, INT32_MAX, 2}}));
+  for (int32_t position = end; position < end + 20; ++position) {
+    const double before = ScoreSum(*kv);
+    ASSERT_TRUE(Decode(*kv, position, 1, kSalt).ok());
+    EXPECT_EQ(ScoreSum(*kv) > before, (position + 1) % 4 == 0) << position;
   }
 }
 

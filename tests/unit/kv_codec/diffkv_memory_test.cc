@@ -215,7 +215,7 @@ INSTANTIATE_TEST_SUITE_P(
     DiffKvMemoryTest,
     testing::Values("diffkv",
                     "diffkv:w=16,ah=2,al=0.5",
-                    "diffkv:high=k8v8,low=k4v4,policy=paper,w=16,ah=2,al=0.5,every=5"),
+                    "diffkv:high=k8v8,low=k4v4,policy=paper,w=16,ah=2,al=0.5,every=4"),
     [](const testing::TestParamInfo<const char*>& instance) {
       return std::to_string(instance.index);
     });

@@ -278,7 +278,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         "fp8",
         "diffkv",
-        "diffkv:high=k8v8,low=k4v4,ah=1.5,al=0.3,w=16,sinks=3,every=3",
+        "diffkv:high=k8v8,low=k4v4,ah=1.5,al=0.3,w=16,sinks=3,every=4",
         "diffkv:high=k4v4,ah=2,al=0.5,score=all,base=i,policy=paper,w=8",
         "diffkv:high=k4v2,low=k4v2,al=0,w=0",
         "shadowkv:rank=32,budget=64,outliers=2,local=2",

@@ -44,14 +44,16 @@ void DiffKvDecodeRows::AddLayer(int32_t kv_layer) {
                             .policy = sequence.policy(kv_layer),
                             .row = row.row,
                             .position = row.position,
-                            .sweep = sequence.SweepsAt(row.position),
+                            .sweep = sequence.ObservesAt(row.position),
                             .lease = sequence.op_lease(),
                             .actions = sequence.actions()});
     const int64_t stride = sequence.probability_stride();
+    const bool scores = sequence.ObservesAt(row.position);
+    scored_ = scored_ || scores;
     attention_rows_.push_back({.layer = sequence.layer(kv_layer),
                                .row = row.row,
                                .position = row.position,
-                               .probabilities = sequence.probabilities(),
+                               .probabilities = scores ? sequence.probabilities() : nullptr,
                                .probability_stride = stride,
                                .scratch_begin = scratch});
     scratch += kernels::DiffKvScratchFloats(codec_.geometry(), codec_.context().heads, stride);
@@ -94,7 +96,8 @@ absl::Status DiffKvDecodeRows::Attend(const KvQueries& queries) {
                                         .scale = queries.scale,
                                         .sliding_window = queries.sliding_window,
                                         .first = queries.first_reader,
-                                        .last = queries.last_reader});
+                                        .last = queries.last_reader,
+                                        .scored = scored_});
 }
 
 }  // namespace baton::kv

@@ -35,6 +35,7 @@ class DiffKvDecodeRows final : public DecodeRows {
   DiffKvCodec& codec_;
   const std::span<const DecodeRow> rows_;
   size_t scratch_floats_ = 0;
+  bool scored_ = false;  // some row's query scores
   // [layers][rows], and where ops read them.
   std::vector<kernels::DiffKvAppendRow> append_rows_;
   std::vector<kernels::DiffKvAttentionRow> attention_rows_;

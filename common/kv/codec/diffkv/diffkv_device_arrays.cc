@@ -16,7 +16,7 @@
 #include "common/kv/pool/page_pool.h"
 #include "kernels/core/carver.h"
 #include "kernels/core/memory.h"
-#include "kernels/kv_format/position_range.h"
+#include "kernels/kv_format/unobserved_range.h"
 #include "kernels/ops/diffkv_params.h"
 
 namespace baton::kv {
@@ -25,7 +25,7 @@ DiffKvDeviceArrays::KeptArrays DiffKvDeviceArrays::CarveKept(const DiffKvArraySi
   const int64_t tables = int64_t{sizes.layers} * sizes.kv_heads;
   return {.lease = carver.Take<kernels::DiffKvLease>(1),
           .token_counts = carver.Take<int32_t>(sizes.counts()),
-          .unobserved = carver.Take<kernels::PositionRange>(1),
+          .unobserved = carver.Take<kernels::UnobservedRange>(kUnobservedRanges),
           .actions = carver.Take<kernels::DiffKvAction>(sizes.kv_heads),
           .lease_ids = carver.Take<PageId>(sizes.lease_ids),
           .page_table = carver.Take<PageId>(tables * sizes.columns),
@@ -49,15 +49,17 @@ absl::StatusOr<std::unique_ptr<DiffKvDeviceArrays>> DiffKvDeviceArrays::Allocate
 
 absl::Status DiffKvDeviceArrays::Fill(kernels::MemorySpace& space,
                                       std::span<const PageId> lease_ids,
-                                      const kernels::PositionRange& unobserved) const {
+                                      std::span<const kernels::UnobservedRange> unobserved) const {
   BATON_CHECK(static_cast<int64_t>(lease_ids.size()) <= sizes_.lease_ids);
+  BATON_CHECK(unobserved.size() <= kUnobservedRanges);
   // Page tables and probabilities are written before they are read.
   const size_t ids_place = PlaceOf(kept_arrays_.lease_ids);
   std::vector<std::byte> begin(ids_place + lease_ids.size_bytes());
   const kernels::DiffKvLease lease = {
       .ids = kept_arrays_.lease_ids, .count = static_cast<int32_t>(lease_ids.size()), .used = 0};
   std::memcpy(begin.data(), &lease, sizeof(lease));
-  std::memcpy(begin.data() + PlaceOf(kept_arrays_.unobserved), &unobserved, sizeof(unobserved));
+  std::memcpy(
+      begin.data() + PlaceOf(kept_arrays_.unobserved), unobserved.data(), unobserved.size_bytes());
   std::memcpy(begin.data() + ids_place, lease_ids.data(), lease_ids.size_bytes());
   BATON_RETURN_IF_ERROR(space.Upload(kept_.data(), begin.data(), begin.size()));
   return space.Zero(prompt_.data(), static_cast<size_t>(sizes_.scores()) * sizeof(float));

@@ -13,7 +13,7 @@
 #include "common/kv/pool/page_pool.h"
 #include "kernels/core/carver.h"
 #include "kernels/core/memory.h"
-#include "kernels/kv_format/position_range.h"
+#include "kernels/kv_format/unobserved_range.h"
 #include "kernels/ops/diffkv_params.h"
 
 namespace baton::kv {
@@ -35,6 +35,9 @@ struct DiffKvArraySizes {
 // Executor thread, but for Allocate, ForgetPrompt and the end.
 class DiffKvDeviceArrays {
  public:
+  // At most, of a sequence that is not extended: one of its prompt, one of what is generated.
+  static constexpr size_t kUnobservedRanges = 2;
+
   // kResourceExhausted when the device has no memory for them.
   static absl::StatusOr<std::unique_ptr<DiffKvDeviceArrays>> Allocate(
       BlockCache& blocks, const DiffKvArraySizes& sizes);
@@ -42,7 +45,7 @@ class DiffKvDeviceArrays {
   // A sequence without tokens and scores, with all of `lease_ids` to take pages from.
   absl::Status Fill(kernels::MemorySpace& space,
                     std::span<const PageId> lease_ids,
-                    const kernels::PositionRange& unobserved) const;
+                    std::span<const kernels::UnobservedRange> unobserved) const;
   // Only the first `count` ids may be taken from now on.
   absl::Status LimitLease(kernels::MemorySpace& space, int32_t count) const;
   // Waits for the ops before, then reads the token counts and how much of the lease is used.
@@ -56,7 +59,7 @@ class DiffKvDeviceArrays {
 
   kernels::DiffKvLease* lease() const { return kept_arrays_.lease; }
   int32_t* token_counts() const { return kept_arrays_.token_counts; }
-  kernels::PositionRange* unobserved() const { return kept_arrays_.unobserved; }
+  kernels::UnobservedRange* unobserved() const { return kept_arrays_.unobserved; }
   kernels::DiffKvAction* actions() const { return kept_arrays_.actions; }
   int32_t* page_table() const { return kept_arrays_.page_table; }
   float* probabilities() const { return kept_arrays_.probabilities; }
@@ -72,7 +75,7 @@ class DiffKvDeviceArrays {
   struct KeptArrays {
     kernels::DiffKvLease* lease = nullptr;
     int32_t* token_counts = nullptr;
-    kernels::PositionRange* unobserved = nullptr;
+    kernels::UnobservedRange* unobserved = nullptr;
     kernels::DiffKvAction* actions = nullptr;
     PageId* lease_ids = nullptr;
     PageId* page_table = nullptr;

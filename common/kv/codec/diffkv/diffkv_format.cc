@@ -140,7 +140,7 @@ std::unique_ptr<EncodedKv> DiffKvFormat::Allocate(const KvResidentPolicy& policy
     }
     device = *std::move(arrays);
   }
-  const DiffKvSettings settings = {.policy = KernelPolicy(diffkv), .sweep_every = diffkv.every};
+  const DiffKvSettings settings = {.policy = KernelPolicy(diffkv), .every = diffkv.every};
   return std::make_unique<DiffKvSequence>(
       codec(diffkv), settings, prompt_tokens, max_tokens, *std::move(ids), std::move(device));
 }

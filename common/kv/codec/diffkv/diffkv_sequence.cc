@@ -1,6 +1,8 @@
 #include "common/kv/codec/diffkv/diffkv_sequence.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -65,6 +67,17 @@ DiffKvSequence::DiffKvSequence(DiffKvCodec& codec,
   }
   PointLease();
   unobserved_.push_back(kernels::DiffKvUnobserved(0, static_cast<int32_t>(prompt_tokens)));
+  AddUnobservedGenerated();
+}
+
+void DiffKvSequence::AddUnobservedGenerated() {
+  if (settings_.every == 1) {
+    return;
+  }
+  unobserved_.push_back(
+      {.begin = static_cast<int32_t>(prompt_tokens_),
+       .end = INT32_MAX,
+       .observed_shift = std::countr_zero(static_cast<uint32_t>(settings_.every))});
 }
 
 DiffKvSequence::~DiffKvSequence() { codec_.pool().ReleaseAll(owned_); }
@@ -75,7 +88,7 @@ absl::Status DiffKvSequence::PrepareStep() {
   }
   kernels::MemorySpace& space = *codec_.context().exec.memory;
   if (!filled_) {
-    BATON_RETURN_IF_ERROR(device_->Fill(space, lease_ids_, unobserved_.front()));
+    BATON_RETURN_IF_ERROR(device_->Fill(space, lease_ids_, unobserved_));
     filled_ = true;
   }
   if (!lease_limited_) {

@@ -18,7 +18,7 @@
 #include "common/kv/codec/held_tokens.h"
 #include "common/kv/codec/kv_calibration.h"
 #include "common/kv/pool/page_pool.h"
-#include "kernels/kv_format/position_range.h"
+#include "kernels/kv_format/unobserved_range.h"
 #include "kernels/ops/diffkv_params.h"
 
 namespace baton::kv {
@@ -45,7 +45,7 @@ DiffKvPagePlan PlanDiffKvPages(const kernels::DiffKvGeometry& geometry,
 // What the policy's grammar says about one request.
 struct DiffKvSettings {
   kernels::DiffKvPolicy policy;  // without the ranges of a sequence
-  int32_t sweep_every = 1;       // decode steps from one re-classification to the next
+  int32_t every = 1;             // DiffKvPolicy::every
 };
 
 // Owns its pages: every id that the pool gave stays in `owned_` until Trim, Shrink or the end,
@@ -117,9 +117,8 @@ class DiffKvSequence final : public EncodedKv {
   const kernels::DiffKvLease& lease() const { return lease_; }
   // The policy of a layer: with the thresholds that its floor leaves.
   kernels::DiffKvPolicy policy(int32_t kv_layer) const;
-  bool SweepsAt(int32_t position) const {
-    return (position - prompt_tokens_) % settings_.sweep_every == 0;
-  }
+  // The generated token at `position` looks for a token to move down, and its query scores.
+  bool ObservesAt(int32_t position) const { return (position + 1) % settings_.every == 0; }
   // Of attention's last call: the mass that each stored token got, [kv_heads][probability_stride].
   float* probabilities() {
     return device_ == nullptr ? probabilities_.data() : device_->probabilities();
@@ -186,6 +185,8 @@ class DiffKvSequence final : public EncodedKv {
   bool SetUnused(int64_t count);
   void GiveBackUnused(int64_t count);
   void SetColumns(int32_t columns);
+  // From the end of the prompt on.
+  void AddUnobservedGenerated();
   int32_t PagesOf(std::span<const int32_t> counts) const;
   // Pages of a head's tier in order, from its page table.
   PageId PageAt(int32_t kv_layer, int32_t head, int32_t tier, int32_t index) const;
@@ -197,7 +198,7 @@ class DiffKvSequence final : public EncodedKv {
 
   DiffKvCodec& codec_;
   const DiffKvSettings settings_;
-  std::vector<kernels::PositionRange> unobserved_;  // of the policy
+  std::vector<kernels::UnobservedRange> unobserved_;  // of the policy
   int64_t prompt_tokens_;
   int64_t max_tokens_;
   int64_t extension_begin_ = 0;  // tokens held when the newest extension began

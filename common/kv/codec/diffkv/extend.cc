@@ -18,7 +18,7 @@
 #include "common/kv/codec/working_attention.h"
 #include "common/kv/pool/page_pool.h"
 #include "kernels/kv_format/diffkv.h"
-#include "kernels/kv_format/position_range.h"
+#include "kernels/kv_format/unobserved_range.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/op_table.h"
 
@@ -99,11 +99,13 @@ bool DiffKvSequence::Extend(int64_t prompt_tokens, int64_t max_tokens) {
   held_.Await(prompt_tokens);
   SetColumns(codec_.geometry().columns_for(prompt_tokens + max_tokens));
   probabilities_.resize(static_cast<size_t>(kv_heads_) * static_cast<size_t>(probability_stride()));
-  const kernels::PositionRange unobserved = {.begin = static_cast<int32_t>(begin),
-                                             .end = static_cast<int32_t>(first_observed())};
+  const kernels::UnobservedRange unobserved = {.begin = static_cast<int32_t>(begin),
+                                               .end = static_cast<int32_t>(first_observed())};
+  unobserved_.back().end = std::min(unobserved_.back().end, unobserved.begin);
   if (unobserved.begin < unobserved.end) {
     unobserved_.push_back(unobserved);
   }
+  AddUnobservedGenerated();
   return true;
 }
 
