@@ -1,6 +1,7 @@
 #include "kernels/backend.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -18,6 +19,11 @@ namespace {
 
 // Scratch memory of the device: what the largest op wants, copies of a long prompt's keys.
 constexpr size_t kDeviceWorkspaceBytes = size_t{1} << 30;
+// Layers that are coded at the same time: a factorization of 8K tokens takes as long as two layers
+// of their prefill (docs/kernels/shadowkv.md), and SwiftKV brings half of all layers at once.
+constexpr int32_t kSideQueues = 8;
+// The Gram matrices, keys and vectors of 1,024 columns take 54 MiB.
+constexpr size_t kSideWorkspaceBytes = size_t{64} << 20;
 
 }  // namespace
 
@@ -31,7 +37,10 @@ absl::StatusOr<std::unique_ptr<Backend>> Backend::Open(std::string_view device, 
     backend->exec_ = {.pool = &backend->pool_, .workspace = &backend->workspace_};
     return backend;
   }
-  absl::StatusOr<std::unique_ptr<cuda::Session>> session = cuda::OpenSession(kDeviceWorkspaceBytes);
+  absl::StatusOr<std::unique_ptr<cuda::Session>> session =
+      cuda::OpenSession({.workspace_bytes = kDeviceWorkspaceBytes,
+                         .side_queues = kSideQueues,
+                         .side_workspace_bytes = kSideWorkspaceBytes});
   if (!session.ok()) {
     return session.status();
   }
@@ -39,8 +48,17 @@ absl::StatusOr<std::unique_ptr<Backend>> Backend::Open(std::string_view device, 
   backend->exec_ = {.pool = &backend->pool_,
                     .device_workspace_bytes = kDeviceWorkspaceBytes,
                     .queue = &backend->session_->queue(),
-                    .memory = &backend->session_->memory()};
+                    .memory = &backend->session_->memory(),
+                    .side = backend->session_->side(),
+                    .graphs = &backend->session_->graphs()};
   return backend;
+}
+
+absl::StatusOr<int64_t> Backend::MemoryLeft(double share) const {
+  if (session_ == nullptr) {
+    return absl::FailedPreconditionError("memory of the host is not divided beforehand");
+  }
+  return session_->MemoryLeft(share);
 }
 
 }  // namespace baton::kernels

@@ -1,6 +1,7 @@
 // A back end in use.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 
@@ -24,6 +25,9 @@ class Backend {
 
   const OpTable& ops() const { return ops_; }
   const ExecContext& exec() const { return exec_; }
+  // Bytes that are free of `share` of the device's memory; below 0 when more is taken already, by
+  // others too. kFailedPrecondition on the host.
+  absl::StatusOr<int64_t> MemoryLeft(double share) const;
 
  private:
   Backend(const OpTable& ops, int threads) : ops_(ops), pool_(threads) {}

@@ -21,6 +21,8 @@
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/pool/page_pool.h"
 #include "common/model/forward.h"
+#include "kernels/core/op_graphs.h"
+#include "kernels/core/side_queues.h"
 #include "kernels/ops/params.h"
 
 namespace baton::engine {
@@ -65,20 +67,27 @@ void Executor::ThreadMain() {
 
 void Executor::Run(Step& step) {
   step.started = context_.clock->Now();
-  step.status = CopyPages(step);
+  step.status = JoinSideQueues();
+  if (step.status.ok()) {
+    step.status = CopyPages(step);
+  }
   if (step.status.ok() && step.expansion.request != nullptr) {
     step.status = Expand(step.expansion);
   }
-  if (step.status.ok() && !step.token_ids.empty()) {
-    step.status = Forward(step);
-  }
   if (step.status.ok()) {
-    step.status = sampler_.Draw(step);
+    step.status = Compute(step);
   }
   if (!step.status.ok()) {
     step.status = WithContext(step.status, absl::StrCat("engine step ", step.number));
   }
   step.finished = context_.clock->Now();
+}
+
+// What a step leaves on side queues is done before the next one begins: pages and blocks that were
+// given back in between may be written again by then.
+absl::Status Executor::JoinSideQueues() {
+  kernels::SideQueues* const side = context_.exec->side;
+  return side == nullptr ? absl::OkStatus() : side->Join();
 }
 
 absl::Status Executor::CopyPages(const Step& step) {
@@ -95,6 +104,22 @@ absl::Status Executor::CopyPages(const Step& step) {
        .target = targets,
        .count = static_cast<int64_t>(step.copy_sources.size()),
        .pages = {.base = context_.pool->base(), .layout = context_.layout}});
+}
+
+// Steps that only decode are much alike, which is when launching ops together pays.
+absl::Status Executor::Compute(Step& step) {
+  kernels::OpGraphs* const graphs = context_.exec->graphs;
+  if (graphs != nullptr && step.prefill_tokens == 0) {
+    graphs->Begin();
+  }
+  absl::Status status = step.token_ids.empty() ? absl::OkStatus() : Forward(step);
+  if (status.ok()) {
+    status = sampler_.Draw(step);
+  }
+  if (graphs != nullptr) {
+    status.Update(graphs->End());
+  }
+  return status;
 }
 
 absl::Status Executor::Forward(const Step& step) {

@@ -52,10 +52,13 @@ class Executor {
   // Null when the executor stops.
   std::unique_ptr<Step> TakeStep();
   void Run(Step& step);
+  absl::Status JoinSideQueues();
   absl::Status CopyPages(const Step& step);
   // Makes the KV of the upper layers from hidden states; with the prompt's last ones, encodes them.
   absl::Status Expand(const StepExpansion& expansion);
   absl::Status EncodeUpperLayers(const Sequence& sequence, const kv::WorkingKv& working);
+  // The forward pass and the draws.
+  absl::Status Compute(Step& step);
   absl::Status Forward(const Step& step);
 
   const ExecutorContext context_;

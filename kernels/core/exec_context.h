@@ -13,6 +13,9 @@ namespace cuda {
 class DeviceQueue;
 }  // namespace cuda
 
+class OpGraphs;
+class SideQueues;
+
 // Owned by the executor thread; ops called with the same context run one after another. Ops never
 // allocate: scratch comes from the workspace, whose size the caller fixes beforehand.
 struct ExecContext {
@@ -27,6 +30,10 @@ struct ExecContext {
   cuda::DeviceQueue* queue = nullptr;
   // Where the memory of ops comes from; never null.
   MemorySpace* memory = &HostMemory();
+  // Queues beside that one (kernels/core/side_queues.h); null: none.
+  SideQueues* side = nullptr;
+  // Launches many ops of that queue at once (kernels/core/op_graphs.h); null: never.
+  OpGraphs* graphs = nullptr;
 };
 
 }  // namespace baton::kernels

@@ -15,7 +15,7 @@ const OpTable* CudaOps() { return nullptr; }
 
 namespace cuda {
 
-absl::StatusOr<std::unique_ptr<Session>> OpenSession(size_t /*workspace_bytes*/) {
+absl::StatusOr<std::unique_ptr<Session>> OpenSession(const SessionSizes& /*sizes*/) {
   return absl::FailedPreconditionError("this build has no CUDA back end");
 }
 

@@ -1,38 +1,73 @@
 #include "kernels/cuda/cuda_session.h"
 
+#include <cuda_runtime_api.h>
+
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "kernels/core/memory.h"
+#include "kernels/core/op_graphs.h"
+#include "kernels/core/side_queues.h"
+#include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/runtime/device_space.h"
+#include "kernels/cuda/runtime/graph_cache.h"
+#include "kernels/cuda/runtime/side_streams.h"
 
 namespace baton::kernels::cuda {
 namespace {
 
 class SessionImpl final : public Session {
  public:
-  explicit SessionImpl(std::unique_ptr<DeviceQueue> queue)
-      : queue_(std::move(queue)), space_(*queue_) {}
+  SessionImpl(std::unique_ptr<DeviceQueue> queue, std::unique_ptr<SideStreams> side)
+      : queue_(std::move(queue)),
+        graphs_(*queue_),
+        space_(*queue_, &graphs_),
+        side_(std::move(side)) {}
   DeviceQueue& queue() override { return *queue_; }
   MemorySpace& memory() override { return space_; }
+  SideQueues* side() override { return side_.get(); }
+  OpGraphs& graphs() override { return graphs_; }
+  absl::StatusOr<int64_t> MemoryLeft(double share) const override {
+    size_t free = 0;
+    size_t total = 0;
+    if (absl::Status status = ToStatus(cudaMemGetInfo(&free, &total), "free memory of the device");
+        !status.ok()) {
+      return status;
+    }
+    return static_cast<int64_t>(share * static_cast<double>(total)) -
+           static_cast<int64_t>(total - free);
+  }
 
  private:
   const std::unique_ptr<DeviceQueue> queue_;
+  GraphCache graphs_;
   DeviceSpace space_;
+  const std::unique_ptr<SideStreams> side_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Session>> OpenSession(size_t workspace_bytes) {
-  absl::StatusOr<std::unique_ptr<DeviceQueue>> queue = DeviceQueue::Create(workspace_bytes);
+absl::StatusOr<std::unique_ptr<Session>> OpenSession(const SessionSizes& sizes) {
+  absl::StatusOr<std::unique_ptr<DeviceQueue>> queue = DeviceQueue::Create(sizes.workspace_bytes);
   if (!queue.ok()) {
     return queue.status();
   }
-  return std::make_unique<SessionImpl>(*std::move(queue));
+  std::unique_ptr<SideStreams> side;
+  if (sizes.side_queues > 0) {
+    absl::StatusOr<std::unique_ptr<SideStreams>> created =
+        SideStreams::Create(**queue, sizes.side_queues, sizes.side_workspace_bytes);
+    if (!created.ok()) {
+      return created.status();
+    }
+    side = *std::move(created);
+  }
+  return std::make_unique<SessionImpl>(*std::move(queue), std::move(side));
 }
 
 }  // namespace baton::kernels::cuda

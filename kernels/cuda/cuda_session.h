@@ -2,27 +2,41 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
 
 #include "kernels/core/memory.h"
+#include "kernels/core/op_graphs.h"
+#include "kernels/core/side_queues.h"
 
 namespace baton::kernels::cuda {
 
 class DeviceQueue;
 
-// Owns the queue on which ops of the current device are put, and its memory space. Belongs to the
-// executor thread.
+// Owns the queue on which ops of the current device are put, its graphs and memory space, and
+// queues beside it. Belongs to the executor thread.
 class Session {
  public:
   virtual ~Session() = default;
   virtual DeviceQueue& queue() = 0;
   virtual MemorySpace& memory() = 0;
+  // Null without.
+  virtual SideQueues* side() = 0;
+  virtual OpGraphs& graphs() = 0;
+  // Bytes that are free of `share` of the device's memory.
+  virtual absl::StatusOr<int64_t> MemoryLeft(double share) const = 0;
 };
 
-// `workspace_bytes`: scratch memory of one op. kFailedPrecondition without a device that this build
-// has code for, kResourceExhausted when it lacks the memory.
-absl::StatusOr<std::unique_ptr<Session>> OpenSession(size_t workspace_bytes);
+struct SessionSizes {
+  size_t workspace_bytes = 0;  // scratch memory of one op
+  int32_t side_queues = 0;
+  size_t side_workspace_bytes = 0;  // of one op on each of them
+};
+
+// kFailedPrecondition without a device that this build has code for, kResourceExhausted when it
+// lacks the memory.
+absl::StatusOr<std::unique_ptr<Session>> OpenSession(const SessionSizes& sizes);
 
 }  // namespace baton::kernels::cuda

@@ -31,7 +31,7 @@ class DeviceModelTest : public testing::TestWithParam<std::string> {
     if (kernels::CudaOps() == nullptr) {
       GTEST_SKIP() << "no CUDA device";
     }
-    auto session = kernels::cuda::OpenSession(size_t{256} << 20);
+    auto session = kernels::cuda::OpenSession({.workspace_bytes = size_t{256} << 20});
     ASSERT_TRUE(session.ok()) << session.status();
     session_ = *std::move(session);
     auto opened =

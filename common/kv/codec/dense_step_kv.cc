@@ -14,6 +14,17 @@
 #include "kernels/ops/params.h"
 
 namespace baton::kv {
+namespace {
+
+// Of a decode row a multiple of this many: it stays for as many steps, and the ops' calls with it
+// (kernels/core/op_graphs.h).
+constexpr int32_t kBoundKeys = 64;
+
+int32_t KeyBound(int32_t rows, int32_t keys) {
+  return rows > 1 ? keys : (keys + kBoundKeys - 1) / kBoundKeys * kBoundKeys;
+}
+
+}  // namespace
 
 absl::Status DenseStepKv::Prepare(std::span<const KvRows> tiles, kernels::StepArrays& arrays) {
   PrepareTables(arrays);
@@ -52,7 +63,7 @@ DenseRuns DenseStepKv::PrepareRuns(const KvRows& tile,
     dense.max_sequence_rows = std::max(dense.max_sequence_rows, run.row_count);
     const int32_t first = tile.positions[run.row_begin];
     const int32_t last = tile.positions[run.row_begin + run.row_count - 1];
-    dense.max_keys = std::max(dense.max_keys, last + 1);
+    dense.max_keys = std::max(dense.max_keys, KeyBound(run.row_count, last + 1));
     dense.whole_keys = dense.whole_keys && last - first + 1 == run.row_count;
   }
   std::vector<kernels::SequenceRows>& sequences = sequences_.emplace_back();

@@ -12,6 +12,7 @@
 
 #include "kernels/core/buffer.h"
 #include "kernels/core/memory.h"
+#include "kernels/core/op_graphs.h"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_memory.h"
 
@@ -56,18 +57,31 @@ absl::StatusOr<Memory> DeviceSpace::Adopt(Buffer source) {
   return Owned(*std::move(memory));
 }
 
+absl::Status DeviceSpace::Flush() {
+  return graphs_ == nullptr ? absl::OkStatus() : graphs_->Flush();
+}
+
 absl::Status DeviceSpace::Upload(std::byte* target, const void* source, size_t bytes) {
+  if (absl::Status status = Flush(); !status.ok()) {
+    return status;
+  }
   return ToStatus(cudaMemcpyAsync(target, source, bytes, cudaMemcpyHostToDevice, queue_.stream()),
                   "copy to the device");
 }
 
 absl::Status DeviceSpace::Download(void* target, const void* source, size_t bytes) {
+  if (absl::Status status = Flush(); !status.ok()) {
+    return status;
+  }
   const cudaError_t error =
       cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToHost, queue_.stream());
   return error == cudaSuccess ? queue_.Wait() : ToStatus(error, "copy from the device");
 }
 
 absl::Status DeviceSpace::Zero(std::byte* target, size_t bytes) {
+  if (absl::Status status = Flush(); !status.ok()) {
+    return status;
+  }
   return ToStatus(cudaMemsetAsync(target, 0, bytes, queue_.stream()), "zero device memory");
 }
 

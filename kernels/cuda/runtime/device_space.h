@@ -8,6 +8,7 @@
 
 #include "kernels/core/buffer.h"
 #include "kernels/core/memory.h"
+#include "kernels/core/op_graphs.h"
 #include "kernels/cuda/runtime/device_queue.h"
 
 namespace baton::kernels::cuda {
@@ -16,8 +17,9 @@ namespace baton::kernels::cuda {
 // is taken into CUDA's staging memory before Upload returns.
 class DeviceSpace final : public MemorySpace {
  public:
-  // `queue` is borrowed.
-  explicit DeviceSpace(const DeviceQueue& queue) : queue_(queue) {}
+  // `queue` is borrowed, and so is what gathers its ops, null if nothing does.
+  explicit DeviceSpace(const DeviceQueue& queue, OpGraphs* graphs = nullptr)
+      : queue_(queue), graphs_(graphs) {}
 
   bool is_host() const override { return false; }
   absl::StatusOr<Memory> Allocate(size_t bytes) override;
@@ -27,7 +29,11 @@ class DeviceSpace final : public MemorySpace {
   absl::Status Zero(std::byte* target, size_t bytes) override;
 
  private:
+  // Launches the ops that were called before a copy.
+  absl::Status Flush();
+
   const DeviceQueue& queue_;
+  OpGraphs* const graphs_;
 };
 
 }  // namespace baton::kernels::cuda

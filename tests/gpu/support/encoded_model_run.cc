@@ -25,6 +25,7 @@
 #include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/core/memory.h"
+#include "kernels/core/side_queues.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/cuda_session.h"
@@ -94,6 +95,9 @@ void EncodedModelRun::MakePages(kernels::MemorySpace& memory) {
 std::vector<float> EncodedModelRun::Step(std::span<const int32_t> tokens,
                                          int32_t begin,
                                          bool prefill) {
+  if (exec_.side != nullptr) {
+    EXPECT_TRUE(exec_.side->Join().ok());
+  }
   const auto count = static_cast<int32_t>(tokens.size());
   const bool completes = prefill && begin + count == kPrompt;
   std::vector<int32_t> positions(tokens.size());
@@ -150,7 +154,9 @@ void ExpectLogitsOfTheHost(const std::string& model,
   if (kernels::CudaOps() == nullptr) {
     GTEST_SKIP() << "no CUDA device";
   }
-  auto session = kernels::cuda::OpenSession(kDeviceWorkspaceBytes);
+  auto session = kernels::cuda::OpenSession({.workspace_bytes = kDeviceWorkspaceBytes,
+                                             .side_queues = 4,
+                                             .side_workspace_bytes = kDeviceWorkspaceBytes});
   ASSERT_TRUE(session.ok()) << session.status();
   const auto checkpoint =
       checkpoint::Checkpoint::Open(BATON_SOURCE_DIR "/tests/data/models/" + model, {});
@@ -160,7 +166,8 @@ void ExpectLogitsOfTheHost(const std::string& model,
                          *kernels::CudaOps(),
                          {.device_workspace_bytes = kDeviceWorkspaceBytes,
                           .queue = &(*session)->queue(),
-                          .memory = &(*session)->memory()},
+                          .memory = &(*session)->memory(),
+                          .side = (*session)->side()},
                          policy);
   const auto want = host.Run(/*chunk=*/256);
   const auto got = device.Run(/*chunk=*/256);

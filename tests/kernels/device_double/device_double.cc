@@ -10,6 +10,7 @@
 #include "kernels/core/exec_context.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/kv_format/dense.h"
+#include "kernels/ops/gathered_op.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/params.h"
 #include "tests/kernels/device_double/diffkv_ops.h"
@@ -269,17 +270,17 @@ OpTable MakeTable() {
   table.activations = kDType;
   table.tile_rows = 0;
   table.pack_matrix = PackMatrix;
-  table.embed = Embed<kDType>;
-  table.rms_norm = RmsNorm<kDType>;
-  table.matmul = Matmul<kDType>;
-  table.rope_angles = RopeAngles;
-  table.rope = Rope<kDType>;
-  table.kv_write = KvWrite<kDType>;
-  table.paged_attention = PagedAttention<kDType>;
-  table.silu_mul = SiluMul<kDType>;
-  table.gather_rows = GatherRows<kDType>;
-  table.copy_pages = CopyPages;
-  table.top_logits = TopLogits;
+  table.embed = GatheredOp<Embed<kDType>>;
+  table.rms_norm = GatheredOp<RmsNorm<kDType>>;
+  table.matmul = GatheredOp<Matmul<kDType>>;
+  table.rope_angles = GatheredOp<RopeAngles>;
+  table.rope = GatheredOp<Rope<kDType>>;
+  table.kv_write = GatheredOp<KvWrite<kDType>>;
+  table.paged_attention = GatheredOp<PagedAttention<kDType>>;
+  table.silu_mul = GatheredOp<SiluMul<kDType>>;
+  table.gather_rows = GatheredOp<GatherRows<kDType>>;
+  table.copy_pages = GatheredOp<CopyPages>;
+  table.top_logits = GatheredOp<TopLogits>;
   SetDiffKvOps<kDType>(table);
   table.diffkv_release_pages = Refuse;
   SetShadowKvOps<kDType>(table);

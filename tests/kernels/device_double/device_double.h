@@ -10,7 +10,8 @@ namespace baton::kernels {
 // whole, activations are bf16, or fp32 to compare bit by bit with the CPU, and everything that an
 // op is pointed to has to be in GuardedMemory, down to the pointers in arrays, else it is refused
 // with kInternal naming op and pointer. Ops of the KV formats dense, diffkv and shadowkv only; the
-// others refuse all calls.
+// others refuse all calls. Those that code a layer of shadowkv may be called on side queues
+// (deferred_queues.h).
 const OpTable& DeviceDoubleOps(DType activations);
 
 }  // namespace baton::kernels

@@ -9,6 +9,7 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_params.h"
+#include "kernels/ops/gathered_op.h"
 #include "kernels/ops/op_table.h"
 #include "tests/kernels/device_double/end_row.h"
 #include "tests/kernels/device_double/guarded_memory.h"
@@ -164,13 +165,13 @@ absl::Status Attention(const ExecContext& context, const DiffKvAttentionParams& 
 
 template <DType kDType>
 void SetDiffKvOps(OpTable& table) {
-  table.attention_probabilities = Probabilities<kDType>;
-  table.accumulate_scores = Accumulate;
-  table.diffkv_classify = Classify;
-  table.diffkv_assign_pages = AssignPages;
-  table.diffkv_encode = EncodePrompt;
-  table.diffkv_append = Append<kDType>;
-  table.diffkv_attention = Attention<kDType>;
+  table.attention_probabilities = GatheredOp<Probabilities<kDType>>;
+  table.accumulate_scores = GatheredOp<Accumulate>;
+  table.diffkv_classify = GatheredOp<Classify>;
+  table.diffkv_assign_pages = GatheredOp<AssignPages>;
+  table.diffkv_encode = GatheredOp<EncodePrompt>;
+  table.diffkv_append = GatheredOp<Append<kDType>>;
+  table.diffkv_attention = GatheredOp<Attention<kDType>>;
 }
 
 template void SetDiffKvOps<DType::kF32>(OpTable& table);

@@ -12,9 +12,11 @@
 #include "kernels/core/exec_context.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/gathered_op.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/ops/shadowkv_view.h"
+#include "tests/kernels/device_double/deferred_queues.h"
 #include "tests/kernels/device_double/end_row.h"
 #include "tests/kernels/device_double/guarded_memory.h"
 #include "tests/kernels/device_double/pointer_checks.h"
@@ -262,12 +264,17 @@ absl::Status Attention(const ExecContext& device, const ShadowKvAttentionParams&
 
 template <DType kDType>
 void SetShadowKvOps(OpTable& table) {
-  table.shadowkv_encode = EncodePrompt;
-  table.shadowkv_encode_joint = EncodeJoint;
-  table.shadowkv_append = Append<kDType>;
-  table.shadowkv_append_joint = AppendJoint;
-  table.shadowkv_select = Select<kDType>;
-  table.shadowkv_attention = Attention<kDType>;
+  table.shadowkv_encode = [](const ExecContext& context, const ShadowKvEncodeParams& params) {
+    return DeferredQueues::Do(context, [=] { return EncodePrompt(context, params); });
+  };
+  table.shadowkv_encode_joint = [](const ExecContext& context,
+                                   const ShadowKvEncodeJointParams& params) {
+    return DeferredQueues::Do(context, [=] { return EncodeJoint(context, params); });
+  };
+  table.shadowkv_append = GatheredOp<Append<kDType>>;
+  table.shadowkv_append_joint = GatheredOp<AppendJoint>;
+  table.shadowkv_select = GatheredOp<Select<kDType>>;
+  table.shadowkv_attention = GatheredOp<Attention<kDType>>;
 }
 
 template void SetShadowKvOps<DType::kF32>(OpTable& table);

@@ -18,8 +18,11 @@
 #include "common/engine/engine.h"
 #include "common/engine/request.h"
 #include "kernels/core/dtype.h"
+#include "tests/kernels/device_double/deferred_queues.h"
 #include "tests/kernels/device_double/device_double.h"
+#include "tests/kernels/device_double/gathering_memory.h"
 #include "tests/kernels/device_double/guarded_memory.h"
+#include "tests/kernels/device_double/replayed_graphs.h"
 #include "tests/unit/engine/real_engine.h"
 #include "tests/unit/engine/recording_listener.h"
 
@@ -43,14 +46,17 @@ class EngineDeviceTest : public testing::TestWithParam<std::tuple<std::string, s
     checkpoint_ = *std::move(opened);
   }
 
-  RealEngine OnDevice(int32_t chunk) const {
+  RealEngine OnDevice(int32_t chunk) {
     return {*checkpoint_,
             Role::kBoth,
             chunk,
             /*budget=*/100,
             kPools,
             kernels::DeviceDoubleOps(kernels::DType::kF32),
-            kernels::GuardedMemory::Get()};
+            memory_,
+            kWorkspaceBytes,
+            &side_,
+            &graphs_};
   }
 
   static GenerateRequest Request(int32_t salt) {
@@ -93,7 +99,13 @@ class EngineDeviceTest : public testing::TestWithParam<std::tuple<std::string, s
     }
   }
 
+  static constexpr size_t kWorkspaceBytes = size_t{64} << 20;
+
   std::unique_ptr<checkpoint::Checkpoint> checkpoint_;
+  // Of the device.
+  kernels::DeferredQueues side_{4, kWorkspaceBytes};
+  kernels::ReplayedGraphs graphs_;
+  kernels::GatheringMemory memory_{graphs_};
 };
 
 TEST_P(EngineDeviceTest, GivesTheTokensOfTheHost) {
@@ -109,6 +121,25 @@ TEST_P(EngineDeviceTest, GivesTheTokensOfTheHost) {
     ExpectFree(device);
   }
   EXPECT_EQ(kernels::GuardedMemory::Get().blocks(), 0);
+  // Layers of shadowkv are coded side by side.
+  EXPECT_EQ(side_.most_queues(), std::get<1>(GetParam()).starts_with("shadowkv") ? 4 : 0);
+}
+
+// Where nothing comes or goes a step calls the ops of the step before, but for bounds on its
+// tokens, which are multiples of 64.
+TEST_P(EngineDeviceTest, DecodeStepsRepeatTheirOps) {
+  constexpr int64_t kSteps = 100;
+  {
+    const RealEngine device = OnDevice(/*chunk=*/64);
+    const auto listener = std::make_shared<RecordingListener>();
+    GenerateRequest request = Request(0);
+    request.sampling.max_tokens = kSteps + 1;
+    ASSERT_TRUE(device.engine->Submit(std::move(request), listener).ok());
+    ASSERT_TRUE(listener->AwaitDone());
+    ASSERT_TRUE(listener->status().ok()) << listener->status();
+  }
+  EXPECT_EQ(graphs_.launches(), kSteps);
+  EXPECT_LE(graphs_.distinct(), 2 * (kSteps / 64 + 2)) << "with scores and without";
 }
 
 // For every 32 of the tokens that are appended, which the last one isn't, and in `diffkv` once when

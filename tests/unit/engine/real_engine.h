@@ -15,6 +15,8 @@
 #include "kernels/core/buffer.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/core/memory.h"
+#include "kernels/core/op_graphs.h"
+#include "kernels/core/side_queues.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/ops/op_table.h"
@@ -30,7 +32,9 @@ struct RealEngine {
              const kv::CodecPools& pools = {},
              const kernels::OpTable& ops = kernels::CpuOps(),
              kernels::MemorySpace& memory = kernels::HostMemory(),
-             size_t device_workspace_bytes = size_t{64} << 20) {
+             size_t device_workspace_bytes = size_t{64} << 20,
+             kernels::SideQueues* side = nullptr,
+             kernels::OpGraphs* graphs = nullptr) {
     EngineOptions options;
     options.role = role;
     options.kv_pool_bytes = 16 << 20;
@@ -42,7 +46,9 @@ struct RealEngine {
         .pool = &threads,
         .workspace = &workspace,
         .device_workspace_bytes = memory.is_host() ? 0 : device_workspace_bytes,
-        .memory = &memory};
+        .memory = &memory,
+        .side = side,
+        .graphs = graphs};
     auto model = model::Model::Load(checkpoint,
                                     ops,
                                     exec,

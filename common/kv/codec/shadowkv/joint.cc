@@ -11,6 +11,7 @@
 #include "common/kv/codec/shadowkv/shadowkv_device_arrays.h"
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
 #include "common/kv/codec/shadowkv/shadowkv_sequence.h"
+#include "kernels/core/exec_context.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/shadowkv_params.h"
@@ -32,8 +33,10 @@ absl::Status ShadowKvSequence::EncodeJoint(const WorkingKv& working, const Joint
     BATON_ASSIGN_OR_RETURN(
         op_layers, device_->UploadJoint(*codec_.context().exec.memory, group.begin, layers));
   }
+  BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec,
+                         codec_.ExecToEncode(EncodeTurn(group.begin), workspace_bytes_));
   return codec_.context().ops->shadowkv_encode_joint(
-      codec_.ExecWith(workspace_bytes_),
+      exec,
       {.layout = map_.layout(group.begin),
        .pages = working.pages,
        .layers = op_layers,

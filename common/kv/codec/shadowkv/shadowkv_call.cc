@@ -20,7 +20,8 @@ void ShadowKvCallSizes::Add(const kernels::ShadowKvPromptLayout& layout,
   bounds.max_chunks = std::max(bounds.max_chunks, coded / config.chunk_tokens);
   bounds.max_budget_tokens =
       std::max(bounds.max_budget_tokens, config.budget_chunks() * config.chunk_tokens);
-  bounds.max_exact_tokens = std::max(bounds.max_exact_tokens, exact);
+  bounds.max_exact_tokens =
+      std::max(bounds.max_exact_tokens, (exact + kBoundTokens - 1) / kBoundTokens * kBoundTokens);
   bounds.cached = bounds.cached && cached;
   chunk_ids_stride = std::max(chunk_ids_stride, config.budget_chunks());
   cluster_stride = std::max<int64_t>(cluster_stride, config.value_clusters);

@@ -11,6 +11,10 @@ namespace baton::kv {
 
 // What has to be known of a call's sequences beforehand: on a device ops see them too late.
 struct ShadowKvCallSizes {
+  // The bound on exact tokens is a multiple: it stays for that many decode steps, and the ops'
+  // calls with it (kernels/core/op_graphs.h).
+  static constexpr int64_t kBoundTokens = 64;
+
   kernels::ShadowKvBounds bounds = {.max_chunks = 1, .cached = true};
   int64_t chunk_ids_stride = 0;  // of a KV head
   int64_t cluster_stride = 0;    // of a query head

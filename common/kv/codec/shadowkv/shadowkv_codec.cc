@@ -24,6 +24,7 @@
 #include "kernels/core/buffer.h"
 #include "kernels/core/carver.h"
 #include "kernels/core/memory.h"
+#include "kernels/core/side_queues.h"
 #include "kernels/core/step_arrays.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/activations.h"
@@ -103,6 +104,15 @@ const kernels::ExecContext& ShadowKvCodec::ExecWith(size_t bytes) {
     workspace_ = kernels::Buffer(bytes);
   }
   return exec_;
+}
+
+absl::StatusOr<kernels::ExecContext> ShadowKvCodec::ExecToEncode(int32_t turn,
+                                                                 size_t workspace_bytes) {
+  kernels::SideQueues* const side = exec_.side;
+  if (side == nullptr || workspace_bytes > side->workspace_bytes()) {
+    return ExecWith(workspace_bytes);
+  }
+  return side->Fork(exec_, turn);
 }
 
 // Memory grows here rather than between the ops of a step.

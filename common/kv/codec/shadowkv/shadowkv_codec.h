@@ -66,6 +66,9 @@ class ShadowKvCodec final : public KvCodec {
   BlockCache& blocks() const { return blocks_; }
   const kernels::ShadowKvRope& rope() const { return rope_; }
   const float* key_bias(int32_t kv_layer) const;
+  // Where to code layers that need so much scratch memory: a side queue, the same for the same
+  // `turn`, or where everything else runs.
+  absl::StatusOr<kernels::ExecContext> ExecToEncode(int32_t turn, size_t workspace_bytes);
   // The executor's threads with a workspace of at least `bytes`; on a device its own.
   const kernels::ExecContext& ExecWith(size_t bytes);
   // Workspace that ops need for a sequence of at most `tokens` tokens. Thread-safe.

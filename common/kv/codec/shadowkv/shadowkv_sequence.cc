@@ -24,6 +24,7 @@
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
 #include "common/kv/pool/run_pool.h"
 #include "kernels/core/buffer.h"
+#include "kernels/core/exec_context.h"
 #include "kernels/core/memory.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_params.h"
@@ -122,15 +123,23 @@ absl::Status ShadowKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_
 absl::Status ShadowKvSequence::EncodePrompt(const WorkingKv& working, int32_t kv_layer) {
   const size_t used = map_.used_bytes(kv_layer);
   const size_t pages = static_cast<size_t>(map_.pages(kv_layer)) * map_.page_bytes();
-  BATON_RETURN_IF_ERROR(codec_.context().exec.memory->Zero(prompt(kv_layer) + used, pages - used));
+  BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec,
+                         codec_.ExecToEncode(EncodeTurn(kv_layer), workspace_bytes_));
+  BATON_RETURN_IF_ERROR(exec.memory->Zero(prompt(kv_layer) + used, pages - used));
   return codec_.context().ops->shadowkv_encode(
-      codec_.ExecWith(workspace_bytes_),
+      exec,
       {.layout = map_.layout(kv_layer),
        .pages = working.pages,
        .page_table = working.table.data + static_cast<ptrdiff_t>(kv_layer) * working.table.stride,
        .rope = codec_.rope(),
        .key_bias = codec_.key_bias(kv_layer),
        .prompt = prompt(kv_layer)});
+}
+
+// Layers that share coefficients are coded after them, so in turn.
+int32_t ShadowKvSequence::EncodeTurn(int32_t kv_layer) const {
+  const int32_t index = map_.group_of(kv_layer);
+  return index < 0 ? kv_layer : map_.groups()[static_cast<size_t>(index)].begin;
 }
 
 std::vector<std::span<const std::byte>> ShadowKvSequence::LayerPages(int32_t kv_layer) const {

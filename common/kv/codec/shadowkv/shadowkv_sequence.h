@@ -115,6 +115,8 @@ class ShadowKvSequence final : public EncodedKv {
   void MoveTails(std::byte* target, TailMap tails);
   void CutRun(RunPool::Run& run, size_t bytes);
   absl::Status EncodePrompt(const WorkingKv& working, int32_t kv_layer);
+  // Layers of the same are coded one after the other (ShadowKvCodec::ExecToEncode).
+  int32_t EncodeTurn(int32_t kv_layer) const;
   absl::Status EncodeJoint(const WorkingKv& working, const JointGroup& group);
   // Codes what is due in the group of a layer once the token at `position` is in all layers of it.
   absl::Status CodeJoint(int32_t kv_layer, int32_t position);

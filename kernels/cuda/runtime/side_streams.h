@@ -1,0 +1,54 @@
+// Streams beside the main one.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "kernels/core/exec_context.h"
+#include "kernels/core/side_queues.h"
+#include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/cuda/runtime/device_space.h"
+
+namespace baton::kernels::cuda {
+
+// Queues whose order with the main one is told by events.
+class SideStreams final : public SideQueues {
+ public:
+  // Of the current device; `main` is borrowed. kResourceExhausted without memory.
+  static absl::StatusOr<std::unique_ptr<SideStreams>> Create(const DeviceQueue& main,
+                                                             int32_t count,
+                                                             size_t workspace_bytes);
+  // Waits for what runs on them.
+  ~SideStreams() override;
+
+  int32_t count() const override { return static_cast<int32_t>(streams_.size()); }
+  size_t workspace_bytes() const override { return workspace_bytes_; }
+  absl::StatusOr<ExecContext> Fork(const ExecContext& main, int32_t index) override;
+  absl::Status Join() override;
+
+ private:
+  struct Stream {
+    std::unique_ptr<DeviceQueue> queue;
+    std::unique_ptr<DeviceSpace> space;
+    bool forked = false;  // since the last Join
+  };
+
+  SideStreams(const DeviceQueue& main, size_t workspace_bytes)
+      : main_(main), workspace_bytes_(workspace_bytes) {}
+  // What comes next on `later` waits for what is on `earlier` now.
+  absl::Status Order(cudaStream_t earlier, cudaStream_t later) const;
+
+  const DeviceQueue& main_;
+  const size_t workspace_bytes_;
+  std::vector<Stream> streams_;
+  cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace baton::kernels::cuda

@@ -1,0 +1,162 @@
+// Ops that are launched together, or on queues beside the main one: the results of one after the
+// other.
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "kernels/core/exec_context.h"
+#include "kernels/cuda/runtime/device_space.h"
+#include "kernels/cuda/runtime/graph_cache.h"
+#include "kernels/cuda/runtime/side_streams.h"
+#include "kernels/ops/params.h"
+#include "tests/gpu/support/gpu_test.h"
+
+namespace baton::kernels::cuda {
+namespace {
+
+constexpr int64_t kDim = 4096;
+
+// Copies of rows, long enough that work in another order shows.
+class OrderGpuTest : public GpuTest {
+ protected:
+  static constexpr int64_t kRows = 8192;
+
+  using Rows = DeviceArray<uint16_t>;
+
+  static Rows Empty() { return Rows::Poisoned(static_cast<size_t>(kRows * kDim)); }
+  // Row i is i + first everywhere.
+  static std::vector<uint16_t> Numbered(int64_t first) {
+    std::vector<uint16_t> values(static_cast<size_t>(kRows * kDim));
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<uint16_t>(static_cast<int64_t>(i) / kDim + first);
+    }
+    return values;
+  }
+  static DeviceArray<int32_t> Backwards() {
+    std::vector<int32_t> index(kRows);
+    std::iota(index.rbegin(), index.rend(), 0);
+    return DeviceArray<int32_t>(index);
+  }
+
+  absl::Status Turn(const ExecContext& exec,
+                    const DeviceArray<int32_t>& index,
+                    const Rows& from,
+                    const Rows& to) const {
+    return ops().gather_rows(exec,
+                             {.x = from.data(),
+                              .x_stride = kDim,
+                              .row_index = index.data(),
+                              .rows = kRows,
+                              .dim = kDim,
+                              .out = to.data(),
+                              .out_stride = kDim});
+  }
+};
+
+TEST_F(OrderGpuTest, AGraphDoesWhatItsOpsDoWithWhatIsThere) {
+  GraphCache graphs(queue());
+  DeviceSpace space(queue(), &graphs);
+  ExecContext exec = context();
+  exec.memory = &space;
+  exec.graphs = &graphs;
+  const DeviceArray<int32_t> index = Backwards();
+  const Rows a = Empty();
+  const Rows b = Empty();
+  const Rows c = Empty();
+  // One by one, captured, launched; then another step, and the first again.
+  for (int step = 0; step < 8; ++step) {
+    const bool other = step == 5;
+    const std::vector<uint16_t> values = Numbered(step);
+    ASSERT_TRUE(
+        space.Upload(reinterpret_cast<std::byte*>(a.data()), values.data(), values.size() * 2)
+            .ok());
+    graphs.Begin();
+    ASSERT_TRUE(Turn(exec, index, a, b).ok());
+    ASSERT_TRUE(Turn(exec, index, other ? a : b, c).ok());
+    std::vector<uint16_t> got(values.size());
+    ASSERT_TRUE(space.Download(got.data(), c.data(), got.size() * 2).ok());
+    ASSERT_TRUE(graphs.End().ok());
+    EXPECT_EQ(got.front(), other ? kRows - 1 + step : step) << "step " << step;
+    EXPECT_EQ(got == values, !other) << "step " << step;
+  }
+}
+
+TEST_F(OrderGpuTest, MoreStepsThanAreRememberedAreRight) {
+  GraphCache graphs(queue());
+  DeviceSpace space(queue(), &graphs);
+  ExecContext exec = context();
+  exec.graphs = &graphs;
+  const DeviceArray<int32_t> index = Backwards();
+  const Rows a(Numbered(3));
+  std::vector<Rows> targets;
+  for (size_t i = 0; i < GraphCache::kRemembered + 3; ++i) {
+    targets.push_back(DeviceArray<uint16_t>::Poisoned(static_cast<size_t>(kRows * kDim)));
+  }
+  for (int round = 0; round < 3; ++round) {
+    for (const Rows& target : targets) {
+      graphs.Begin();
+      ASSERT_TRUE(Turn(exec, index, a, target).ok());
+      ASSERT_TRUE(graphs.End().ok());
+    }
+  }
+  Wait();
+  for (const Rows& target : targets) {
+    EXPECT_EQ(target.Get(), targets.front().Get());
+  }
+}
+
+TEST_F(OrderGpuTest, AFailedOpOfAGraphIsReportedAndTheNextStepRuns) {
+  GraphCache graphs(queue());
+  ExecContext exec = context();
+  exec.graphs = &graphs;
+  const DeviceArray<int32_t> index = Backwards();
+  const Rows a(Numbered(0));
+  const Rows b = Empty();
+  for (int round = 0; round < 3; ++round) {
+    graphs.Begin();
+    ASSERT_TRUE(Turn(exec, index, a, b).ok());
+    ASSERT_TRUE(ops().gather_rows(exec, {.rows = -1}).ok());
+    EXPECT_EQ(graphs.End().code(), absl::StatusCode::kInvalidArgument);
+  }
+  ASSERT_TRUE(Turn(exec, index, b, a).ok());
+  Wait();
+}
+
+TEST_F(OrderGpuTest, SideQueuesStartBehindTheForkAndEndBeforeTheJoin) {
+  auto side = SideStreams::Create(queue(), 3, size_t{1} << 20);
+  ASSERT_TRUE(side.ok()) << side.status();
+  const DeviceArray<int32_t> index = Backwards();
+  const std::vector<uint16_t> values = Numbered(0);
+  for (int round = 0; round < 4; ++round) {
+    const Rows a(values);
+    const Rows turned = Empty();
+    std::vector<Rows> by_side;
+    for (int32_t i = 0; i < 5; ++i) {
+      by_side.push_back(DeviceArray<uint16_t>::Poisoned(static_cast<size_t>(kRows * kDim)));
+    }
+    const Rows last = Empty();
+    ASSERT_TRUE(Turn(context(), index, a, turned).ok());
+    for (int32_t i = 0; i < 5; ++i) {
+      const auto forked = (*side)->Fork(context(), i);
+      ASSERT_TRUE(forked.ok()) << forked.status();
+      ASSERT_TRUE(Turn(*forked, index, turned, by_side[static_cast<size_t>(i)]).ok());
+    }
+    ASSERT_TRUE((*side)->Join().ok());
+    ASSERT_TRUE(Turn(context(), index, by_side.back(), last).ok());
+    Wait();
+    for (const Rows& rows : by_side) {
+      ASSERT_EQ(rows.Get(), values) << "round " << round;
+    }
+    ASSERT_EQ(last.Get(), turned.Get()) << "round " << round;
+  }
+}
+
+}  // namespace
+}  // namespace baton::kernels::cuda

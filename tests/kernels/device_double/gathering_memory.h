@@ -1,0 +1,45 @@
+// The device double's memory where ops are gathered.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "kernels/core/buffer.h"
+#include "kernels/core/memory.h"
+#include "kernels/core/op_graphs.h"
+#include "tests/kernels/device_double/guarded_memory.h"
+
+namespace baton::kernels {
+
+// GuardedMemory whose copies come behind the ops that were called before them.
+class GatheringMemory final : public MemorySpace {
+ public:
+  // `graphs` is borrowed.
+  explicit GatheringMemory(OpGraphs& graphs) : graphs_(graphs) {}
+
+  bool is_host() const override { return false; }
+  absl::StatusOr<Memory> Allocate(size_t bytes) override { return Device().Allocate(bytes); }
+  absl::StatusOr<Memory> Adopt(Buffer source) override { return Device().Adopt(std::move(source)); }
+  absl::Status Upload(std::byte* target, const void* source, size_t bytes) override {
+    absl::Status status = graphs_.Flush();
+    return status.ok() ? Device().Upload(target, source, bytes) : status;
+  }
+  absl::Status Download(void* target, const void* source, size_t bytes) override {
+    absl::Status status = graphs_.Flush();
+    return status.ok() ? Device().Download(target, source, bytes) : status;
+  }
+  absl::Status Zero(std::byte* target, size_t bytes) override {
+    absl::Status status = graphs_.Flush();
+    return status.ok() ? Device().Zero(target, bytes) : status;
+  }
+
+ private:
+  static MemorySpace& Device() { return GuardedMemory::Get(); }
+
+  OpGraphs& graphs_;
+};
+
+}  // namespace baton::kernels
