@@ -88,15 +88,29 @@ Worker::Worker(WorkerOptions options)
 
 Worker::~Worker() { Shutdown(absl::ZeroDuration()); }
 
+// The model is loaded: what it takes of a device's memory is taken.
+absl::Status Worker::SetPools(engine::EngineOptions& options) const {
+  if (compute_->backend->exec().memory->is_host()) {
+    SetHostPools(options_.pools, options);
+    return absl::OkStatus();
+  }
+  BATON_ASSIGN_OR_RETURN(const int64_t left,
+                         compute_->backend->MemoryLeft(options_.device_memory_share));
+  BATON_RETURN_IF_ERROR(SetDevicePools(options_.pools, left, options));
+  spdlog::info(
+      "device {} serves the KV formats dense, diffkv and shadowkv only, in pools of {}, {} and {} "
+      "MiB",
+      options_.device,
+      options.kv_pool_bytes >> 20,
+      options.codec_pools.diffkv_bytes >> 20,
+      options.codec_pools.shadowkv_bytes >> 20);
+  return absl::OkStatus();
+}
+
 absl::Status Worker::StartEngine(engine::ReservationObserver* reservations) {
   engine::EngineOptions engine_options = options_.engine;
   engine_options.calibration = compute_->calibration;
-  if (!compute_->backend->exec().memory->is_host()) {
-    spdlog::info("device {} serves the KV formats dense, diffkv and shadowkv only",
-                 options_.device);
-    engine_options.codec_pools.fp8_bytes = 0;
-    engine_options.codec_pools.hidden_bytes = 0;
-  }
+  BATON_RETURN_IF_ERROR(SetPools(engine_options));
   BATON_ASSIGN_OR_RETURN(engine_,
                          engine::Engine::Create(std::move(compute_->model),
                                                 compute_->backend->exec(),

@@ -77,6 +77,7 @@ class Worker {
 
  private:
   explicit Worker(WorkerOptions options);
+  absl::Status SetPools(engine::EngineOptions& options) const;
 
   const WorkerOptions options_;
   const uint64_t incarnation_;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "absl/flags/flag.h"
@@ -12,9 +13,9 @@
 #include "common/config/check_flag.h"
 #include "common/config/host_port.h"
 #include "common/engine/engine.h"
-#include "common/kv/codec/codec_set.h"
 #include "common/rpc/logging.h"
 #include "common/rpc/tls_flags.h"
+#include "common/worker/pool_sizes.h"
 #include "common/worker/worker_options.h"
 #include "kernels/core/dtype.h"
 
@@ -35,18 +36,35 @@ ABSL_FLAG(int32_t, threads, 1, "compute threads");
 ABSL_FLAG(std::string, compute, "bf16", "bf16 or fp32: type of weights and KV pages");
 ABSL_FLAG(bool, random_weights, false, "make weights from --seed instead of reading them");
 ABSL_FLAG(uint64_t, seed, 0, "seed of --random_weights; all workers need the same");
-ABSL_FLAG(int64_t,
-          kv_pool_mib,
-          1024,
-          "memory for dense KV pages, in which prompts are computed too, in MiB");
+ABSL_FLAG(
+    int64_t,
+    kv_pool_mib,
+    -1,
+    "memory for dense KV pages, in which prompts are computed too, in MiB; -1: 1024, on a GPU "
+    "an equal part of what --device_memory_share leaves");
 ABSL_FLAG(int64_t, kv_pool_bytes, 0, "the same in bytes; 0: --kv_pool_mib");
-ABSL_FLAG(int64_t, fp8_pool_mib, 256, "memory for KV format fp8 in MiB; 0: not served");
-ABSL_FLAG(int64_t, diffkv_pool_mib, 256, "memory for KV format diffkv in MiB; 0: not served");
-ABSL_FLAG(int64_t, shadowkv_pool_mib, 256, "memory for KV format shadowkv in MiB; 0: not served");
 ABSL_FLAG(int64_t,
-          hidden_pool_mib,
-          128,
-          "memory for hidden states in transfer in MiB, SwiftKV models only; 0: not served");
+          fp8_pool_mib,
+          -1,
+          "memory for KV format fp8 in MiB; 0: not served; -1: 256, none on a GPU");
+ABSL_FLAG(int64_t,
+          diffkv_pool_mib,
+          -1,
+          "memory for KV format diffkv in MiB; 0: not served; -1: 256, on a GPU an equal part");
+ABSL_FLAG(int64_t,
+          shadowkv_pool_mib,
+          -1,
+          "memory for KV format shadowkv in MiB; 0: not served; -1: 256, on a GPU an equal part");
+ABSL_FLAG(
+    int64_t,
+    hidden_pool_mib,
+    -1,
+    "memory for hidden states in transfer in MiB, SwiftKV models only; 0: not served; -1: 128, "
+    "none on a GPU");
+ABSL_FLAG(double,
+          device_memory_share,
+          0.92,
+          "part of a GPU's memory that model, scratch memory and KV pools take together");
 ABSL_FLAG(std::string,
           kv_calibration,
           "",
@@ -120,22 +138,32 @@ absl::Status CheckAddresses(const WorkerOptions& options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<kv::CodecPools> CodecPoolsFromFlags() {
-  const int64_t fp8_mib = absl::GetFlag(FLAGS_fp8_pool_mib);
-  const int64_t diffkv_mib = absl::GetFlag(FLAGS_diffkv_pool_mib);
-  const int64_t shadowkv_mib = absl::GetFlag(FLAGS_shadowkv_pool_mib);
-  BATON_RETURN_IF_ERROR(config::CheckFlagRange("fp8_pool_mib", fp8_mib, 0, kMaxPoolBytes >> 20));
-  BATON_RETURN_IF_ERROR(
-      config::CheckFlagRange("diffkv_pool_mib", diffkv_mib, 0, kMaxPoolBytes >> 20));
-  BATON_RETURN_IF_ERROR(
-      config::CheckFlagRange("shadowkv_pool_mib", shadowkv_mib, 0, kMaxPoolBytes >> 20));
-  const int64_t hidden_mib = absl::GetFlag(FLAGS_hidden_pool_mib);
-  BATON_RETURN_IF_ERROR(
-      config::CheckFlagRange("hidden_pool_mib", hidden_mib, 0, kMaxPoolBytes >> 20));
-  return kv::CodecPools{.fp8_bytes = fp8_mib << 20,
-                        .diffkv_bytes = diffkv_mib << 20,
-                        .shadowkv_bytes = shadowkv_mib << 20,
-                        .hidden_bytes = hidden_mib << 20};
+// A pool's flag in bytes; without a value for -1.
+absl::StatusOr<std::optional<int64_t>> PoolBytes(const char* name, int64_t mib) {
+  BATON_RETURN_IF_ERROR(config::CheckFlagRange(name, mib, -1, kMaxPoolBytes >> 20));
+  return mib < 0 ? std::nullopt : std::make_optional(mib << 20);
+}
+
+absl::StatusOr<PoolSizes> PoolSizesFromFlags() {
+  PoolSizes sizes;
+  const int64_t dense_bytes = absl::GetFlag(FLAGS_kv_pool_bytes);
+  BATON_RETURN_IF_ERROR(config::CheckFlagRange("kv_pool_bytes", dense_bytes, 0, kMaxPoolBytes));
+  BATON_ASSIGN_OR_RETURN(sizes.dense, PoolBytes("kv_pool_mib", absl::GetFlag(FLAGS_kv_pool_mib)));
+  if (dense_bytes > 0) {
+    sizes.dense = dense_bytes;
+  }
+  if (sizes.dense == 0) {
+    return absl::InvalidArgumentError(
+        "flag --kv_pool_mib is 0; every prompt is computed in dense pages: it must be above 0");
+  }
+  BATON_ASSIGN_OR_RETURN(sizes.fp8, PoolBytes("fp8_pool_mib", absl::GetFlag(FLAGS_fp8_pool_mib)));
+  BATON_ASSIGN_OR_RETURN(sizes.diffkv,
+                         PoolBytes("diffkv_pool_mib", absl::GetFlag(FLAGS_diffkv_pool_mib)));
+  BATON_ASSIGN_OR_RETURN(sizes.shadowkv,
+                         PoolBytes("shadowkv_pool_mib", absl::GetFlag(FLAGS_shadowkv_pool_mib)));
+  BATON_ASSIGN_OR_RETURN(sizes.hidden,
+                         PoolBytes("hidden_pool_mib", absl::GetFlag(FLAGS_hidden_pool_mib)));
+  return sizes;
 }
 
 absl::StatusOr<engine::EngineOptions> EngineOptionsFromFlags(engine::Role role) {
@@ -145,13 +173,6 @@ absl::StatusOr<engine::EngineOptions> EngineOptionsFromFlags(engine::Role role) 
       config::CheckFlagChoice("compute", absl::GetFlag(FLAGS_compute), {"bf16", "fp32"}));
   options.page_dtype =
       absl::GetFlag(FLAGS_compute) == "bf16" ? kernels::DType::kBF16 : kernels::DType::kF32;
-  options.kv_pool_bytes = absl::GetFlag(FLAGS_kv_pool_bytes);
-  if (options.kv_pool_bytes == 0) {
-    BATON_RETURN_IF_ERROR(config::CheckFlagRange(
-        "kv_pool_mib", absl::GetFlag(FLAGS_kv_pool_mib), 1, kMaxPoolBytes >> 20));
-    options.kv_pool_bytes = absl::GetFlag(FLAGS_kv_pool_mib) << 20;
-  }
-  BATON_ASSIGN_OR_RETURN(options.codec_pools, CodecPoolsFromFlags());
   options.page_tokens = absl::GetFlag(FLAGS_page_tokens);
   options.step_token_budget = absl::GetFlag(FLAGS_step_token_budget);
   options.prefill_chunk_tokens = absl::GetFlag(FLAGS_prefill_chunk_tokens);
@@ -163,8 +184,6 @@ absl::StatusOr<engine::EngineOptions> EngineOptionsFromFlags(engine::Role role) 
   options.max_kept_sessions = absl::GetFlag(FLAGS_max_kept_sessions);
   options.kept_ttl = absl::GetFlag(FLAGS_kept_ttl);
   options.max_extension_tokens = absl::GetFlag(FLAGS_max_extension_tokens);
-  BATON_RETURN_IF_ERROR(
-      config::CheckFlagRange("kv_pool_bytes", options.kv_pool_bytes, 1, kMaxPoolBytes));
   BATON_RETURN_IF_ERROR(
       config::CheckFlagRange("max_kept_sessions", options.max_kept_sessions, 0, 1 << 20));
   BATON_RETURN_IF_ERROR(
@@ -218,6 +237,12 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(engine::Role role,
   BATON_RETURN_IF_ERROR(CheckDuration("drain_timeout", options.drain_timeout));
   BATON_ASSIGN_OR_RETURN(options.engine, EngineOptionsFromFlags(role));
   options.compute = options.engine.page_dtype;
+  BATON_ASSIGN_OR_RETURN(options.pools, PoolSizesFromFlags());
+  options.device_memory_share = absl::GetFlag(FLAGS_device_memory_share);
+  if (!(options.device_memory_share > 0.0 && options.device_memory_share <= 1.0)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "flag --device_memory_share is ", options.device_memory_share, "; it must be in (0, 1]"));
+  }
   return options;
 }
 

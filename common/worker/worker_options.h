@@ -8,6 +8,7 @@
 
 #include "common/engine/engine.h"
 #include "common/rpc/tls.h"
+#include "common/worker/pool_sizes.h"
 
 namespace baton::worker {
 
@@ -37,8 +38,12 @@ struct WorkerOptions {
   uint64_t seed = 0;
   // File of the model's KV calibration; empty: none.
   std::string kv_calibration = {};
-  // page_dtype follows `compute`, calibration what LoadCompute read.
+  // page_dtype follows `compute`, calibration what LoadCompute read, pools `pools`.
   engine::EngineOptions engine = {};
+  PoolSizes pools = {};
+  // Of a device's memory: what model, scratch memory and pools may take together; the rest is for
+  // what comes and goes with sequences.
+  double device_memory_share = 0.92;
 
   // Work without a finished step for so long means that the worker is stuck.
   absl::Duration stall_timeout = absl::Seconds(30);

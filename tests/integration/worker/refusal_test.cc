@@ -24,7 +24,7 @@ class RefusalTest : public testing::Test {
  protected:
   void SetUp() override {
     worker::WorkerOptions options = TinyOptions(engine::Role::kDecode);
-    options.engine.kv_pool_bytes = int64_t{16} << 20;
+    options.pools.dense = int64_t{16} << 20;
     decode_ = StartDecode(options);
     ASSERT_NE(decode_, nullptr);
     channel_ = ChannelTo(decode_->worker());

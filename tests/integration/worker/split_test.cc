@@ -147,7 +147,7 @@ TEST_F(SplitTest, ConcurrentRequestsDoNotDisturbEachOther) {
 // wait for them.
 TEST_F(SplitTest, PromptsThatShareASmallPoolDoNotDisturbEachOther) {
   worker::WorkerOptions options = TinyOptions(engine::Role::kPrefill);
-  options.engine.kv_pool_bytes = int64_t{4} << 20;  // 672 tokens: two of these prompts
+  options.pools.dense = int64_t{4} << 20;  // 672 tokens: two of these prompts
   const auto prefill = StartPrefill(options);
   ASSERT_NE(prefill, nullptr);
   // Nobody renews here, and the last prompts wait long on a slow machine.

@@ -140,8 +140,8 @@ class StormTest : public testing::TestWithParam<std::string> {
     options.engine.max_running_sequences = 40;
     options.engine.max_kept_sessions = kKeptSessions;
     options.engine.kept_ttl = kKeptTtl;
-    options.engine.codec_pools.fp8_bytes = 16 << 20;
-    options.engine.codec_pools.hidden_bytes = GetParam() == kSwiftKv ? 4 << 20 : 0;
+    options.pools.fp8 = 16 << 20;
+    options.pools.hidden = GetParam() == kSwiftKv ? 4 << 20 : 0;
     both_ = StartDecode(options);
     ASSERT_NE(both_, nullptr);
     decode_ = StartDecode(OfRoleDecode(options));
@@ -158,22 +158,20 @@ class StormTest : public testing::TestWithParam<std::string> {
   worker::WorkerOptions OfRoleDecode(worker::WorkerOptions options) const {
     options.engine.role = engine::Role::kDecode;
     options.engine.lease = absl::Minutes(5);  // nobody renews here
-    options.engine.codec_pools.diffkv_bytes =
-        kSmallPrompts * DiffKvBytes(Layers(), kSmallPrompt, 4);
-    options.engine.codec_pools.fp8_bytes = 4 << 20;
+    options.pools.diffkv = kSmallPrompts * DiffKvBytes(Layers(), kSmallPrompt, 4);
+    options.pools.fp8 = 4 << 20;
     return options;
   }
   worker::WorkerOptions OfRolePrefill(worker::WorkerOptions options) const {
     options.engine.role = engine::Role::kPrefill;
-    options.engine.codec_pools.diffkv_bytes = DiffKvBytes(Layers(), kWholePool, 0);
+    options.pools.diffkv = DiffKvBytes(Layers(), kWholePool, 0);
     const auto shape = both_->worker().engine().DescribeHandoff(kShadowKv, kWholePool);
     EXPECT_TRUE(shape.ok()) << shape.status();
-    options.engine.codec_pools.shadowkv_bytes =
-        (Layers() * shape->window.page_bytes + 4095) / 4096 * 4096;
+    options.pools.shadowkv = (Layers() * shape->window.page_bytes + 4095) / 4096 * 4096;
     if (GetParam() == kSwiftKv) {
       const auto hidden = both_->worker().engine().DescribeHandoff("hidden+diffkv", kWholePool);
       EXPECT_TRUE(hidden.ok()) << hidden.status();
-      options.engine.codec_pools.hidden_bytes =
+      options.pools.hidden =
           (hidden->hidden_pages * hidden->hidden_page_bytes + 4095) / 4096 * 4096;
     }
     return options;

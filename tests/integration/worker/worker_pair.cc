@@ -57,8 +57,8 @@ worker::WorkerOptions TinyOptions(engine::Role role) {
   options.model_dir = std::string(BATON_SOURCE_DIR) + "/tests/data/models/tiny-llama-needle";
   options.version = "test";
   options.engine.role = role;
-  options.engine.kv_pool_bytes = int64_t{64} << 20;
-  options.engine.codec_pools = {.diffkv_bytes = 16 << 20, .shadowkv_bytes = 16 << 20};
+  options.pools = {
+      .dense = int64_t{64} << 20, .fp8 = 0, .diffkv = 16 << 20, .shadowkv = 16 << 20, .hidden = 0};
   options.engine.step_token_budget = 256;
   options.engine.prefill_chunk_tokens = 128;
   options.engine.max_running_sequences = 16;

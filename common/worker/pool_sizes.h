@@ -1,0 +1,31 @@
+// How much memory the pools of a worker's KV formats get.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/status.h"
+
+#include "common/engine/engine.h"
+
+namespace baton::worker {
+
+// Bytes, as the command line tells them; without a value a pool has its default. 0 leaves a format
+// out, but for dense, in which every prompt is computed.
+struct PoolSizes {
+  std::optional<int64_t> dense = {};
+  std::optional<int64_t> fp8 = {};
+  std::optional<int64_t> diffkv = {};
+  std::optional<int64_t> shadowkv = {};
+  std::optional<int64_t> hidden = {};
+};
+
+// On the host, which backs pools with memory when it is used: defaults for a small machine.
+void SetHostPools(const PoolSizes& told, engine::EngineOptions& options);
+
+// On a device `left` bytes are for pools. Those that were told get what was told, the others of
+// dense, diffkv and shadowkv equal parts of the rest; fp8 and hidden are not served.
+// kResourceExhausted, naming the sizes, when that is not enough.
+absl::Status SetDevicePools(const PoolSizes& told, int64_t left, engine::EngineOptions& options);
+
+}  // namespace baton::worker

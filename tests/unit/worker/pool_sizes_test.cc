@@ -1,0 +1,60 @@
+#include "common/worker/pool_sizes.h"
+
+#include <cstdint>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/engine/engine.h"
+
+namespace baton::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+TEST(PoolSizesTest, TheHostHasDefaultsWhereNothingIsTold) {
+  engine::EngineOptions options;
+  SetHostPools({.diffkv = 0, .hidden = 7}, options);
+  EXPECT_EQ(options.kv_pool_bytes, kGiB);
+  EXPECT_EQ(options.codec_pools.fp8_bytes, kGiB / 4);
+  EXPECT_EQ(options.codec_pools.diffkv_bytes, 0);
+  EXPECT_EQ(options.codec_pools.shadowkv_bytes, kGiB / 4);
+  EXPECT_EQ(options.codec_pools.hidden_bytes, 7);
+}
+
+TEST(PoolSizesTest, ADevicesMemoryIsDividedAmongItsFormats) {
+  engine::EngineOptions options;
+  ASSERT_TRUE(SetDevicePools({}, 90 * kGiB, options).ok());
+  EXPECT_EQ(options.kv_pool_bytes, 30 * kGiB);
+  EXPECT_EQ(options.codec_pools.diffkv_bytes, 30 * kGiB);
+  EXPECT_EQ(options.codec_pools.shadowkv_bytes, 30 * kGiB);
+  EXPECT_EQ(options.codec_pools.fp8_bytes, 0);
+  EXPECT_EQ(options.codec_pools.hidden_bytes, 0);
+}
+
+TEST(PoolSizesTest, WhatIsToldIsKeptAndTheRestDivided) {
+  engine::EngineOptions options;
+  ASSERT_TRUE(SetDevicePools({.diffkv = 50 * kGiB, .shadowkv = 0}, 90 * kGiB, options).ok());
+  EXPECT_EQ(options.kv_pool_bytes, 40 * kGiB);
+  EXPECT_EQ(options.codec_pools.diffkv_bytes, 50 * kGiB);
+  EXPECT_EQ(options.codec_pools.shadowkv_bytes, 0);
+  ASSERT_TRUE(
+      SetDevicePools({.dense = kGiB, .diffkv = 2 * kGiB, .shadowkv = 0}, 3 * kGiB, options).ok());
+  EXPECT_EQ(options.kv_pool_bytes, kGiB);
+}
+
+TEST(PoolSizesTest, MoreThanTheDeviceHasIsRefusedWithTheSizes) {
+  engine::EngineOptions options;
+  const absl::Status status = SetDevicePools({.diffkv = 5 * kGiB}, 4 * kGiB, options);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("has 4096 MiB"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("ask for 5120 MiB"));
+  EXPECT_EQ(SetDevicePools({}, kGiB / 100, options).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(SetDevicePools({}, -kGiB, options).code(), absl::StatusCode::kResourceExhausted)
+      << "the model alone takes more than the share";
+}
+
+}  // namespace
+}  // namespace baton::worker
