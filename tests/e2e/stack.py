@@ -1,11 +1,13 @@
 """The three services as processes on loopback ports, for the scripts of this folder."""
 
+import collections
 import json
 import os
 import pathlib
 import subprocess
 import tempfile
 import time
+import urllib.request
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 BINARIES = pathlib.Path(os.environ.get("BATON_BINARIES", CHECKOUT / "build/release/bin"))
@@ -19,10 +21,33 @@ SHIPPED = [
 START_SECONDS = 120
 
 
-class Stack:
-    """with Stack(model, worker_flags) as stack: stack.router is host:port.
+class Service:
+    """A service process that listens, by name."""
 
-    With one_worker a single worker prefills and decodes (--role=both)."""
+    def __init__(self, name, process, ports):
+        self.name = name
+        self.process = process
+        self.address = f"127.0.0.1:{ports['grpc']}"
+        self._metrics = f"http://127.0.0.1:{ports['metrics']}/metrics"
+
+    def metrics(self):
+        """{family: {labels as text: value}} of its /metrics."""
+        families = collections.defaultdict(dict)
+        with urllib.request.urlopen(self._metrics, timeout=10) as response:
+            for line in response.read().decode().splitlines():
+                if line and not line.startswith("#"):
+                    sample, value = line.rsplit(" ", 1)
+                    family, _, labels = sample.partition("{")
+                    families[family][labels.rstrip("}")] = float(value)
+        return families
+
+
+class Stack:
+    """with Stack(model, worker_flags) as stack: stack.router is host:port, stack.services are all
+    that run, the router last.
+
+    `model` is a folder of tests/data/models or a path. With one_worker a single worker prefills and
+    decodes (--role=both)."""
 
     def __init__(self, model, worker_flags=(), one_worker=False):
         self._model = model
@@ -30,6 +55,7 @@ class Stack:
         self._one_worker = one_worker
         self._folder = tempfile.TemporaryDirectory(prefix="baton-stack-")
         self._processes = []
+        self.services = []
         self.router = None
         # Of the processes, once stopped.
         self.exit_codes = []
@@ -79,15 +105,16 @@ class Stack:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log))
         return port_file, self._processes[-1]
 
-    @staticmethod
-    def _await(service):
-        port_file, process = service
+    def _await(self, started):
+        """Waits until it listens; returns where."""
+        port_file, process = started
         deadline = time.monotonic() + START_SECONDS
         while not port_file.exists() or port_file.stat().st_size == 0:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(port_file.with_suffix(".log").read_text())
             time.sleep(0.05)
-        return f"127.0.0.1:{json.loads(port_file.read_text())['grpc']}"
+        self.services.append(Service(port_file.stem, process, json.loads(port_file.read_text())))
+        return self.services[-1].address
 
 
 def client_eval(stack, out, *flags):

@@ -170,6 +170,74 @@ TEST_F(ShadowKvEncodeGpuTest, PromptsThatAreMostlyLocalOrStatic) {
   }
 }
 
+// Shapes small enough for tools that look at every access: a few million of them a prompt.
+class ShadowKvEncodeSmallGpuTest : public ShadowKvEncodeGpuTest {
+ protected:
+  // 64 columns: one matrix of the solver's smallest size.
+  static ShadowKvShape Shape() {
+    ShadowKvShape shape;
+    shape.heads = 2;
+    shape.config.head_dim = 32;
+    shape.config.rank = 8;
+    shape.config.chunk_tokens = 4;
+    shape.config.budget_tokens = 16;
+    shape.config.outlier_chunks = 2;
+    shape.config.sink_chunks = 1;
+    shape.key_rank = 12;
+    shape.prompt_tokens = 101;
+    return shape;
+  }
+};
+
+TEST_F(ShadowKvEncodeSmallGpuTest, EverySelectorAndDType) {
+  for (const ShadowKvSelector selector :
+       {ShadowKvSelector::kMean, ShadowKvSelector::kBounds, ShadowKvSelector::kQ2}) {
+    for (const DType dtype : {DType::kBF16, DType::kF32}) {
+      SCOPED_TRACE(absl::StrCat("selector ", static_cast<int>(selector), " ", DTypeBytes(dtype)));
+      ShadowKvShape shape = Shape();
+      shape.config.selector = selector;
+      shape.config.dtype = dtype;
+      Check(shape);
+    }
+  }
+}
+
+TEST_F(ShadowKvEncodeSmallGpuTest, EveryCode) {
+  for (const int32_t bits : {2, 4, 8}) {
+    SCOPED_TRACE(absl::StrCat(bits, " bits"));
+    ShadowKvShape shape = Shape();
+    shape.config.value_bits = bits;
+    shape.config.int8_coefficients = bits != 8;
+    shape.key_bias = 1.0f;
+    Check(shape);
+  }
+}
+
+TEST_F(ShadowKvEncodeSmallGpuTest, ClustersHaveTheReferencesBytes) {
+  ShadowKvShape shape = Shape();
+  shape.config.selector = ShadowKvSelector::kQ2;
+  shape.config.value_clusters = 5;
+  Check(shape);
+}
+
+TEST_F(ShadowKvEncodeSmallGpuTest, IteratedWithOneBlockOfRows) {
+  ShadowKvShape shape = Shape();
+  shape.config.kv_heads = 3;
+  shape.heads = 3;
+  shape.config.head_dim = 48;
+  Check(shape);
+}
+
+TEST_F(ShadowKvEncodeSmallGpuTest, IteratedWithTwoBlocksOfRows) {
+  ShadowKvShape shape = Shape();
+  shape.config.kv_heads = 5;
+  shape.heads = 5;
+  shape.config.head_dim = 64;
+  shape.config.rank = 40;
+  shape.key_rank = 60;
+  Check(shape);
+}
+
 // Scores that differ and scores that are all the same, more chunks than a block has threads.
 TEST_F(ShadowKvEncodeGpuTest, StaticChunksAmongMany) {
   for (const float noise : {0.1f, 0.0f}) {

@@ -97,47 +97,74 @@ class DeviceLayers {
   std::unique_ptr<DeviceArray<std::byte>> coefficients_;
 };
 
-class ShadowKvJointGpuTest : public GpuTest {};
+class ShadowKvJointGpuTest : public GpuTest {
+ protected:
+  static constexpr int64_t kLayers = 3;
+
+  // Codes the layers together, and as one layer with all their heads.
+  void Check(const ShadowKvShape& shape) const {
+    const ShadowKvContext host(ReferenceOps(), 1, shape);
+    const ShadowKvProblem wide(ReferenceOps(), *host, shape);
+    const ShadowKvJointProblem joint(ReferenceOps(), wide, kLayers);
+    const std::vector<std::byte> want = DeviceShadowKvPrompt(wide).Encode(ops(), context());
+    const DeviceLayers device(joint);
+    ASSERT_TRUE(ops().shadowkv_encode_joint(context(), device.params()).ok());
+    Wait();
+    const std::vector<float> all = BasisOf(wide.layout(), want.data());
+    for (int64_t layer = 0; layer < kLayers; ++layer) {
+      ExpectLayer(joint.layout(), device.prompt(static_cast<size_t>(layer)), layer, all);
+    }
+    const int64_t tokens = joint.layout().coded.tokens;
+    ExpectNear(DecodedCoefficients(joint.layout().config, device.coefficients().data(), tokens),
+               DecodedCoefficients(shape.config, want.data() + wide.layout().coded_begin, tokens),
+               shape.config.int8_coefficients ? 0.05 : 2e-5);
+  }
+
+ private:
+  // The layer's part of the basis of `all` heads, and nothing else.
+  static void ExpectLayer(const ShadowKvPromptLayout& layout,
+                          const std::vector<std::byte>& prompt,
+                          int64_t layer,
+                          const std::vector<float>& all) {
+    const int64_t width = layout.config.width();
+    const std::vector<float> basis = BasisOf(layout, prompt.data());
+    for (int64_t j = 0; j < layout.config.rank; ++j) {
+      ASSERT_EQ(std::memcmp(basis.data() + j * width,
+                            all.data() + (j * kLayers + layer) * width,
+                            static_cast<size_t>(width) * sizeof(float)),
+                0);
+    }
+    EXPECT_TRUE(std::all_of(prompt.begin() + static_cast<ptrdiff_t>(layout.cluster_values),
+                            prompt.end(),
+                            [](std::byte x) { return x == std::byte{0xff}; }));
+  }
+};
 
 TEST_F(ShadowKvJointGpuTest, LayersShareTheFactorizationOfAllTheirHeads) {
-  constexpr int64_t kLayers = 3;
   for (const bool int8 : {false, true}) {
     for (const int32_t rank : {20, 100}) {  // iterated and in full
       SCOPED_TRACE(absl::StrCat("rank ", rank, int8 ? " int8" : ""));
       ShadowKvShape shape = WideShape();
       shape.config.int8_coefficients = int8;
       shape.config.rank = rank;
-      const ShadowKvContext host(ReferenceOps(), 1, shape);
-      const ShadowKvProblem wide(ReferenceOps(), *host, shape);
-      const ShadowKvJointProblem joint(ReferenceOps(), wide, kLayers);
-      const std::vector<std::byte> want = DeviceShadowKvPrompt(wide).Encode(ops(), context());
-      const DeviceLayers device(joint);
-      ASSERT_TRUE(ops().shadowkv_encode_joint(context(), device.params()).ok());
-      Wait();
-      const ShadowKvConfig& config = joint.layout().config;
-      const int64_t width = config.width();
-      const std::vector<float> all = BasisOf(wide.layout(), want.data());
-      for (int64_t layer = 0; layer < kLayers; ++layer) {
-        const std::vector<std::byte> prompt = device.prompt(static_cast<size_t>(layer));
-        const std::vector<float> basis = BasisOf(joint.layout(), prompt.data());
-        for (int64_t j = 0; j < rank; ++j) {
-          ASSERT_EQ(std::memcmp(basis.data() + j * width,
-                                all.data() + (j * kLayers + layer) * width,
-                                static_cast<size_t>(width) * sizeof(float)),
-                    0);
-        }
-        // Nothing else of the section is written.
-        EXPECT_TRUE(
-            std::all_of(prompt.begin() + static_cast<ptrdiff_t>(joint.layout().cluster_values),
-                        prompt.end(),
-                        [](std::byte x) { return x == std::byte{0xff}; }));
-      }
-      const int64_t tokens = joint.layout().coded.tokens;
-      ExpectNear(DecodedCoefficients(config, device.coefficients().data(), tokens),
-                 DecodedCoefficients(shape.config, want.data() + wide.layout().coded_begin, tokens),
-                 int8 ? 0.05 : 2e-5);
+      Check(shape);
     }
   }
+}
+
+// For tools that look at every access.
+using ShadowKvJointSmallGpuTest = ShadowKvJointGpuTest;
+
+TEST_F(ShadowKvJointSmallGpuTest, LayersShareTheFactorizationOfAllTheirHeads) {
+  ShadowKvShape shape = WideShape();
+  shape.heads = 6;
+  shape.config.kv_heads = 3;
+  shape.config.head_dim = 16;
+  shape.config.rank = 20;  // more than one layer's width of 16
+  shape.config.local_chunks = 8;
+  shape.prompt_tokens = 90;
+  shape.key_rank = 24;
+  Check(shape);
 }
 
 TEST_F(ShadowKvJointGpuTest, RefusesLayersThatDoNotFitTogether) {

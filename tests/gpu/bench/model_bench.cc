@@ -3,11 +3,13 @@
 //
 //   gpu_model_bench [--quick]
 //   gpu_model_bench --capacity [--quick]
+//   gpu_model_bench --shares [--quick]
 //
 // One JSON object a line: how long making the weights and loading them took (`load`), then checks,
 // prefill and decode, whose rows model_check.h, model_prefill.h and model_decode.h describe. With
 // --capacity instead decode of as many sequences of the plain model as the device holds, over dense
-// pages and in formats `diffkv` and `shadowkv`: model_format_check.h and model_capacity.h. What
+// pages and in formats `diffkv` and `shadowkv`: model_format_check.h and model_capacity.h. With
+// --shares what pages and policy are of its decode steps in format `diffkv`: model_shares.h. What
 // fails has a row that says why; the rest goes on, and the status is 1.
 #include <algorithm>
 #include <cstdint>
@@ -40,6 +42,7 @@
 #include "tests/gpu/bench/model_prefill.h"
 #include "tests/gpu/bench/model_random_checkpoint.h"
 #include "tests/gpu/bench/model_row.h"
+#include "tests/gpu/bench/model_shares.h"
 #include "tests/gpu/bench/model_subject.h"
 #include "tests/gpu/bench/model_time.h"
 
@@ -132,9 +135,20 @@ bool MeasurePlainCapacity(const kernels::Backend& backend, bool quick) {
   return checked && measured;
 }
 
+bool MeasurePlainShares(const kernels::Backend& backend, bool quick) {
+  const Variant& variant = kVariants[0];
+  const std::unique_ptr<Model> model =
+      LoadOrPrint(backend, variant, kMostShareSequences, kMostShareSequences);
+  return model != nullptr &&
+         MeasureShares(
+             {.name = variant.name, .model = *model, .ops = backend.ops(), .exec = backend.exec()},
+             quick);
+}
+
 struct Flags {
   bool quick = false;
   bool capacity = false;
+  bool shares = false;
 };
 
 Flags ParseFlags(int argc, char** argv) {
@@ -142,6 +156,7 @@ Flags ParseFlags(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     flags.quick = flags.quick || std::strcmp(argv[i], "--quick") == 0;
     flags.capacity = flags.capacity || std::strcmp(argv[i], "--capacity") == 0;
+    flags.shares = flags.shares || std::strcmp(argv[i], "--shares") == 0;
   }
   return flags;
 }
@@ -151,6 +166,9 @@ absl::StatusOr<bool> RunAll(const Flags& flags) {
   const auto threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Backend> backend,
                          kernels::Backend::Open("cuda", threads));
+  if (flags.shares) {
+    return MeasurePlainShares(*backend, flags.quick);
+  }
   return flags.capacity ? MeasurePlainCapacity(*backend, flags.quick)
                         : MeasureModels(*backend, flags.quick);
 }

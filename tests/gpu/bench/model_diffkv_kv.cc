@@ -117,6 +117,9 @@ void ModelDiffKvKv::AddLayer(int32_t layer, const kv::KvRows& tile) {
 }
 
 absl::Status ModelDiffKvKv::Write(const kv::KvRows& /*rows*/, const kv::KvEntries& entries) {
+  if (!turns_.append) {
+    return absl::OkStatus();
+  }
   return loaded_.ops.diffkv_append(
       loaded_.exec,
       {.k = entries.k,

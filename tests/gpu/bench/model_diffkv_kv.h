@@ -22,10 +22,12 @@ namespace baton::model {
 
 // In which steps the policy looks at a sequence, and in which ones its query adds to the scores of
 // its tokens: every n-th, or never with 0. Sequences take turns, as those do that came one after
-// another, so that every step has its share of the work.
+// another, so that every step has its share of the work. Without `append` new tokens are not
+// stored, nor attended to.
 struct DiffKvTurns {
   int32_t sweep_every = 0;
   int32_t score_every = 0;
+  bool append = true;
 };
 
 // Sequences of a DiffKvPool, one row each, that grow by a token in every step: append, then

@@ -1,0 +1,82 @@
+"""Memory of service processes while something else goes on."""
+
+import pathlib
+import statistics
+import subprocess
+import threading
+import time
+
+PERIOD_SECONDS = 1.0
+DEVICE = "device"
+# Writable mappings of this size are pools and weights.
+LARGE_MIB = 16
+
+
+class MemoryWatch:
+    """with MemoryWatch(services, device) as watch: samples, once a second, the memory of every
+    service and, with `device`, the used memory of the NVIDIA device."""
+
+    def __init__(self, services, device):
+        self._services = services
+        self._device = device
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._sample)
+        # [(seconds since the start, {name: MiB})]
+        self.samples = []
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._done.set()
+        self._thread.join()
+
+    def growth(self, window_seconds):
+        """{name: (median MiB in the second, in the last `window_seconds`)}: the first are warm-up."""
+        end = self.samples[-1][0]
+        first = [sample for at, sample in self.samples
+                 if window_seconds <= at <= 2 * window_seconds]
+        last = [sample for at, sample in self.samples if at >= end - window_seconds]
+        return {name: tuple(statistics.median(sample[name] for sample in window)
+                            for window in (first, last))
+                for name in self.samples[0][1]}
+
+    def _sample(self):
+        begin = time.monotonic()
+        while True:
+            sample = {service.name: memory_mib(service.process.pid)
+                      for service in self._services}
+            if self._device:
+                sample[DEVICE] = device_mib()
+            self.samples.append((time.monotonic() - begin, sample))
+            if self._done.wait(PERIOD_SECONDS):
+                return
+
+
+def memory_mib(pid):
+    """Resident memory of a process, with large writable mappings as if all of them were: pools are
+    touched only as they are used. 0 for a process that has ended."""
+    try:
+        lines = pathlib.Path(f"/proc/{pid}/smaps").read_text().splitlines()
+    except OSError:
+        return 0.0
+    total = size = 0
+    writable = False
+    for line in lines:
+        key, *fields = line.split()
+        if "-" in key:
+            writable = fields[0].startswith("rw")
+        elif key == "Size:":
+            size = int(fields[0])
+        elif key == "Rss:":
+            total += size if writable and size >= LARGE_MIB * 1024 else int(fields[0])
+    return total / 1024
+
+
+def device_mib():
+    """Used memory of all devices."""
+    used = subprocess.run(
+        ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
+        check=True, text=True, stdout=subprocess.PIPE).stdout
+    return float(sum(int(line) for line in used.split()))
