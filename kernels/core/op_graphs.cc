@@ -23,7 +23,7 @@ void GatheredOps::Add(const ExecContext& context, Call call, const void* params,
   const size_t begin = bytes_.size();
   const size_t at = begin + Aligned(sizeof(call));
   bytes_.resize(at + Aligned(bytes));
-  std::memcpy(bytes_.data() + begin, &call, sizeof(call));
+  std::memcpy(bytes_.data() + begin, static_cast<const void*>(&call), sizeof(call));
   std::memcpy(bytes_.data() + at, params, bytes);
   calls_.push_back({.context = context, .call = call, .params = at});
 }

@@ -8,6 +8,17 @@
 #include "kernels/core/exec_context.h"
 #include "kernels/core/op_graphs.h"
 
+// Whether the compiler can clear what lies between members. Without, calls with the same parameters
+// may not be recognized as the same.
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_clear_padding)
+#define BATON_CLEARS_PADDING 1
+#endif
+#endif
+#ifndef BATON_CLEARS_PADDING
+#define BATON_CLEARS_PADDING 0
+#endif
+
 namespace baton::kernels {
 
 // kOp, or, while the context's ops are gathered, a note of the call (kernels/core/op_graphs.h). For
@@ -19,10 +30,8 @@ absl::Status GatheredOp(const ExecContext& context, const Params& params) {
     return kOp(context, params);
   }
   Params copy = params;
-#if defined(__has_builtin)
-#if __has_builtin(__builtin_clear_padding)
-  __builtin_clear_padding(&copy);  // without it ops may look like others though they are the same
-#endif
+#if BATON_CLEARS_PADDING
+  __builtin_clear_padding(&copy);
 #endif
   context.graphs->ops().Add(
       context,

@@ -80,8 +80,7 @@ TEST_F(OpGraphsTest, CallsAreTheSameIfTheirParametersAre) {
   EXPECT_EQ(graphs_.distinct(), 2);
 }
 
-#if defined(__has_builtin)
-#if __has_builtin(__builtin_clear_padding)
+#if BATON_CLEARS_PADDING
 TEST_F(OpGraphsTest, PaddingOfParametersTellsNothing) {
   for (const std::byte filling : {std::byte{0}, std::byte{0xff}}) {
     alignas(NoteParams) std::byte memory[sizeof(NoteParams)];
@@ -95,7 +94,6 @@ TEST_F(OpGraphsTest, PaddingOfParametersTellsNothing) {
   }
   EXPECT_EQ(graphs_.distinct(), 1);
 }
-#endif
 #endif
 
 TEST_F(OpGraphsTest, NothingRunsBehindAnOpThatFails) {

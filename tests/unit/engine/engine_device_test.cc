@@ -18,6 +18,7 @@
 #include "common/engine/engine.h"
 #include "common/engine/request.h"
 #include "kernels/core/dtype.h"
+#include "kernels/ops/gathered_op.h"
 #include "tests/kernels/device_double/deferred_queues.h"
 #include "tests/kernels/device_double/device_double.h"
 #include "tests/kernels/device_double/gathering_memory.h"
@@ -139,6 +140,9 @@ TEST_P(EngineDeviceTest, DecodeStepsRepeatTheirOps) {
     ASSERT_TRUE(listener->status().ok()) << listener->status();
   }
   EXPECT_EQ(graphs_.launches(), kSteps);
+  if (!BATON_CLEARS_PADDING) {
+    GTEST_SKIP() << "this compiler leaves in parameters what lay there before";
+  }
   EXPECT_LE(graphs_.distinct(), 2 * (kSteps / 64 + 2)) << "with scores and without";
 }
 
