@@ -22,6 +22,7 @@
 #include "common/worker/compute.h"
 #include "common/worker/control_service.h"
 #include "common/worker/health_monitor.h"
+#include "common/worker/pool_sizes.h"
 #include "common/worker/worker_metrics.h"
 #include "common/worker/worker_options.h"
 

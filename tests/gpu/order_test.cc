@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <numeric>
-#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,7 +14,6 @@
 #include "kernels/cuda/runtime/device_space.h"
 #include "kernels/cuda/runtime/graph_cache.h"
 #include "kernels/cuda/runtime/side_streams.h"
-#include "kernels/ops/params.h"
 #include "tests/gpu/support/gpu_test.h"
 
 namespace baton::kernels::cuda {
@@ -96,6 +94,7 @@ TEST_F(OrderGpuTest, MoreStepsThanAreRememberedAreRight) {
   const DeviceArray<int32_t> index = Backwards();
   const Rows a(Numbered(3));
   std::vector<Rows> targets;
+  targets.reserve(GraphCache::kRemembered + 3);
   for (size_t i = 0; i < GraphCache::kRemembered + 3; ++i) {
     targets.push_back(DeviceArray<uint16_t>::Poisoned(static_cast<size_t>(kRows * kDim)));
   }
@@ -138,6 +137,7 @@ TEST_F(OrderGpuTest, SideQueuesStartBehindTheForkAndEndBeforeTheJoin) {
     const Rows a(values);
     const Rows turned = Empty();
     std::vector<Rows> by_side;
+    by_side.reserve(5);
     for (int32_t i = 0; i < 5; ++i) {
       by_side.push_back(DeviceArray<uint16_t>::Poisoned(static_cast<size_t>(kRows * kDim)));
     }

@@ -1,12 +1,12 @@
 // Ops that are gathered and launched together.
-#include "kernels/core/op_graphs.h"
+#include "kernels/core/op_graphs.h"  // IWYU pragma: keep
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <algorithm>  // IWYU pragma: keep (where padding is cleared, like <new>)
 #include <cstddef>
 #include <cstdint>
-#include <new>
+#include <new>  // IWYU pragma: keep
 #include <vector>
 
 #include "absl/status/status.h"

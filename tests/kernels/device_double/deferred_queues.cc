@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -74,9 +75,9 @@ absl::StatusOr<ExecContext> DeferredQueues::Fork(const ExecContext& main, int32_
 absl::Status DeferredQueues::Join() {
   absl::Status status;
   int32_t used = 0;
-  for (auto queue = queues_.rbegin(); queue != queues_.rend(); ++queue) {
-    used += (*queue)->empty() ? 0 : 1;
-    status.Update((*queue)->Finish());
+  for (const std::unique_ptr<Queue>& queue : std::ranges::reverse_view(queues_)) {
+    used += queue->empty() ? 0 : 1;
+    status.Update(queue->Finish());
   }
   most_queues_ = std::max(most_queues_, used);
   return status;

@@ -1,6 +1,7 @@
 #include "common/worker/pool_sizes.h"
 
 #include <cstdint>
+#include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
