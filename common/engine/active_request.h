@@ -55,10 +55,11 @@ struct ActiveRequest {
   absl::Time deadline;
 
   Phase phase = Phase::kQueued;
-  std::vector<Sequence> sequences;  // sequences[0] owns the prompt's pages
-  kv::ReservationKey reservation;   // phase kReserved
-  int64_t pages_held = 0;           // references of this request's page tables
-  int32_t running_slots = 0;        // of max_running_sequences
+  std::vector<Sequence> sequences;              // sequences[0] owns the prompt's pages
+  std::vector<std::vector<int32_t>> delivered;  // [n] of a continued request, else empty
+  kv::ReservationKey reservation;               // phase kReserved
+  int64_t pages_held = 0;                       // references of this request's page tables
+  int32_t running_slots = 0;                    // of max_running_sequences
   // Phase kExpanding: the KV of the upper layers is being made from landed hidden states.
   int64_t expanded_tokens = 0;
   std::vector<TokenOutput> first_tokens;

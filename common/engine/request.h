@@ -42,7 +42,7 @@ struct RequestStats {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;  // of the prompt, whose KV was kept from the turn before
   // Over all n sequences, stop tokens included. Role prefill: the n first tokens; role decode: all
-  // tokens, the first ones (drawn by prefill) included.
+  // tokens, the first ones (drawn by prefill) and those delivered before a loss included.
   int64_t completion_tokens = 0;
   absl::Duration queue_time;      // submitted until its first step starts
   absl::Duration prefill_time;    // first step starts until the first token is sampled
@@ -72,6 +72,12 @@ class RequestListener {
 // else the kept KV is dropped and the whole prompt is computed. Kept KV is the first to go when
 // memory is short, so it saves work and promises nothing.
 
+// A request may be the continuation of one whose decode worker was lost (architecture.md section
+// 3): `delivered` are the token ids that its client has, one list per sequence (n) or none at all.
+// The sequences take these tokens in place of drawn ones, a step for each, so that KV, penalties
+// and random numbers become what they were; the listener is told of what comes after them, and of
+// the end of a sequence in any case.
+
 // Role both: prefill and decode here. Role prefill: `sink` set, ends after the hand-off; OnTokens
 // then delivers only the n first tokens, and OnFinished only sequences that end with that token.
 struct GenerateRequest {
@@ -79,7 +85,8 @@ struct GenerateRequest {
   std::vector<int32_t> prompt;
   SamplingParams sampling;
   std::string kv_policy = "dense";
-  std::string session_id;  // empty: none; never with role prefill
+  std::string session_id;                       // empty: none; never with role prefill
+  std::vector<std::vector<int32_t>> delivered;  // never with role prefill
   absl::Time deadline = absl::InfiniteFuture();
   std::unique_ptr<KvSink> sink;
   // Instead of `sink`: called once by Submit when the request is admitted, so that a refused one
@@ -96,8 +103,9 @@ struct ReserveRequest {
   SamplingParams sampling;
   std::string kv_policy = "dense";
   // A turn of a conversation; goes with the prompt itself, of prompt_tokens ids.
-  std::string session_id;
-  std::vector<int32_t> prompt;
+  std::string session_id = {};
+  std::vector<int32_t> prompt = {};
+  std::vector<std::vector<int32_t>> delivered = {};
   absl::Time deadline = absl::InfiniteFuture();
 };
 

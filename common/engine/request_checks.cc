@@ -64,17 +64,46 @@ absl::Status CheckSession(const std::string& session_id, const SamplingParams& s
   return absl::OkStatus();
 }
 
-absl::Status CheckPromptTokens(const EngineLimits& limits, const std::vector<int32_t>& prompt) {
-  for (size_t i = 0; i < prompt.size(); ++i) {
-    if (prompt[i] < 0 || prompt[i] >= limits.vocab_size) {
-      return absl::InvalidArgumentError(absl::StrCat("prompt token ",
+// `what`: prompt or delivered.
+absl::Status CheckTokens(const EngineLimits& limits,
+                         const char* what,
+                         const std::vector<int32_t>& tokens) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= limits.vocab_size) {
+      return absl::InvalidArgumentError(absl::StrCat(what,
+                                                     " token ",
                                                      i,
                                                      " is ",
-                                                     prompt[i],
+                                                     tokens[i],
                                                      "; the vocabulary has ",
                                                      limits.vocab_size,
                                                      " tokens"));
     }
+  }
+  return absl::OkStatus();
+}
+
+// What a continued request's client has already.
+absl::Status CheckDelivered(const EngineLimits& limits,
+                            const std::vector<std::vector<int32_t>>& delivered,
+                            const SamplingParams& sampling) {
+  if (delivered.empty()) {
+    return absl::OkStatus();
+  }
+  if (delivered.size() != static_cast<size_t>(sampling.n)) {
+    return absl::InvalidArgumentError(absl::StrCat("delivered tokens are given for ",
+                                                   delivered.size(),
+                                                   " sequences; the request has n = ",
+                                                   sampling.n));
+  }
+  for (const std::vector<int32_t>& tokens : delivered) {
+    if (tokens.size() > static_cast<size_t>(sampling.max_tokens)) {
+      return absl::InvalidArgumentError(absl::StrCat(tokens.size(),
+                                                     " tokens are said to be delivered; max_tokens "
+                                                     "is ",
+                                                     sampling.max_tokens));
+    }
+    BATON_RETURN_IF_ERROR(CheckTokens(limits, "delivered", tokens));
   }
   return absl::OkStatus();
 }
@@ -100,10 +129,14 @@ absl::Status CheckGenerateRequest(const EngineLimits& limits,
   if (limits.role == Role::kPrefill && !request.session_id.empty()) {
     return absl::InvalidArgumentError("session_id: KV is kept where it is decoded, not by prefill");
   }
+  if (limits.role == Role::kPrefill && !request.delivered.empty()) {
+    return absl::InvalidArgumentError("delivered tokens are replayed by decode, not by prefill");
+  }
   BATON_RETURN_IF_ERROR(CheckSession(request.session_id, request.sampling));
+  BATON_RETURN_IF_ERROR(CheckDelivered(limits, request.delivered, request.sampling));
   const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
   BATON_RETURN_IF_ERROR(CheckCommon(limits, request.request_id, prompt_tokens, request.sampling));
-  BATON_RETURN_IF_ERROR(CheckPromptTokens(limits, request.prompt));
+  BATON_RETURN_IF_ERROR(CheckTokens(limits, "prompt", request.prompt));
   if (prompt_tokens > limits.max_waiting_tokens) {
     return absl::InvalidArgumentError(absl::StrCat("EXCEEDS_CAPACITY: prompt has ",
                                                    prompt_tokens,
@@ -118,6 +151,7 @@ absl::Status CheckReserveRequest(const EngineLimits& limits, const ReserveReques
     return absl::FailedPreconditionError("WRONG_ROLE: only a decode engine grants reservations");
   }
   BATON_RETURN_IF_ERROR(CheckSession(request.session_id, request.sampling));
+  BATON_RETURN_IF_ERROR(CheckDelivered(limits, request.delivered, request.sampling));
   BATON_RETURN_IF_ERROR(
       CheckCommon(limits, request.request_id, request.prompt_tokens, request.sampling));
   if (request.session_id.empty()) {
@@ -129,7 +163,7 @@ absl::Status CheckReserveRequest(const EngineLimits& limits, const ReserveReques
                                                    " prompt tokens; it says prompt_tokens = ",
                                                    request.prompt_tokens));
   }
-  return CheckPromptTokens(limits, request.prompt);
+  return CheckTokens(limits, "prompt", request.prompt);
 }
 
 absl::Status CheckCapacity(const EngineLimits& limits,

@@ -134,6 +134,12 @@ inline constexpr CounterFamily<1> kStreamIncomplete = {
     {"reason"}};
 inline constexpr CounterFamily<1> kRequestRetries = {
     "baton_request_retries_total", "Attempts repeated on another worker, by reason.", {"reason"}};
+inline constexpr CounterFamily<2> kResumes = {
+    "baton_resume_total",
+    "Answers that had begun when their worker was lost: where the prompt's KV came from for the "
+    "next "
+    "one (reprefill), and whether it took them up (resumed, failed).",
+    {"source", "outcome"}};
 
 // --- KV
 // ---------------------------------------------------------------------------------------------

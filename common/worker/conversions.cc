@@ -1,18 +1,22 @@
 #include "common/worker/conversions.h"
 
 #include <bit>
-#include <cstring>
 #include <limits>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
+#include "common/engine/request.h"
+#include "common/engine/sampling_params.h"
 #include "common/rpc/status_details.h"
 
 namespace baton::worker {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "prompts travel as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "tokens travel as they lie in memory");
 
 constexpr uint32_t kMaxInt = std::numeric_limits<int32_t>::max();
 
@@ -33,6 +37,13 @@ absl::Status FillCounts(const v1::SamplingParams& proto, engine::SamplingParams&
     BATON_ASSIGN_OR_RETURN(params.logprobs, Int32("logprobs", proto.logprobs()));
   }
   return absl::OkStatus();
+}
+
+// `bytes` is whole tokens.
+std::vector<int32_t> TokensFromBytes(const std::string& bytes) {
+  std::vector<int32_t> tokens(bytes.size() / sizeof(int32_t));
+  bytes.copy(reinterpret_cast<char*>(tokens.data()), bytes.size());
+  return tokens;
 }
 
 }  // namespace
@@ -64,9 +75,22 @@ absl::StatusOr<std::vector<int32_t>> PromptFromBytes(const std::string& bytes) {
         "prompt_token_ids",
         absl::StrCat("has ", bytes.size(), " bytes; it must be whole 4-byte tokens, at least one"));
   }
-  std::vector<int32_t> prompt(bytes.size() / sizeof(int32_t));
-  std::memcpy(prompt.data(), bytes.data(), bytes.size());
-  return prompt;
+  return TokensFromBytes(bytes);
+}
+
+absl::StatusOr<std::vector<std::vector<int32_t>>> DeliveredFromProto(
+    const v1::DecodeRequest& request) {
+  std::vector<std::vector<int32_t>> delivered;
+  for (const v1::DeliveredTokens& tokens : request.delivered()) {
+    if (tokens.token_ids().size() % sizeof(int32_t) != 0) {
+      return rpc::InvalidField(
+          "delivered",
+          absl::StrCat(
+              "has ", tokens.token_ids().size(), " bytes; it must be whole 4-byte tokens"));
+    }
+    delivered.push_back(TokensFromBytes(tokens.token_ids()));
+  }
+  return delivered;
 }
 
 std::string PromptToBytes(std::span<const int32_t> prompt) {

@@ -13,6 +13,7 @@
 #include "common/engine/request.h"
 #include "common/engine/sampling_params.h"
 #include "proto/baton/kv/v1/manifest.pb.h"
+#include "proto/baton/worker/v1/decode.pb.h"
 #include "proto/baton/worker/v1/sampling.pb.h"
 
 namespace baton::worker {
@@ -24,6 +25,10 @@ absl::StatusOr<engine::SamplingParams> SamplingFromProto(const v1::SamplingParam
 // The prompt as it travels: little-endian int32. kInvalidArgument (field prompt_token_ids) when
 // empty or cut inside a token.
 absl::StatusOr<std::vector<int32_t>> PromptFromBytes(const std::string& bytes);
+// What a continued request's client has, one entry per sequence. kInvalidArgument (field delivered)
+// when an entry is cut inside a token.
+absl::StatusOr<std::vector<std::vector<int32_t>>> DeliveredFromProto(
+    const v1::DecodeRequest& request);
 std::string PromptToBytes(std::span<const int32_t> prompt);
 
 // `with_logprobs`: the request asked for them.

@@ -1,9 +1,16 @@
 #include "services/router/router_metrics.h"
 
+#include <memory>
+#include <optional>
+#include <string_view>
 #include <utility>
 
+#include "common/metrics/metric_families.h"
+#include "common/metrics/registry.h"
 #include "common/rpc/status_mapping.h"
 #include "services/router/session/proto_time.h"
+#include "services/router/session/request_flow.h"
+#include "services/router/session/timeline.h"
 
 namespace baton::router {
 namespace {
@@ -62,6 +69,10 @@ void RouterMetrics::ObserveTokenGap(absl::Duration gap, int tokens) {
 
 void RouterMetrics::CountRetry(RetryReason reason) {
   registry_->Get(metrics::kRequestRetries, {RetryLabel(reason)}).Increment();
+}
+
+void RouterMetrics::CountResume(bool resumed) {
+  registry_->Get(metrics::kResumes, {"reprefill", resumed ? "resumed" : "failed"}).Increment();
 }
 
 void RouterMetrics::ObserveAdmit(absl::Duration duration) {

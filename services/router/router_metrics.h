@@ -23,6 +23,8 @@ class RouterMetrics {
   // `tokens` tokens came `gap` after the one before.
   void ObserveTokenGap(absl::Duration gap, int tokens);
   void CountRetry(RetryReason reason);
+  // An answer that had begun was taken up by another decode worker, or could not be.
+  void CountResume(bool resumed);
   // Time from receiving a request until it entered the queue, and from its pair's choice until the
   // decode call was opened: what the router itself costs.
   void ObserveAdmit(absl::Duration duration);

@@ -78,6 +78,64 @@ TEST(KillTest, DecodeKilledDuringPrefillIsRetriedOnAnotherPair) {
   EXPECT_TRUE(WaitIdle(stack->prefill(), kLease).ok());
 }
 
+// Runs `request` and sends `signal` to its decode worker once the client has 20 tokens.
+StreamResult StrikeDecode(LocalStack& stack,
+                          const inference::v1::GenerateRequest& request,
+                          int signal) {
+  bool struck = false;
+  const auto strike = [&](const StreamResult& so_far) {
+    if (!struck && so_far.token_ids.size() >= 20) {
+      struck = true;
+      const auto samples = ScrapeMetrics(stack.decode(0).metrics_port);
+      const bool first = samples.ok() && Sample(*samples, "baton_requests_running") > 0;
+      stack.decode(first ? 0 : 1).process->Signal(signal);
+    }
+    return true;
+  };
+  return InferenceClient(stack.router_address()).Run(request, {.keep_going = strike});
+}
+
+// Catalogue T22: a worker that stands still keeps its connections; its keepalives are missed.
+TEST(KillTest, DecodeFrozenInAnAnswerIsContinuedByAnother) {
+  auto stack = StartStack(/*prefill_workers=*/1, /*decode_workers=*/2);
+  ASSERT_NE(stack, nullptr);
+  const auto request = TokenRequest(200, 300);
+  const StreamResult undisturbed = InferenceClient(stack->router_address()).Run(request);
+  ASSERT_TRUE(undisturbed.status.ok()) << undisturbed.status.error_message();
+  const StreamResult result = StrikeDecode(*stack, request, SIGSTOP);
+  EXPECT_TRUE(result.status.ok()) << result.status.error_message() << stack->LogTails();
+  EXPECT_EQ(result.token_ids, undisturbed.token_ids);
+  EXPECT_EQ(result.usage.resumes(), 1u);
+}
+
+// Catalogue T28: sampled with a seed and penalties, in every format that can be shipped.
+TEST(KillTest, DecodeKilledInAnAnswerIsContinuedByAnother) {
+  constexpr int kTokens = 120;
+  for (const char* policy : {"dense", "diffkv", "shadowkv:rank=32,budget=128"}) {
+    SCOPED_TRACE(policy);
+    auto stack = StartStack(/*prefill_workers=*/1, /*decode_workers=*/2);
+    ASSERT_NE(stack, nullptr);
+    const InferenceClient client(stack->router_address());
+    auto request = TokenRequest(500, kTokens);
+    request.set_kv_policy(policy);
+    request.mutable_sampling()->set_temperature(0.8f);
+    request.mutable_sampling()->set_seed(7);
+    request.mutable_sampling()->set_repetition_penalty(1.2f);
+    const StreamResult undisturbed = client.Run(request);
+    ASSERT_TRUE(undisturbed.status.ok()) << undisturbed.status.error_message();
+    const StreamResult result = StrikeDecode(*stack, request, SIGKILL);
+    EXPECT_TRUE(result.status.ok()) << result.status.error_message() << stack->LogTails();
+    EXPECT_EQ(result.token_ids, undisturbed.token_ids);
+    EXPECT_EQ(result.text, undisturbed.text);
+    EXPECT_EQ(result.usage.resumes(), 1u) << "the answer had ended before the kill";
+    EXPECT_EQ(result.usage.completion_tokens(), static_cast<uint32_t>(kTokens));
+    EXPECT_TRUE(WaitIdle(stack->prefill(), kLease).ok());
+    const auto samples = ScrapeMetrics(stack->router().metrics_port);
+    ASSERT_TRUE(samples.ok()) << samples.status();
+    EXPECT_EQ(Sample(*samples, "baton_resume_total", "outcome=\"resumed\""), 1);
+  }
+}
+
 // Clients that ask again and again until they are stopped.
 class Load {
  public:

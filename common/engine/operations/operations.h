@@ -118,6 +118,10 @@ void StartDecoding(EngineState& state,
                    std::span<const TokenOutput> first_tokens,
                    bool deliver);
 
+// take_token.cc: the sequence takes the next token, the one drawn or, in a continued request, the
+// one that its client has already. `deliver`: the listener is told what it was not told before.
+void TakeToken(ActiveRequest& request, Sequence& sequence, const TokenOutput& drawn, bool deliver);
+
 // expand.cc: the upper layers of a landed prompt are made from its hidden states, some tokens in
 // each step; then its sequences start to decode.
 void StartExpansion(EngineState& state,

@@ -108,6 +108,7 @@ std::unique_ptr<ActiveRequest> MakeRequest(EngineState& state,
   active->kv = kv;
   active->stats.kv_policy = active->kv.canonical();
   active->session_id = std::move(request.session_id);
+  active->delivered = std::move(request.delivered);
   active->prompt = std::move(request.prompt);
   active->prompt_tokens = request.prompt_tokens;
   active->stats.prompt_tokens = request.prompt_tokens;

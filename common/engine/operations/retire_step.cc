@@ -1,5 +1,4 @@
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,14 +16,11 @@ void RetireDecodeRow(EngineState& state, const StepSequence& rows, const SampleJ
     EndRequest(state, request, WithContext(job.output.status(), "sampling"));
     return;
   }
-  const std::optional<SequenceFinish> finish =
-      AcceptToken(request.sampling, job.output->token_id, sequence);
-  ++request.stats.completion_tokens;
-  if (finish.has_value()) {
+  TakeToken(request, sequence, *job.output, /*deliver=*/true);
+  if (sequence.finished) {
     std::erase_if(state.decoding,
                   [&](const DecodingSequence& entry) { return entry.sequence == &sequence; });
   }
-  DeliverToken(request, sequence.index, *job.output, finish);
   if (request.AllSequencesFinished()) {
     EndRequest(state, request, absl::OkStatus());
   }

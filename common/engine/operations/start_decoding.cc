@@ -1,9 +1,12 @@
-#include <optional>
+#include <span>
 #include <utility>
 
 #include "common/base/status_macros.h"
 #include "common/engine/operations/operations.h"
+#include "common/engine/sequence.h"
 #include "common/engine/sequence_memory.h"
+#include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/kv_format.h"
 
 namespace baton::engine {
 namespace {
@@ -55,7 +58,6 @@ void StartDecoding(EngineState& state,
                    bool deliver) {
   request.phase = Phase::kDecoding;
   request.decode_started = deliver ? request.first_token_time : state.Now();
-  request.stats.completion_tokens = static_cast<int64_t>(first_tokens.size());
   request.stats.kv_logical_bytes =
       kv::KvFormat::LogicalBytes(state.parts.dimensions, request.prompt_tokens);
   const kv::EncodedKv* encoded = request.sequences.front().encoded.get();
@@ -65,12 +67,8 @@ void StartDecoding(EngineState& state,
   for (size_t i = 0; i < first_tokens.size(); ++i) {
     Sequence& sequence = request.sequences[i];
     sequence.computed_tokens = request.prompt_tokens;
-    const std::optional<SequenceFinish> finish =
-        AcceptToken(request.sampling, first_tokens[i].token_id, sequence);
-    if (deliver) {
-      DeliverToken(request, sequence.index, first_tokens[i], finish);
-    }
-    if (!finish.has_value()) {
+    TakeToken(request, sequence, first_tokens[i], deliver);
+    if (!sequence.finished) {
       state.decoding.push_back({.request = &request, .sequence = &sequence});
     }
   }

@@ -29,6 +29,7 @@ void QueueRequest(EngineState& state,
   active->kv = kv;
   active->stats.kv_policy = active->kv.canonical();
   active->session_id = std::move(request.session_id);
+  active->delivered = std::move(request.delivered);
   active->prompt = std::move(request.prompt);
   active->prompt_tokens = static_cast<int64_t>(active->prompt.size());
   active->stats.prompt_tokens = active->prompt_tokens;

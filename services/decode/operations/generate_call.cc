@@ -84,6 +84,7 @@ absl::Status GenerateCall::SubmitLocally(const worker::v1::DecodeRequest& reques
   BATON_ASSIGN_OR_RETURN(generate.prompt, worker::PromptFromBytes(request.prompt_token_ids()));
   BATON_ASSIGN_OR_RETURN(generate.sampling, worker::SamplingFromProto(request.sampling()));
   generate.session_id = request.session_id();
+  BATON_ASSIGN_OR_RETURN(generate.delivered, worker::DeliveredFromProto(request));
   generate.deadline = deadline_;
   prompt_tokens_ = static_cast<int64_t>(generate.prompt.size());
   BATON_RETURN_IF_ERROR(DescribeLayout(request.kv_policy()));
@@ -100,6 +101,7 @@ absl::Status GenerateCall::Reserve(const worker::v1::DecodeRequest& request) {
   reserve.prompt_tokens = request.prompt_tokens();
   BATON_ASSIGN_OR_RETURN(reserve.sampling, worker::SamplingFromProto(request.sampling()));
   reserve.session_id = request.session_id();
+  BATON_ASSIGN_OR_RETURN(reserve.delivered, worker::DeliveredFromProto(request));
   if (!reserve.session_id.empty()) {
     BATON_ASSIGN_OR_RETURN(reserve.prompt, worker::PromptFromBytes(request.prompt_token_ids()));
   }

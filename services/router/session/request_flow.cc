@@ -1,12 +1,18 @@
 #include "services/router/session/request_flow.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
 #include "common/rpc/status_details.h"
+#include "common/text/stop_matcher.h"
+#include "common/text/tokenizer.h"
+#include "services/router/session/request_plan.h"
+#include "services/router/session/sequence_output.h"
 #include "services/router/session/worker_failure.h"
 
 namespace baton::router {
@@ -81,6 +87,15 @@ void RequestFlow::Fail(absl::Status status, absl::Time now) {
   }
 }
 
+void RequestFlow::OnEndpointsGone(absl::Time now) {
+  if (ended()) {
+    return;
+  }
+  EndLost(output_begun_ ? rpc::reason::kDecodeLost : rpc::reason::kNoEndpoints,
+          "no prefill and decode worker is ready",
+          now);
+}
+
 std::vector<FlowCommand> RequestFlow::TakeCommands() { return std::exchange(commands_, {}); }
 
 uint32_t RequestFlow::delivered_tokens() const {
@@ -113,12 +128,13 @@ void RequestFlow::BeginOutput(absl::Time now) {
     return;
   }
   output_begun_ = true;
+  served_policy_ = reservation_.layout().policy();
   inference::v1::Started started;
   started.set_request_id(plan_->request_id);
   started.set_model(plan_->model);
   started.set_prompt_tokens(plan_->prompt_tokens);
   started.set_seed(plan_->sampling.seed());
-  started.set_kv_policy(reservation_.layout().policy());
+  started.set_kv_policy(served_policy_);
   output_.AddStarted(std::move(started));
   timeline_.first_token = now;
   observer_->OnFirstToken(now - timeline_.received);
@@ -164,6 +180,10 @@ void RequestFlow::CompleteIfDone(absl::Time now) {
   if (!cut && !workers_done) {
     return;
   }
+  Complete(now);
+}
+
+void RequestFlow::Complete(absl::Time now) {
   FillUsage(now);
   output_.AddUsage(usage_);
   End(absl::OkStatus(), now);
@@ -186,6 +206,9 @@ void RequestFlow::End(absl::Status status, absl::Time now) {
     Emit(FlowCommand::kStopLease);
   }
   held_event_.reset();
+  if (std::exchange(resuming_, false)) {
+    observer_->OnResume(/*resumed=*/false);
+  }
   if (!status.ok()) {
     FillUsage(now);
   }

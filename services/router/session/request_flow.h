@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,6 +55,8 @@ class FlowObserver {
   // `tokens` tokens of one sequence came `gap` after the one before them.
   virtual void OnTokenGap(absl::Duration gap, int tokens) = 0;
   virtual void OnRetry(RetryReason reason) = 0;
+  // An answer that had begun was taken up by another decode worker, or could not be.
+  virtual void OnResume(bool resumed) = 0;
 };
 
 // The rules of architecture.md section 3 without any input or output: events in, commands out.
@@ -89,9 +92,11 @@ class RequestFlow {
   void OnClientCancelled(absl::Time now);
   // Ends the request with an error that came from elsewhere (no endpoints, shutdown).
   void Fail(absl::Status status, absl::Time now);
-  // No prefill worker came in time: starts over where nothing was delivered and `other_pair` says
-  // that somebody can serve, else fails.
+  // No prefill worker came in time: starts over where `other_pair` says that somebody can serve,
+  // else fails.
   void OnPrefillWaitExpired(bool other_pair, absl::Time now);
+  // Nobody has been able to serve for too long.
+  void OnEndpointsGone(absl::Time now);
 
   // Takes the commands that the last events gave.
   std::vector<FlowCommand> TakeCommands();
@@ -113,6 +118,10 @@ class RequestFlow {
   uint32_t attempt() const { return attempt_; }
   const Timeline& timeline() const { return timeline_; }
   uint32_t delivered_tokens() const;
+  // What the next decode worker is asked for: the plan's policy, once output has begun what it came
+  // to; and what the client has of every sequence, nothing before output has begun.
+  const std::string& kv_policy() const;
+  std::vector<std::span<const int32_t>> delivered() const;
   // The terminal messages of the present worker calls have come.
   bool has_decode_usage() const { return decode_usage_.has_value(); }
   bool has_commit() const { return committed_.has_value(); }
@@ -120,12 +129,11 @@ class RequestFlow {
   std::string_view phase_name() const;
 
  private:
-  // How the first token of a sequence came, to compare a repeated prefill with the first one.
+  // How prefill says that a sequence begins.
   struct FirstToken {
     std::optional<uint32_t> token_id;
     std::optional<uint32_t> stop_token_id;
     bool finished = false;
-    bool operator==(const FirstToken&) const = default;
   };
 
   RequestFlow(const RequestPlan* plan, const FlowLimits& limits, FlowObserver* observer);
@@ -142,6 +150,10 @@ class RequestFlow {
 
   // Prefill (request_flow_prefill.cc).
   void OnFirstTokens(const worker::v1::FirstTokens& first, absl::Time now);
+  // Prefill's first tokens are still to come and would be overtaken by what decode says.
+  bool AwaitsFirstTokens() const;
+  // Whether a repeated prefill begins the sequence as it began.
+  static bool BeginsAlike(const SequenceOutput& sequence, const FirstToken& token);
   absl::StatusOr<std::vector<FirstToken>> ReadFirstTokens(
       const worker::v1::FirstTokens& first) const;
   void OnCommitted(const worker::v1::PrefillCommitted& committed, absl::Time now);
@@ -154,12 +166,14 @@ class RequestFlow {
   void BeginOutput(absl::Time now);
   bool AllSequencesDone() const;
   void CompleteIfDone(absl::Time now);
+  void Complete(absl::Time now);
   void FillUsage(absl::Time now);
   void FillKvUsage();
   void FillDurations(absl::Time now);
   void End(absl::Status status, absl::Time now);
-  // Ends a request whose worker is lost: UNAVAILABLE, which clients repeat by themselves, before
-  // the first token; ABORTED with the tokens delivered afterwards (serving.md 7.3).
+  // Ends a request whose worker is lost and that nobody could take up: UNAVAILABLE, which clients
+  // repeat by themselves, before the first token; ABORTED with the tokens delivered afterwards
+  // (serving.md 7.3).
   void EndLost(std::string_view reason, const std::string& message, absl::Time now);
 
   const RequestPlan* plan_;
@@ -181,10 +195,13 @@ class RequestFlow {
   uint32_t attempt_ = 0;  // of the present reservation
   int failures_ = 0;
   uint32_t retries_ = 0;
+  uint32_t resumes_ = 0;
   bool data_loss_seen_ = false;
   // First tokens have been taken, from prefill or from a decode worker of role both.
   bool output_begun_ = false;
-  std::vector<FirstToken> first_tokens_;
+  bool first_tokens_seen_ = false;  // from prefill, of the present reservation
+  bool resuming_ = false;           // output has begun, and no worker goes on with it yet
+  std::string served_policy_;       // what the policy came to when output began
   // A decode message that came before prefill's first tokens; nothing more is read until they come.
   std::optional<worker::v1::DecodeEvent> held_event_;
   std::optional<worker::v1::DecodeUsage> decode_usage_;

@@ -1,10 +1,13 @@
 // The decode side of a request: reservation, tokens, refusal and loss.
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/rpc/status_details.h"
 #include "services/router/session/request_flow.h"
+#include "services/router/session/sequence_output.h"
 #include "services/router/session/worker_failure.h"
 
 namespace baton::router {
@@ -50,7 +53,7 @@ void RequestFlow::OnDecodeEvent(worker::v1::DecodeEvent event, absl::Time now) {
     Fail(absl::InternalError("the decode worker broke the protocol of Decode.Generate"), now);
     return;
   }
-  if (!output_begun_ && !local_prefill_) {
+  if (AwaitsFirstTokens()) {
     held_event_ = std::move(event);  // prefill's first tokens are still on their way
     return;
   }
@@ -71,7 +74,9 @@ void RequestFlow::OnReserved(worker::v1::Reserved reserved, absl::Time now) {
     return;
   }
   reservation_ = std::move(reserved);
-  timeline_.reserved = now;
+  if (!output_begun_) {
+    timeline_.reserved = now;
+  }
   if (goes_on && !local_prefill_) {
     local_prefill_ = true;
     Emit(FlowCommand::kCancelPrefill);  // the pair's prefill worker is not needed
@@ -115,6 +120,9 @@ void RequestFlow::AssumeCommitted(absl::Time now) {
     return;
   }
   handed_off_ = true;
+  if (std::exchange(resuming_, false)) {
+    observer_->OnResume(/*resumed=*/true);
+  }
   if (!timeline_.committed.has_value()) {
     timeline_.committed = now;
   }
@@ -150,16 +158,26 @@ void RequestFlow::OnDecodeEnd(const absl::Status& status, absl::Time now) {
       OnDeadline(now);
       return;
     case WorkerFailure::kFinal:
+      if (resuming_) {
+        EndLost(rpc::reason::kDecodeLost,
+                absl::StrCat("no other worker can go on: ", status.message()),
+                now);
+        return;
+      }
       Fail(status, now);
       return;
   }
 }
 
-// Before the first token another pair is tried.
+// Another pair is tried: it makes the answer, or goes on with it where the client has its begin.
 void RequestFlow::DecodeLost(const absl::Status& status, absl::Time now) {
+  if (AllSequencesDone()) {  // only its accounting is lost
+    Complete(now);
+    return;
+  }
   const std::string cause =
       status.ok() ? "its stream ended without the terminal message" : std::string(status.message());
-  if (++failures_ >= limits_.max_attempts || output_begun_) {
+  if (++failures_ >= limits_.max_attempts) {
     EndLost(rpc::reason::kDecodeLost,
             absl::StrCat("decode failed ", failures_, " times: ", cause),
             now);
@@ -170,8 +188,11 @@ void RequestFlow::DecodeLost(const absl::Status& status, absl::Time now) {
   StartOver();
 }
 
-// Nothing was delivered: forgets the pair and asks for another one.
+// Forgets the pair and asks for another one.
 void RequestFlow::StartOver() {
+  if (output_begun_ && !std::exchange(resuming_, true)) {
+    ++resumes_;
+  }
   if (phase_ == Phase::kAwaitingPrefill) {
     Emit(FlowCommand::kLeaveQueue);
   }
@@ -191,11 +212,28 @@ void RequestFlow::StartOver() {
   reservation_.Clear();
   attempt_ = 0;
   handed_off_ = false;
+  first_tokens_seen_ = false;
   committed_.reset();
   decode_usage_.reset();
-  timeline_.committed.reset();
+  if (!output_begun_) {
+    timeline_.committed.reset();
+  }
   phase_ = Phase::kQueued;
   Emit(FlowCommand::kRequeue);
+}
+
+const std::string& RequestFlow::kv_policy() const {
+  return output_begun_ ? served_policy_ : plan_->kv_policy;
+}
+
+std::vector<std::span<const int32_t>> RequestFlow::delivered() const {
+  std::vector<std::span<const int32_t>> delivered;
+  if (output_begun_) {
+    for (const SequenceOutput& sequence : sequences_) {
+      delivered.emplace_back(sequence.delivered());
+    }
+  }
+  return delivered;
 }
 
 }  // namespace baton::router

@@ -1,10 +1,16 @@
 // The prefill side of a request: first tokens, commit, and the next attempt after a loss.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/rpc/status_details.h"
 #include "services/router/session/request_flow.h"
+#include "services/router/session/sequence_output.h"
 #include "services/router/session/worker_failure.h"
 
 namespace baton::router {
@@ -55,22 +61,40 @@ absl::StatusOr<std::vector<RequestFlow::FirstToken>> RequestFlow::ReadFirstToken
   return tokens;
 }
 
+bool RequestFlow::AwaitsFirstTokens() const {
+  return !local_prefill_ && !first_tokens_seen_ &&
+         std::ranges::any_of(sequences_, [](const SequenceOutput& sequence) {
+           return sequence.delivered_tokens() == 0 && !sequence.done();
+         });
+}
+
+bool RequestFlow::BeginsAlike(const SequenceOutput& sequence, const FirstToken& token) {
+  if (sequence.delivered_tokens() > 0) {
+    return token.token_id == static_cast<uint32_t>(sequence.delivered().front());
+  }
+  // Not begun, or ended by a stop token that was its first one.
+  return !sequence.done() || (token.stop_token_id.has_value() &&
+                              token.stop_token_id == sequence.finished().stop_token_id());
+}
+
 void RequestFlow::OnFirstTokens(const worker::v1::FirstTokens& first, absl::Time now) {
   absl::StatusOr<std::vector<FirstToken>> tokens = ReadFirstTokens(first);
   if (!tokens.ok()) {
     Fail(tokens.status(), now);
     return;
   }
-  if (output_begun_) {  // a repeated attempt: the client has them already
-    if (*tokens != first_tokens_) {
+  for (size_t i = 0; i < sequences_.size(); ++i) {
+    if (!BeginsAlike(sequences_[i], (*tokens)[i])) {
       EndLost(rpc::reason::kPrefillLost, "a repeated prefill gave another first token", now);
+      return;
     }
-    return;
   }
-  first_tokens_ = *std::move(tokens);
+  first_tokens_seen_ = true;
   BeginOutput(now);
   for (const worker::v1::TokenDelta& delta : first.tokens()) {
-    PushTokens(delta, now);
+    if (sequences_[delta.index()].delivered_tokens() == 0) {  // else the client has it already
+      PushTokens(delta, now);
+    }
   }
   for (const worker::v1::SequenceFinished& finished : first.finished()) {
     FinishSequence(finished);
@@ -85,12 +109,12 @@ void RequestFlow::OnFirstTokens(const worker::v1::FirstTokens& first, absl::Time
 }
 
 void RequestFlow::OnCommitted(const worker::v1::PrefillCommitted& committed, absl::Time now) {
-  if (!output_begun_) {
+  if (!first_tokens_seen_) {
     Fail(absl::InternalError("the prefill worker committed without first tokens"), now);
     return;
   }
   committed_ = committed;
-  timeline_.committed = now;
+  timeline_.committed = timeline_.committed.value_or(now);
   AssumeCommitted(now);
   CompleteIfDone(now);
 }
@@ -123,7 +147,8 @@ void RequestFlow::OnPrefillEnd(const absl::Status& status, absl::Time now) {
 void RequestFlow::PrefillLost(const absl::Status& status, absl::Time now) {
   // A repeated attempt that decode refuses although the first tokens are known: an attempt before
   // was committed and its worker died before it could say so. Decode's stream tells the rest.
-  if (status.code() == absl::StatusCode::kFailedPrecondition && attempt_ > 1 && output_begun_) {
+  if (status.code() == absl::StatusCode::kFailedPrecondition && attempt_ > 1 &&
+      first_tokens_seen_) {
     AssumeCommitted(now);
     CompleteIfDone(now);
     return;
@@ -144,7 +169,7 @@ void RequestFlow::PrefillLost(const absl::Status& status, absl::Time now) {
   ++retries_;
   // Committed, but the first tokens died with the worker: this reservation can't be used. Or sent
   // twice and damaged twice: other memory and another prefill.
-  if (held_event_.has_value() || (second_data_loss && !output_begun_)) {
+  if (held_event_.has_value() || second_data_loss) {
     observer_->OnRetry(RetryReason::kPrefillLost);
     StartOver();
     return;
@@ -164,7 +189,7 @@ void RequestFlow::OnPrefillWaitExpired(bool other_pair, absl::Time now) {
   if (phase_ != Phase::kAwaitingPrefill) {
     return;
   }
-  if (!output_begun_ && other_pair) {
+  if (other_pair) {
     StartOver();
     return;
   }

@@ -30,6 +30,7 @@ void RequestFlow::FillUsage(absl::Time now) {
   usage_.set_completion_tokens(completion_tokens);
   usage_.set_kv_format(reservation_.layout().policy());
   usage_.set_retries(retries_);
+  usage_.set_resumes(resumes_);
   FillDurations(now);
   FillKvUsage();
 }

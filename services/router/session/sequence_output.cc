@@ -1,6 +1,10 @@
 #include "services/router/session/sequence_output.h"
 
+#include <string>
 #include <utility>
+
+#include "common/text/stop_matcher.h"
+#include "common/text/tokenizer.h"
 
 namespace baton::router {
 
@@ -14,7 +18,7 @@ SequenceOutput::SequenceOutput(const text::Tokenizer* tokenizer,
       index_(index) {}
 
 void SequenceOutput::PushToken(const worker::v1::Token& token, inference::v1::Delta* delta) {
-  ++delivered_tokens_;
+  delivered_.push_back(static_cast<int32_t>(token.id()));
   ++completion_tokens_;
   delta->add_token_ids(token.id());
   if (token.has_logprob()) {

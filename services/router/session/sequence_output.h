@@ -48,7 +48,9 @@ class SequenceOutput {
   // Tokens that count: delivered ones and a stop token.
   uint32_t completion_tokens() const { return completion_tokens_; }
   // Tokens handed to the client.
-  uint32_t delivered_tokens() const { return delivered_tokens_; }
+  uint32_t delivered_tokens() const { return static_cast<uint32_t>(delivered_.size()); }
+  // Their ids: what another worker needs to go on with the sequence.
+  const std::vector<int32_t>& delivered() const { return delivered_; }
 
  private:
   void PushToken(const worker::v1::Token& token, inference::v1::Delta* delta);
@@ -58,7 +60,7 @@ class SequenceOutput {
   text::StopMatcher matcher_;
   uint32_t min_tokens_;
   uint32_t index_;
-  uint32_t delivered_tokens_ = 0;
+  std::vector<int32_t> delivered_;
   uint32_t completion_tokens_ = 0;
   bool done_ = false;
   bool cut_ = false;

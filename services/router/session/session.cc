@@ -9,7 +9,6 @@
 #include "absl/time/clock.h"
 
 #include "common/rpc/request_log.h"
-#include "common/rpc/status_details.h"
 #include "services/router/admission/admission.h"
 #include "services/router/running_requests.h"
 #include "services/router/session/request_flow.h"
@@ -163,10 +162,7 @@ void Session::OnEndpointWait(uint64_t wait) {
     if (flow.phase() == RequestFlow::Phase::kAwaitingPrefill && !any_prefill) {
       flow.OnPrefillWaitExpired(can_serve, now);
     } else if (flow.phase() == RequestFlow::Phase::kQueued && !can_serve && expired) {
-      flow.Fail(
-          rpc::Unavailable(
-              rpc::reason::kNoEndpoints, "no prefill and decode worker is ready", kRetryDelay),
-          now);
+      flow.OnEndpointsGone(now);
     } else {
       AddEndpointWait();
     }
@@ -280,6 +276,8 @@ void Session::OnTokenGap(absl::Duration gap, int tokens) {
 
 void Session::OnRetry(RetryReason reason) { services_.metrics->CountRetry(reason); }
 
+void Session::OnResume(bool resumed) { services_.metrics->CountResume(resumed); }
+
 void Session::LogEnd(const absl::Status& status,
                      const Timeline& timeline,
                      const inference::v1::Usage& usage) const {
@@ -290,7 +288,8 @@ void Session::LogEnd(const absl::Status& status,
                    .duration = timeline.finished.value_or(timeline.received) - timeline.received,
                    .counts = {{"prompt_tokens", usage.prompt_tokens()},
                               {"completion_tokens", usage.completion_tokens()},
-                              {"retries", usage.retries()}}});
+                              {"retries", usage.retries()},
+                              {"resumes", usage.resumes()}}});
 }
 
 }  // namespace baton::router

@@ -92,6 +92,7 @@ class Session final : public AdmissionClient,
   void OnFirstToken(absl::Duration since_received) override;
   void OnTokenGap(absl::Duration gap, int tokens) override;
   void OnRetry(RetryReason reason) override;
+  void OnResume(bool resumed) override;
 
  private:
   // A decided command with what it needs, taken when it was decided.

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -97,7 +98,10 @@ void Session::AddOpenDecode() {
   request.set_request_id(plan_.request_id);
   request.set_prompt_tokens(plan_.prompt_tokens);
   *request.mutable_sampling() = plan_.sampling;
-  request.set_kv_policy(plan_.kv_policy);
+  request.set_kv_policy(flow_->kv_policy());
+  for (const std::span<const int32_t> tokens : flow_->delivered()) {
+    request.add_delivered()->set_token_ids(tokens.data(), tokens.size_bytes());
+  }
   request.set_session_id(plan_.session_id);
   if (flow_->local_prefill() || !plan_.session_id.empty()) {
     request.set_prompt_token_ids(*plan_.prompt_token_ids);

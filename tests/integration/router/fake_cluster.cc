@@ -1,8 +1,12 @@
 #include "tests/integration/router/fake_cluster.h"
 
-#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
 #include <utility>
 
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
@@ -215,6 +219,13 @@ grpc::Status FakeWorker::NormalPrefill(grpc::ServerContext* /*context*/,
   return grpc::Status::OK;
 }
 
+size_t FakeWorker::DeliveredTokens(const worker::v1::DecodeRequest& request, uint32_t index) {
+  const int sequence = static_cast<int>(index);
+  return sequence < request.delivered_size()
+             ? request.delivered(sequence).token_ids().size() / sizeof(int32_t)
+             : 0;
+}
+
 grpc::Status FakeWorker::NormalDecode(grpc::ServerContext* context,
                                       const worker::v1::DecodeRequest& request,
                                       DecodeWriter* writer) {
@@ -223,9 +234,12 @@ grpc::Status FakeWorker::NormalDecode(grpc::ServerContext* context,
   if (!local && !handoffs_->WaitForCommit(reservation_id, context)) {
     return grpc::Status(grpc::StatusCode::CANCELLED, "cancelled");
   }
-  const uint32_t delivered = local ? 0 : 1;
-  for (uint32_t i = delivered; i < request.sampling().max_tokens(); ++i) {
+  const uint32_t by_prefill = local ? 0 : 1;
+  for (uint32_t i = by_prefill; i < request.sampling().max_tokens(); ++i) {
     for (uint32_t index = 0; index < request.sampling().n(); ++index) {
+      if (i < DeliveredTokens(request, index)) {
+        continue;
+      }
       if (context->IsCancelled()) {
         return grpc::Status(grpc::StatusCode::CANCELLED, "cancelled");
       }

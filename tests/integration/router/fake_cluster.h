@@ -85,6 +85,8 @@ class FakeWorker {
                         PrefillWriter* writer,
                         uint32_t token = kFirstToken);
   void WriteToken(uint32_t index, DecodeWriter* writer);
+  // Tokens of a sequence that the client of a continued request has already.
+  static size_t DeliveredTokens(const worker::v1::DecodeRequest& request, uint32_t index);
 
   static constexpr uint32_t kFirstToken = 300;
   static constexpr uint32_t kNextToken = 301;

@@ -3,10 +3,10 @@
 #include <string>
 #include <thread>
 
-#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 
 #include "common/rpc/status_details.h"
+#include "tests/integration/router/fake_cluster.h"
 #include "tests/integration/router/router_fixture.h"
 
 namespace baton::router {
@@ -142,14 +142,61 @@ TEST_F(RetryTest, DecodeLostBeforeTheFirstTokenGoesToAnotherPair) {
   EXPECT_EQ(outcome.usage.retries(), 1u);
 }
 
-TEST_F(RetryTest, DecodeLostAfterTheFirstTokenAbortsWithTheCount) {
+// Catalogue T28: the next worker is told what the client has, and goes on behind it.
+TEST_F(RetryTest, DecodeLostInAnAnswerIsContinuedByAnother) {
+  AddPrefill();
+  FakeWorker& decode = AddDecode();
+  std::string told;
+  decode.set_decode([&](int call, auto* context, const auto& request, auto* writer) {
+    if (call > 1) {
+      told = request.delivered(0).token_ids();
+      return decode.NormalDecode(context, request, writer);
+    }
+    EXPECT_EQ(request.delivered_size(), 0);
+    handoffs_.WaitForCommit(decode.WriteReserved(request, writer), context);
+    decode.WriteToken(0, writer);
+    decode.WriteToken(0, writer);
+    return kGone;
+  });
+  Start();
+  const StreamOutcome outcome = Stream(Request(6));
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_THAT(outcome.token_ids, ElementsAre(300, 301, 301, 301, 301, 301));
+  EXPECT_EQ(outcome.usage.resumes(), 1u);
+  EXPECT_EQ(outcome.usage.retries(), 1u);
+  EXPECT_EQ(told, std::string("\x2c\x01\0\0\x2d\x01\0\0\x2d\x01\0\0", 12));
+  ExpectBaseline();
+}
+
+TEST_F(RetryTest, DecodeLostBehindTheLastTokenLosesNothing) {
+  AddPrefill();
+  FakeWorker& decode = AddDecode();
+  decode.set_decode([&](int, grpc::ServerContext* context, const auto& request, auto* writer) {
+    handoffs_.WaitForCommit(decode.WriteReserved(request, writer), context);
+    decode.WriteToken(0, writer);
+    worker::v1::DecodeEvent event;
+    event.mutable_finished()->set_reason(worker::v1::FINISH_REASON_LENGTH);
+    writer->Write(event);
+    return kGone;
+  });
+  Start();
+  const StreamOutcome outcome = Stream(Request(2));
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_THAT(outcome.token_ids, ElementsAre(300, 301));
+  EXPECT_EQ(decode.calls(), 1);
+  ExpectBaseline();
+}
+
+TEST_F(RetryTest, DecodeLostAgainAndAgainAbortsWithTheCount) {
   AddPrefill();
   FakeWorker& decode = AddDecode();
   decode.set_decode([&](int, grpc::ServerContext* context, const auto& request, auto* writer) {
     const uint64_t reservation = decode.WriteReserved(request, writer);
     handoffs_.WaitForCommit(reservation, context);
-    decode.WriteToken(0, writer);
-    decode.WriteToken(0, writer);
+    if (request.delivered_size() == 0) {
+      decode.WriteToken(0, writer);
+      decode.WriteToken(0, writer);
+    }
     return kGone;
   });
   Start();

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -17,11 +18,16 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 
 #include "common/checkpoint/checkpoint.h"
 #include "common/engine/engine.h"
+#include "common/engine/kv_sink.h"
+#include "common/engine/request.h"
+#include "common/engine/sampling_params.h"
+#include "common/kv/codec/codec_set.h"
+#include "tests/unit/engine/await_grant.h"
 #include "tests/unit/engine/copy_sink.h"
+#include "tests/unit/engine/eventually.h"
 #include "tests/unit/engine/fake_sink.h"
 #include "tests/unit/engine/real_engine.h"
 #include "tests/unit/engine/recording_listener.h"
@@ -38,16 +44,6 @@ constexpr kv::CodecPools kSmall = {.diffkv_bytes = 5 << 19, .shadowkv_bytes = 4 
 constexpr kv::CodecPools kLarge = {.diffkv_bytes = 16 << 20, .shadowkv_bytes = 16 << 20};
 // More than any test waits for: such a request ends by being cancelled.
 constexpr int32_t kEndless = 1500;
-
-bool Eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 30000; ++i) {
-    if (condition()) {
-      return true;
-    }
-    absl::SleepFor(absl::Milliseconds(1));
-  }
-  return false;
-}
 
 // What was answered to commits with other states, and the reservations that were open then.
 struct Tried {
@@ -150,18 +146,7 @@ class EngineFormatsTest : public testing::TestWithParam<std::tuple<std::string, 
     request.prompt_tokens = prompt_tokens;
     request.sampling = std::move(params);
     request.kv_policy = policy();
-    absl::StatusOr<ReservationGrant> grant = absl::UnknownError("no answer");
-    absl::Notification answered;
-    const absl::Status status =
-        engine.Reserve(std::move(request), listener, [&](absl::StatusOr<ReservationGrant> answer) {
-          grant = std::move(answer);
-          answered.Notify();
-        });
-    if (!status.ok()) {
-      return status;
-    }
-    answered.WaitForNotification();
-    return grant;
+    return AwaitGrant(engine, std::move(request), std::move(listener));
   }
   // Asks for a prompt, or for generated tokens, of `extra` more than the smallest request here.
   static absl::Status Probe(Engine& engine,

@@ -21,6 +21,8 @@
 #include "common/engine/engine.h"
 #include "common/engine/sampling/penalty_state.h"
 #include "kernels/reference/reference_ops.h"
+#include "tests/unit/engine/await_grant.h"
+#include "tests/unit/engine/eventually.h"
 #include "tests/unit/engine/fake_model.h"
 #include "tests/unit/engine/fake_sink.h"
 #include "tests/unit/engine/recording_listener.h"
@@ -40,17 +42,6 @@ inline EngineOptions TestOptions(Role role, int64_t pages = 3000) {
   options.prefill_chunk_tokens = 16;
   options.max_running_sequences = 32;
   return options;
-}
-
-// Polls; false after 30 s of real time.
-inline bool Eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 30000; ++i) {
-    if (condition()) {
-      return true;
-    }
-    absl::SleepFor(absl::Milliseconds(1));
-  }
-  return false;
 }
 
 class RecordingReservations final : public ReservationObserver {
@@ -132,18 +123,7 @@ struct EngineHarness {
     request.prompt_tokens = prompt_tokens;
     request.sampling = std::move(sampling);
     request.deadline = clock.Now() + deadline;
-    absl::StatusOr<ReservationGrant> grant = absl::UnknownError("no answer");
-    absl::Notification answered;
-    absl::Status status =
-        engine->Reserve(std::move(request), listener, [&](absl::StatusOr<ReservationGrant> answer) {
-          grant = std::move(answer);
-          answered.Notify();
-        });
-    if (!status.ok()) {
-      return status;
-    }
-    answered.WaitForNotification();
-    return grant;
+    return AwaitGrant(*engine, std::move(request), listener);
   }
   absl::Status Await(const std::function<void(Engine::StatusCallback)>& ask) {
     absl::Status result;

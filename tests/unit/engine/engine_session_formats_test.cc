@@ -13,11 +13,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 
 #include "common/checkpoint/checkpoint.h"
 #include "common/engine/engine.h"
+#include "common/engine/request.h"
+#include "common/kv/codec/codec_set.h"
+#include "tests/unit/engine/await_grant.h"
 #include "tests/unit/engine/copy_sink.h"
 #include "tests/unit/engine/real_engine.h"
 #include "tests/unit/engine/recording_listener.h"
@@ -100,22 +102,15 @@ class EngineSessionFormatsTest
   // A turn of a prefill and a decode engine.
   static Answer AskSplit(RealEngine& prefill, RealEngine& decode, GenerateRequest request) {
     const auto tail = std::make_shared<RecordingListener>();
-    absl::StatusOr<ReservationGrant> grant = absl::UnknownError("no answer");
-    absl::Notification answered;
-    const absl::Status status =
-        decode.engine->Reserve({.request_id = request.request_id,
-                                .prompt_tokens = static_cast<int64_t>(request.prompt.size()),
-                                .sampling = request.sampling,
-                                .kv_policy = request.kv_policy,
-                                .session_id = request.session_id,
-                                .prompt = request.prompt},
-                               tail,
-                               [&](absl::StatusOr<ReservationGrant> answer) {
-                                 grant = std::move(answer);
-                                 answered.Notify();
-                               });
-    EXPECT_TRUE(status.ok()) << status;
-    answered.WaitForNotification();
+    absl::StatusOr<ReservationGrant> grant =
+        AwaitGrant(*decode.engine,
+                   {.request_id = request.request_id,
+                    .prompt_tokens = static_cast<int64_t>(request.prompt.size()),
+                    .sampling = request.sampling,
+                    .kv_policy = request.kv_policy,
+                    .session_id = request.session_id,
+                    .prompt = request.prompt},
+                   tail);
     EXPECT_TRUE(grant.ok()) << grant.status();
     const auto head = std::make_shared<RecordingListener>();
     if (!grant->extends_kept) {

@@ -10,14 +10,15 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 
 #include "common/engine/engine.h"
 #include "common/engine/request.h"
 #include "common/engine/sampling_params.h"
+#include "tests/unit/engine/await_grant.h"
 #include "tests/unit/engine/copy_sink.h"
 #include "tests/unit/engine/engine_harness.h"
+#include "tests/unit/engine/eventually.h"
 #include "tests/unit/engine/fake_model.h"
 #include "tests/unit/engine/recording_listener.h"
 
@@ -303,17 +304,7 @@ DecodeTurn ReserveTurn(EngineHarness& harness,
   request.prompt = prompt;
   request.session_id = "talk";
   request.sampling = sampling;
-  absl::Notification answered;
-  const absl::Status status = harness.engine->Reserve(
-      std::move(request), turn.listener, [&](absl::StatusOr<ReservationGrant> answer) {
-        turn.grant = std::move(answer);
-        answered.Notify();
-      });
-  if (!status.ok()) {
-    turn.grant = status;
-    return turn;
-  }
-  answered.WaitForNotification();
+  turn.grant = AwaitGrant(*harness.engine, std::move(request), turn.listener);
   return turn;
 }
 

@@ -28,6 +28,7 @@ void SetEverything(Registry& registry) {
   registry.Get(kStreamIncomplete, {"client_gone"}).Increment();
   registry.Get(kRequestRetries, {"PREFILL_LOST"}).Increment();
   registry.Get(kKvWireBytes, {"dense", "grpc"}).Increment(1048576);
+  registry.Get(kResumes, {"reprefill", "resumed"}).Increment();
   registry.Get(kKvLogicalBytes).Increment(1000000);
   registry.Get(kKvLeasesExpired, {"decode"}).Increment();
   registry.Get(kKvChecksumFailures).Increment();

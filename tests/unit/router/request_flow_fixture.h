@@ -22,10 +22,12 @@ class CountingObserver final : public FlowObserver {
   void OnFirstToken(absl::Duration since) override { first_token = since; }
   void OnTokenGap(absl::Duration /*gap*/, int tokens) override { gap_tokens += tokens; }
   void OnRetry(RetryReason reason) override { retries.push_back(reason); }
+  void OnResume(bool resumed) override { resumes.push_back(resumed); }
 
   std::optional<absl::Duration> first_token;
   int gap_tokens = 0;
   std::vector<RetryReason> retries;
+  std::vector<bool> resumes;
 };
 
 class RequestFlowTest : public ::testing::Test {
@@ -33,7 +35,7 @@ class RequestFlowTest : public ::testing::Test {
   void Start(uint32_t n = 1, std::vector<std::string> stop = {}, size_t buffer_bytes = 1 << 18) {
     plan_.request_id = "r";
     plan_.model = "needle";
-    plan_.kv_policy = "dense";
+    plan_.kv_policy = "auto";
     plan_.prompt_tokens = 10;
     plan_.prompt_token_ids = std::make_shared<std::string>(40, '\0');
     plan_.sampling.set_n(n);
@@ -56,6 +58,7 @@ class RequestFlowTest : public ::testing::Test {
   }
 
   std::vector<FlowCommand> Reserve(bool local = false) {
+    flow_->TakeCommands();  // of what came before
     flow_->OnPair(local, now_);
     EXPECT_THAT(Take(), ::testing::ElementsAre(FlowCommand::kOpenDecode));
     worker::v1::DecodeEvent event;
@@ -63,6 +66,7 @@ class RequestFlowTest : public ::testing::Test {
     event.mutable_reserved()->set_local_prefill(local);
     event.mutable_reserved()->set_pages_per_layer(1);
     auto* layout = event.mutable_reserved()->mutable_layout();
+    layout->set_policy("dense");
     layout->set_layers(12);
     layout->set_kv_heads(2);
     layout->set_head_dim(64);

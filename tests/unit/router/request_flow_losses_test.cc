@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using ::testing::Not;
 using Phase = RequestFlow::Phase;
 
@@ -61,16 +62,21 @@ TEST_F(RequestFlowTest, AnotherFirstTokenOfARepeatedPrefillAborts) {
   EXPECT_EQ(rpc::ReasonMetadata(flow_->final_status()).at("tokens_delivered"), "1");
 }
 
-TEST_F(RequestFlowTest, PrefillLostForGoodAfterTheFirstTokenAborts) {
+TEST_F(RequestFlowTest, PrefillLostForGoodAfterTheFirstTokenGoesOnWithAnotherPairIfThereIsOne) {
   Start();
   Reserve();
   SendFirst("1");
   flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
   flow_->OnPrefillWaitExpired(/*other_pair=*/true, now_);
-  ASSERT_TRUE(flow_->ended()) << "another pair would repeat the token";
+  EXPECT_EQ(flow_->phase(), Phase::kQueued);
+  Reserve();
+  flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
+  flow_->OnPrefillWaitExpired(/*other_pair=*/false, now_);
+  ASSERT_TRUE(flow_->ended());
   EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(rpc::ReasonOf(flow_->final_status()), "PREFILL_LOST");
   EXPECT_EQ(rpc::ReasonMetadata(flow_->final_status()).at("tokens_delivered"), "1");
+  EXPECT_THAT(observer_.resumes, ElementsAre(false));
 }
 
 TEST_F(RequestFlowTest, PrefillLossesAreBounded) {
@@ -108,17 +114,16 @@ TEST_F(RequestFlowTest, DataLossIsSentAgainThenPrefilledAnewThenTheEnd) {
   EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kDataLoss);
 }
 
-TEST_F(RequestFlowTest, DataLossBehindTheFirstTokenKeepsTheReservationToTheEnd) {
+TEST_F(RequestFlowTest, DataLossBehindTheFirstTokenIsSentAgainThenContinuedElsewhereThenTheEnd) {
   Start();
   Reserve();
   SendFirst();
-  for (uint32_t attempt = 2; attempt <= 3; ++attempt) {
-    flow_->OnPrefillEnd(absl::DataLossError("checksum"), now_);
-    ASSERT_FALSE(flow_->ended());
-    EXPECT_THAT(Take(), Not(Contains(FlowCommand::kCancelDecode)));
-    flow_->OnPrefillWorker(now_);
-    EXPECT_EQ(flow_->attempt(), attempt);
-  }
+  flow_->OnPrefillEnd(absl::DataLossError("checksum"), now_);
+  EXPECT_THAT(Take(), Not(Contains(FlowCommand::kCancelDecode))) << "the reservation stays";
+  flow_->OnPrefillWorker(now_);
+  flow_->OnPrefillEnd(absl::DataLossError("checksum"), now_);
+  EXPECT_THAT(Take(), Contains(FlowCommand::kRequeue)) << "a new reservation";
+  Reserve();
   flow_->OnPrefillEnd(absl::DataLossError("checksum"), now_);
   ASSERT_TRUE(flow_->ended());
   EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kDataLoss);
@@ -138,28 +143,109 @@ TEST_F(RequestFlowTest, DecodeLostBeforeTheFirstTokenStartsOverOnAnotherPair) {
   EXPECT_EQ(flow_->attempt(), 1u) << "attempts belong to a reservation";
 }
 
-TEST_F(RequestFlowTest, DecodeLostAfterTheFirstTokenAbortsWithTheCount) {
+TEST_F(RequestFlowTest, DecodeLostAfterTheFirstTokenIsContinuedByAnotherPair) {
+  Start();
+  Reserve();
+  EXPECT_THAT(flow_->delivered(), IsEmpty());
+  SendFirst();
+  SendCommit();
+  SendTokens("2");
+  Take();
+  flow_->OnDecodeEnd(absl::UnavailableError("gone"), now_);
+  EXPECT_THAT(Take(), Contains(FlowCommand::kRequeue));
+  EXPECT_EQ(flow_->kv_policy(), "dense") << "as it was served, whatever the plan asks for";
+  ASSERT_EQ(flow_->delivered().size(), 1u);
+  EXPECT_THAT(flow_->delivered()[0], ElementsAre(Token("1"), Token("2")));
+  Reserve();
+  SendFirst();  // the prompt's prefill gives it again
+  EXPECT_THAT(observer_.resumes, IsEmpty());
+  SendCommit();
+  EXPECT_THAT(observer_.resumes, ElementsAre(true));
+  SendTokens("3");
+  SendFinished();
+  SendUsage();
+  flow_->OnPrefillEnd(absl::OkStatus(), now_);
+  flow_->OnDecodeEnd(absl::OkStatus(), now_);
+  ASSERT_TRUE(flow_->ended());
+  EXPECT_TRUE(flow_->final_status().ok()) << flow_->final_status();
+  EXPECT_THAT(Output(), ElementsAre("S", "D:123", "F", "U"));
+  EXPECT_EQ(flow_->usage().completion_tokens(), 3u);
+  EXPECT_EQ(flow_->usage().resumes(), 1u);
+}
+
+TEST_F(RequestFlowTest, AContinuedAnswerMayOvertakeItsRepeatedFirstToken) {
+  Start();
+  Reserve();
+  SendFirst();
+  SendCommit();
+  flow_->OnDecodeEnd(absl::UnavailableError("gone"), now_);
+  Reserve();
+  SendTokens("2");
+  SendFirst();
+  EXPECT_THAT(Output(), ElementsAre("S", "D:12"));
+}
+
+TEST_F(RequestFlowTest, ASequenceThatHadNotBegunTakesItsFirstTokenFromTheNextPrefill) {
+  Start(/*n=*/2);
+  Reserve(/*local=*/true);
+  SendTokens("1", 0);
+  flow_->OnDecodeEnd(absl::UnavailableError("gone"), now_);
+  Take();
+  Reserve();
+  SendTokens("2", 1);  // held: its first token is still to come
+  EXPECT_THAT(Output(), ElementsAre("S", "D:1"));
+  flow_->OnPrefillEvent(FirstTokens({"1", "4"}), now_);
+  EXPECT_THAT(Output(), ElementsAre("D:42"));
+}
+
+TEST_F(RequestFlowTest, AnotherFirstTokenOfTheNextPairAborts) {
+  Start();
+  Reserve();
+  SendFirst();
+  SendCommit();
+  flow_->OnDecodeEnd(absl::UnavailableError("gone"), now_);
+  Reserve();
+  SendFirst("2");
+  ASSERT_TRUE(flow_->ended());
+  EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(RequestFlowTest, AnAnswerThatNobodyCanContinueAbortsWithTheCount) {
   Start();
   Reserve();
   SendFirst();
   SendCommit();
   SendTokens("2");
   flow_->OnDecodeEnd(absl::UnavailableError("gone"), now_);
+  flow_->OnEndpointsGone(now_);
   ASSERT_TRUE(flow_->ended());
   EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(rpc::ReasonOf(flow_->final_status()), "DECODE_LOST");
   EXPECT_EQ(rpc::ReasonMetadata(flow_->final_status()).at("tokens_delivered"), "2");
+  EXPECT_THAT(observer_.resumes, ElementsAre(false));
   EXPECT_THAT(Output(), ElementsAre("S", "D:12")) << "what was counted is delivered";
 }
 
-TEST_F(RequestFlowTest, DecodeEndingOkWithoutUsageIsAnErrorNotSuccess) {
+TEST_F(RequestFlowTest, AWorkerThatRefusesToContinueForGoodAborts) {
+  Start();
+  Reserve();
+  SendFirst();
+  SendCommit();
+  flow_->OnDecodeEnd(absl::UnavailableError("gone"), now_);
+  flow_->OnPair(/*local_prefill=*/false, now_);
+  flow_->OnDecodeEnd(absl::InvalidArgumentError("too long here"), now_);
+  ASSERT_TRUE(flow_->ended());
+  EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(RequestFlowTest, DecodeEndingOkWithoutUsageIsALoss) {
   Start();
   Reserve();
   SendFirst();
   SendCommit();
   flow_->OnDecodeEnd(absl::OkStatus(), now_);
-  ASSERT_TRUE(flow_->ended());
-  EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(flow_->phase(), Phase::kQueued);
+  EXPECT_THAT(observer_.retries, ElementsAre(RetryReason::kDecodeLost));
 }
 
 TEST_F(RequestFlowTest, DecodeSpeakingMeansCommittedEvenIfPrefillDiedBeforeSayingSo) {

@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
 
+#include "common/engine/request.h"
 #include "common/rpc/status_details.h"
 
 namespace baton::worker {
@@ -73,6 +75,25 @@ TEST(ConversionsTest, PromptCutInsideATokenOrEmptyIsRefusedAtEachLength) {
     const absl::Status status = PromptFromBytes(bytes.substr(0, size)).status();
     ASSERT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << size;
     EXPECT_EQ(rpc::FieldViolations(status)[0].field, "prompt_token_ids");
+  }
+}
+
+TEST(ConversionsTest, DeliveredTokensAreReadPerSequenceAndMayBeNone) {
+  v1::DecodeRequest request;
+  EXPECT_TRUE(DeliveredFromProto(request)->empty());
+  request.add_delivered()->set_token_ids(PromptToBytes(std::vector<int32_t>{7, 70000}));
+  request.add_delivered();
+  EXPECT_EQ(*DeliveredFromProto(request), (std::vector<std::vector<int32_t>>{{7, 70000}, {}}));
+}
+
+TEST(ConversionsTest, DeliveredTokensCutInsideATokenAreRefusedAtEachLength) {
+  const std::string bytes = PromptToBytes(std::vector<int32_t>{1, 2});
+  for (const size_t size : {1U, 2U, 3U, 5U, 6U, 7U}) {
+    v1::DecodeRequest request;
+    request.add_delivered()->set_token_ids(bytes.substr(0, size));
+    const absl::Status status = DeliveredFromProto(request).status();
+    ASSERT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << size;
+    EXPECT_EQ(rpc::FieldViolations(status)[0].field, "delivered");
   }
 }
 
