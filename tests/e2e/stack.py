@@ -47,12 +47,13 @@ class Stack:
     that run, the router last.
 
     `model` is a folder of tests/data/models or a path. With one_worker a single worker prefills and
-    decodes (--role=both)."""
+    decodes (--role=both). `tls_flags` go to every process and to the client."""
 
-    def __init__(self, model, worker_flags=(), one_worker=False):
+    def __init__(self, model, worker_flags=(), one_worker=False, tls_flags=()):
         self._model = model
         self._worker_flags = list(worker_flags)
         self._one_worker = one_worker
+        self._tls_flags = list(tls_flags)
         self._folder = tempfile.TemporaryDirectory(prefix="baton-stack-")
         self._processes = []
         self.services = []
@@ -66,7 +67,7 @@ class Stack:
             self.router = self._await(self._start("router", self._start_workers()))
             subprocess.run(
                 [BINARIES / "baton-client", "health", "--router", self.router,
-                 f"--wait={START_SECONDS}"],
+                 f"--wait={START_SECONDS}", *self._tls_flags],
                 check=True, stdout=subprocess.DEVNULL)
         except BaseException:
             self.__exit__()
@@ -101,7 +102,7 @@ class Stack:
             self._processes.append(subprocess.Popen(
                 [BINARIES / f"baton-{name}", f"--model={MODELS / self._model}",
                  f"--port_file={port_file}", "--listen=127.0.0.1:0",
-                 "--metrics_listen=127.0.0.1:0", *flags],
+                 "--metrics_listen=127.0.0.1:0", *self._tls_flags, *flags],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log))
         return port_file, self._processes[-1]
 
