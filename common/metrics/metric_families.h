@@ -176,6 +176,14 @@ inline constexpr CounterFamily<0> kKvChecksumFailures = {
 inline constexpr GaugeFamily<1> kKvTransportInfo = {
     "baton_kv_transport_info", "1 for a transport that carries KV of this worker.", {"transport"}};
 
+inline constexpr GaugeFamily<0> kKvLandingBytes = {
+    "baton_kv_landing_bytes", "Memory that connected peers may put KV into (ucx).", {}};
+inline constexpr GaugeFamily<1> kKvLandingSlots = {
+    "baton_kv_landing_slots",
+    "Parts of that memory that transfers hold: granted, and of these quarantined until the sender "
+    "of an ended transfer confirms that nothing is on its way.",
+    {"state"}};
+
 // --- The process
 // --------------------------------------------------------------------------------------
 inline constexpr GaugeFamily<0> kReady = {

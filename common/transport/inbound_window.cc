@@ -2,12 +2,20 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 
 #include "common/base/status_macros.h"
+#include "common/transport/completion_queue.h"
+#include "common/transport/transport.h"
 
 namespace baton::transport {
 namespace {
@@ -226,6 +234,11 @@ void InboundWindow::Abandon(uint64_t transfer_id, const void* owner, const absl:
   }
 }
 
+bool InboundWindow::IsOpen(uint64_t transfer_id, const void* owner) {
+  absl::MutexLock lock(&mutex_);
+  return FindOwned(transfer_id, owner).ok();
+}
+
 void InboundWindow::End(Transfer& transfer, absl::Status status) {
   transfer.ended = true;
   completions_->Push(Completion{.kind = CompletionKind::kReceived,
@@ -234,8 +247,8 @@ void InboundWindow::End(Transfer& transfer, absl::Status status) {
                                 .bytes = transfer.written_bytes});
 }
 
-absl::Status InboundWindow::Refuse(Transfer& transfer, std::string message) {
-  absl::Status status = absl::InvalidArgumentError(std::move(message));
+absl::Status InboundWindow::Refuse(Transfer& transfer, const std::string& message) {
+  absl::Status status = absl::InvalidArgumentError(message);
   End(transfer, status);
   return status;
 }

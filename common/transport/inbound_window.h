@@ -52,6 +52,9 @@ class InboundWindow {
   // `ready` is dropped.
   void Abandon(uint64_t transfer_id, const void* owner, const absl::Status& reason);
 
+  // Whether the stream may still write the transfer.
+  bool IsOpen(uint64_t transfer_id, const void* owner);
+
   void CancelTransfers();
   // Refuses everything from now on. Idempotent.
   void Withdraw();
@@ -79,7 +82,7 @@ class InboundWindow {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void End(Transfer& transfer, absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Ends a transfer whose sender broke the rules.
-  absl::Status Refuse(Transfer& transfer, std::string message)
+  absl::Status Refuse(Transfer& transfer, const std::string& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Copy(int64_t offset, std::span<const std::byte> bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -4,17 +4,22 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 
+#include "common/base/status_context.h"
 #include "common/base/status_macros.h"
 #include "common/config/check_flag.h"
 #include "common/config/host_port.h"
 #include "common/engine/engine.h"
 #include "common/rpc/logging.h"
 #include "common/rpc/tls_flags.h"
+#include "common/transport/ucx/peer_list.h"
 #include "common/worker/pool_sizes.h"
 #include "common/worker/worker_options.h"
 #include "kernels/core/dtype.h"
@@ -30,6 +35,28 @@ ABSL_FLAG(std::string,
           advertise,
           "",
           "host:port under which peers reach --listen (port 0: the one in use); empty: as it is");
+ABSL_FLAG(std::string,
+          transports,
+          "grpc",
+          "what carries KV between workers, preferred first: grpc, ucx or both, comma-separated");
+ABSL_FLAG(std::string,
+          ucx_listen,
+          "",
+          "host:port that peers connect to over ucx (decode); empty: the host of --listen and a "
+          "free port");
+ABSL_FLAG(std::string,
+          ucx_allowed_peers,
+          "127.0.0.0/8,::1",
+          "addresses and networks (10.0.0.0/8) that may connect over ucx, comma-separated; over "
+          "TCP they can write anywhere in this process");
+ABSL_FLAG(int64_t,
+          ucx_arena_mib,
+          256,
+          "memory that peers put KV into over ucx, in MiB; each prefill worker has 8 of it");
+ABSL_FLAG(bool,
+          require_rdma,
+          false,
+          "refuse to move KV by anything but RDMA; needs --transports=ucx");
 ABSL_FLAG(std::string, port_file, "", "file to write {\"grpc\": port, \"metrics\": port} to");
 ABSL_FLAG(std::string, device, "cpu", "cpu or reference (cuda: in a build with it)");
 ABSL_FLAG(int32_t, threads, 1, "compute threads");
@@ -138,6 +165,29 @@ absl::Status CheckAddresses(const WorkerOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status SetTransports(WorkerOptions& options) {
+  const std::string names = absl::GetFlag(FLAGS_transports);
+  BATON_RETURN_IF_ERROR(
+      config::CheckFlagChoice("transports", names, {"grpc", "ucx", "ucx,grpc", "grpc,ucx"}));
+  options.transports = absl::StrSplit(names, ',');
+  options.ucx.listen = absl::GetFlag(FLAGS_ucx_listen);
+  options.ucx.allowed_peers = absl::GetFlag(FLAGS_ucx_allowed_peers);
+  options.ucx.require_rdma = absl::GetFlag(FLAGS_require_rdma);
+  if (options.ucx.require_rdma && names != "ucx") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("flag --require_rdma needs --transports=ucx; it is ", names));
+  }
+  if (!options.ucx.listen.empty()) {
+    BATON_RETURN_IF_ERROR(
+        config::ParseHostPort(options.ucx.listen, /*allow_port_zero=*/true).status());
+  }
+  const int64_t arena_mib = absl::GetFlag(FLAGS_ucx_arena_mib);
+  BATON_RETURN_IF_ERROR(config::CheckFlagRange("ucx_arena_mib", arena_mib, 8, kMaxPoolBytes >> 20));
+  options.ucx.arena_bytes = arena_mib << 20;
+  return WithContext(transport::ucx::PeerList::Parse(options.ucx.allowed_peers).status(),
+                     "flag --ucx_allowed_peers");
+}
+
 // A pool's flag in bytes; without a value for -1.
 absl::StatusOr<std::optional<int64_t>> PoolBytes(const char* name, int64_t mib) {
   BATON_RETURN_IF_ERROR(config::CheckFlagRange(name, mib, -1, kMaxPoolBytes >> 20));
@@ -233,6 +283,7 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(engine::Role role,
   BATON_RETURN_IF_ERROR(config::CheckFlagSet("model", options.model_dir));
   BATON_RETURN_IF_ERROR(config::CheckFlagRange("threads", options.threads, 1, 1024));
   BATON_RETURN_IF_ERROR(CheckAddresses(options));
+  BATON_RETURN_IF_ERROR(SetTransports(options));
   BATON_RETURN_IF_ERROR(CheckDuration("stall_timeout", options.stall_timeout));
   BATON_RETURN_IF_ERROR(CheckDuration("drain_timeout", options.drain_timeout));
   BATON_ASSIGN_OR_RETURN(options.engine, EngineOptionsFromFlags(role));

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 
 #include "common/engine/engine.h"
 #include "common/rpc/tls.h"
+#include "common/transport/ucx/ucx_transport.h"
 #include "common/worker/pool_sizes.h"
 
 namespace baton::worker {
@@ -28,6 +30,10 @@ struct WorkerOptions {
   // Receives the ports once everything listens; empty: none.
   std::string port_file = {};
   rpc::TlsOptions tls = {};
+  // Names of transports, preferred first: grpc, ucx.
+  std::vector<std::string> transports = {"grpc"};
+  // listen empty: the host of `listen` and a free port; advertise_host empty: that of `advertise`.
+  transport::UcxTransportOptions ucx = {};
 
   std::string device = "cpu";
   // Compute threads, the executor thread included.

@@ -1,9 +1,16 @@
 #include "services/decode/decode_server.h"
 
+#include <memory>
 #include <utility>
 
 #include "common/base/status_macros.h"
+#include "common/handoff/land/landing.h"
 #include "common/rpc/tls.h"
+#include "common/worker/transports.h"
+#include "common/worker/worker.h"
+#include "common/worker/worker_options.h"
+#include "services/decode/decode_service.h"
+#include "services/decode/kv_transfer_service.h"
 
 namespace baton::decode {
 namespace {
@@ -24,22 +31,21 @@ absl::StatusOr<std::unique_ptr<DecodeServer>> DecodeServer::Start(worker::Worker
 
 absl::Status DecodeServer::Bring(worker::WorkerOptions options) {
   BATON_ASSIGN_OR_RETURN(auto credentials, TransportCredentials(options.tls));
+  BATON_ASSIGN_OR_RETURN(
+      transports_, worker::Transports::Make(options, std::move(credentials), /*receives=*/true));
   BATON_ASSIGN_OR_RETURN(worker_, worker::Worker::Load(std::move(options)));
-  transport_ = std::make_unique<transport::GrpcTransport>(
-      transport::GrpcTransportOptions{.credentials = std::move(credentials), .address = ""});
-  landing_ =
-      std::make_unique<handoff::Landing>(std::vector<transport::Transport*>{transport_.get()},
-                                         worker_->layout(),
-                                         handoff::LandingOptions{});
+  landing_ = std::make_unique<handoff::Landing>(
+      transports_->list(), worker_->layout(), handoff::LandingOptions{});
   BATON_RETURN_IF_ERROR(worker_->StartEngine(landing_.get()));
+  transports_->Watch(worker_->metrics());
   landing_->set_engine(&worker_->engine());
   decode_service_ = std::make_unique<DecodeService>(worker_.get(), landing_.get());
   kv_transfer_service_ =
-      std::make_unique<KvTransferService>(worker_.get(), landing_.get(), transport_.get());
+      std::make_unique<KvTransferService>(worker_.get(), landing_.get(), &transports_->grpc());
   BATON_RETURN_IF_ERROR(
       worker_->StartServer({decode_service_.get(), kv_transfer_service_.get()},
                            {"baton.worker.v1.Decode", "baton.worker.v1.KvTransfer"}));
-  transport_->set_address(worker_->address());
+  transports_->grpc().set_address(worker_->address());
   return worker_->Open();
 }
 

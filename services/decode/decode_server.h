@@ -1,4 +1,4 @@
-// A decode worker: puts engine, landing, transport and services together.
+// A decode worker: puts engine, landing, transports and services together.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 #include "absl/time/time.h"
 
 #include "common/handoff/land/landing.h"
-#include "common/transport/grpc/grpc_transport.h"
+#include "common/worker/transports.h"
 #include "common/worker/worker.h"
 #include "services/decode/decode_service.h"
 #include "services/decode/kv_transfer_service.h"
@@ -33,7 +33,7 @@ class DecodeServer {
   DecodeServer() = default;
   absl::Status Bring(worker::WorkerOptions options);
 
-  std::unique_ptr<transport::GrpcTransport> transport_;
+  std::unique_ptr<worker::Transports> transports_;
   std::unique_ptr<handoff::Landing> landing_;
   std::unique_ptr<DecodeService> decode_service_;
   std::unique_ptr<KvTransferService> kv_transfer_service_;

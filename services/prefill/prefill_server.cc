@@ -1,10 +1,17 @@
 #include "services/prefill/prefill_server.h"
 
+#include <memory>
 #include <utility>
-#include <vector>
 
 #include "common/base/status_macros.h"
+#include "common/handoff/send/sender.h"
 #include "common/rpc/tls.h"
+#include "common/worker/transports.h"
+#include "common/worker/worker.h"
+#include "common/worker/worker_options.h"
+#include "services/prefill/peers/channel_cache.h"
+#include "services/prefill/peers/grpc_handshake_client.h"
+#include "services/prefill/prefill_service.h"
 
 namespace baton::prefill {
 
@@ -18,14 +25,13 @@ absl::Status PrefillServer::Bring(worker::WorkerOptions options) {
   BATON_ASSIGN_OR_RETURN(const auto credentials, rpc::MakeChannelCredentials(options.tls));
   channels_ = std::make_unique<ChannelCache>(credentials, options.tls.server_name);
   handshake_client_ = std::make_unique<GrpcHandshakeClient>(channels_.get());
-  transport_ = std::make_unique<transport::GrpcTransport>(transport::GrpcTransportOptions{
-      .credentials = credentials, .server_name = options.tls.server_name, .address = ""});
+  BATON_ASSIGN_OR_RETURN(transports_,
+                         worker::Transports::Make(options, credentials, /*receives=*/false));
   BATON_ASSIGN_OR_RETURN(worker_, worker::Worker::Load(std::move(options)));
-  sender_ = std::make_unique<handoff::Sender>(std::vector<transport::Transport*>{transport_.get()},
-                                              handshake_client_.get(),
-                                              worker_->layout(),
-                                              handoff::SenderOptions{});
+  sender_ = std::make_unique<handoff::Sender>(
+      transports_->list(), handshake_client_.get(), worker_->layout(), handoff::SenderOptions{});
   BATON_RETURN_IF_ERROR(worker_->StartEngine(/*reservations=*/nullptr));
+  transports_->Watch(worker_->metrics());
   prefill_service_ =
       std::make_unique<PrefillService>(worker_.get(), sender_.get(), channels_.get());
   BATON_RETURN_IF_ERROR(

@@ -1,4 +1,4 @@
-// A prefill worker: puts engine, sender, transport and service together.
+// A prefill worker: puts engine, sender, transports and service together.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 #include "absl/time/time.h"
 
 #include "common/handoff/send/sender.h"
-#include "common/transport/grpc/grpc_transport.h"
+#include "common/worker/transports.h"
 #include "common/worker/worker.h"
 #include "services/prefill/peers/channel_cache.h"
 #include "services/prefill/peers/grpc_handshake_client.h"
@@ -35,7 +35,7 @@ class PrefillServer {
 
   std::unique_ptr<ChannelCache> channels_;
   std::unique_ptr<GrpcHandshakeClient> handshake_client_;
-  std::unique_ptr<transport::GrpcTransport> transport_;
+  std::unique_ptr<worker::Transports> transports_;
   std::unique_ptr<handoff::Sender> sender_;
   std::unique_ptr<PrefillService> prefill_service_;
   std::unique_ptr<worker::Worker> worker_;

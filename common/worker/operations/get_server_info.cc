@@ -1,7 +1,10 @@
 #include "common/worker/operations/get_server_info.h"
 
 #include <cstdint>
+#include <string>
+#include <utility>
 
+#include "common/engine/engine.h"
 #include "common/worker/worker.h"
 
 namespace baton::worker::operations {
@@ -40,7 +43,9 @@ v1::ServerInfo GetServerInfo(const Worker& worker) {
   for (std::string& format : engine.kv_formats()) {
     info.add_kv_policies(std::move(format));
   }
-  info.add_transports("grpc");
+  for (const std::string& transport : worker.options().transports) {
+    info.add_transports(transport);
+  }
   return info;
 }
 

@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 
+#include "common/metrics/gauge_writer.h"
 #include "common/metrics/metric_families.h"
 #include "common/metrics/registry.h"
 
@@ -27,8 +28,8 @@ void SetEverything(Registry& registry) {
   registry.Get(kGenerationTokens).Increment(96);
   registry.Get(kStreamIncomplete, {"client_gone"}).Increment();
   registry.Get(kRequestRetries, {"PREFILL_LOST"}).Increment();
-  registry.Get(kKvWireBytes, {"dense", "grpc"}).Increment(1048576);
   registry.Get(kResumes, {"reprefill", "resumed"}).Increment();
+  registry.Get(kKvWireBytes, {"dense", "grpc"}).Increment(1048576);
   registry.Get(kKvLogicalBytes).Increment(1000000);
   registry.Get(kKvLeasesExpired, {"decode"}).Increment();
   registry.Get(kKvChecksumFailures).Increment();
@@ -43,6 +44,9 @@ void SetEverything(Registry& registry) {
     gauges.Set(kKvPageTokens, 32);
     gauges.Set(kKvLeasesActive, 1);
     gauges.Set(kKvTransportInfo, {"grpc"}, 1);
+    gauges.Set(kKvLandingBytes, 8 << 20);
+    gauges.Set(kKvLandingSlots, {"granted"}, 2);
+    gauges.Set(kKvLandingSlots, {"quarantined"}, 1);
     gauges.Set(kReady, 1);
     gauges.Set(kBuildInfo, {"0.0.0"}, 1);
   });

@@ -10,6 +10,7 @@
 #include "common/transport/grpc/grpc_transport.h"
 #include "common/transport/loopback/loopback_transport.h"
 #include "common/transport/transport.h"
+#include "common/transport/ucx/ucx_transport.h"
 
 namespace baton::transport {
 
@@ -32,7 +33,7 @@ class TransportPair {
   static constexpr int kMaxOpenPosts = 64;
 
   virtual ~TransportPair() = default;
-  // `kind` is "loopback" or "grpc".
+  // `kind` is "loopback", "grpc" or "ucx".
   static std::unique_ptr<TransportPair> Make(const std::string& kind);
 
   Transport& sender() { return *sender_; }
@@ -106,9 +107,33 @@ class GrpcPair : public TransportPair {
   std::unique_ptr<grpc::Server> server_;
 };
 
+// Over what UCX selects on this machine; small slots, so that a transfer takes several.
+class UcxPair : public TransportPair {
+ public:
+  static constexpr uint32_t kSlotBytes = 64 << 10;
+
+  UcxPair() : UcxPair(UcxTransportOptions{}) {}
+  // `receiver` is completed.
+  explicit UcxPair(const UcxTransportOptions& receiver) : receiver_options_(receiver) {
+    receiver_options_.listen = "127.0.0.1:0";
+    receiver_options_.slot_bytes = kSlotBytes;
+    sender_ = *UcxTransport::Make({.max_open_posts = kMaxOpenPosts});
+    StartReceiver();
+  }
+  void KillReceiver() override { receiver_.reset(); }
+  void StartReceiver() override { receiver_ = *UcxTransport::Make(receiver_options_); }
+  UcxStats receiver_stats() { return dynamic_cast<UcxTransport&>(*receiver_).stats(); }
+
+ private:
+  UcxTransportOptions receiver_options_;
+};
+
 inline std::unique_ptr<TransportPair> TransportPair::Make(const std::string& kind) {
   if (kind == "grpc") {
     return std::make_unique<GrpcPair>();
+  }
+  if (kind == "ucx") {
+    return std::make_unique<UcxPair>();
   }
   return std::make_unique<LoopbackPair>();
 }

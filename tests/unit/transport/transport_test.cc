@@ -1,14 +1,25 @@
-// What every transport owes its callers; runs over loopback and over gRPC on 127.0.0.1.
+// What every transport owes its callers; runs over loopback, and over gRPC and UCX on
+// 127.0.0.1.
+#include "common/transport/transport.h"
+
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/transport/ucx/ucx_transport.h"
 #include "tests/unit/transport/transport_pair.h"
 
 namespace baton::transport {
@@ -298,7 +309,6 @@ TEST_P(TransportTest, DeadPeerCompletesEveryPostAndANewConnectionWorks) {
 TEST_P(TransportTest, PostToADeadPeerIsUnavailable) {
   const std::vector<std::byte> source = RandomBytes(10, 15);
   window_.reset();
-  const std::string address = pair_->receiver().connection_data();
   pair_->KillReceiver();
   const PostParams post{.window = std::string(24, 'x'),
                         .runs = {{.offset = 0, .source = source}},
@@ -337,9 +347,18 @@ TEST_P(TransportTest, NothingIsWrittenAfterWithdrawReturns) {
   }
 }
 
+// UCX where the build has it.
+std::vector<const char*> BackEnds() {
+  std::vector<const char*> kinds = {"loopback", "grpc"};
+  if (UcxTransport::available()) {
+    kinds.push_back("ucx");
+  }
+  return kinds;
+}
+
 INSTANTIATE_TEST_SUITE_P(BackEnds,
                          TransportTest,
-                         testing::Values("loopback", "grpc"),
+                         testing::ValuesIn(BackEnds()),
                          [](const auto& instance) { return std::string(instance.param); });
 
 }  // namespace

@@ -1,0 +1,125 @@
+// What the progress thread of a UCX transport owns: worker, connections, and the loop over them.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+
+#include "common/transport/transport.h"
+#include "common/transport/ucx/inbound_peer.h"
+#include "common/transport/ucx/inbox.h"
+#include "common/transport/ucx/message.h"
+#include "common/transport/ucx/outbound_peer.h"
+#include "common/transport/ucx/peer_list.h"
+#include "common/transport/ucx/ucx_transport.h"
+#include "common/transport/ucx/ucx_worker.h"
+#include "common/transport/window_table.h"
+
+namespace baton::transport::ucx {
+
+// Handle of an outgoing connection; thread-safe. Its last reference closes the connection.
+class UcxConnection : public Connection {
+ public:
+  UcxConnection(uint64_t id, std::string carrier, std::function<void()> close)
+      : id_(id), carrier_(std::move(carrier)), close_(std::move(close)) {}
+  ~UcxConnection() override { close_(); }
+  std::string_view carrier() const override { return carrier_; }
+  uint64_t id() const { return id_; }
+  bool lost() const { return lost_; }
+  void set_lost() { lost_ = true; }
+
+ private:
+  const uint64_t id_;
+  const std::string carrier_;
+  const std::function<void()> close_;
+  std::atomic<bool> lost_{false};
+};
+
+// A Connect that waits for its answer. Shared by the caller and the progress thread.
+struct ConnectCall {
+  absl::Notification done;
+  absl::StatusOr<std::shared_ptr<UcxConnection>> result = absl::UnknownError("not done");
+};
+
+// Made and run by the progress thread alone, stats() excepted.
+class Progress {
+ public:
+  // Connections of peers that may be open, those refused soon included.
+  static constexpr size_t kMaxInboundPeers = 1024;
+
+  Progress(const UcxTransportOptions& options,
+           std::shared_ptr<Inbox> inbox,
+           std::shared_ptr<WindowTable> windows,
+           OutboundPeer::OnCompletion completed);
+
+  // Returns the port that it listens at; 0 without a listener.
+  absl::StatusOr<uint16_t> Bring();
+  // Until Stop has ended every connection.
+  void Run();
+
+  // Calls of the inbox.
+  void Connect(const std::shared_ptr<ConnectCall>& call, const sockaddr_storage& peer);
+  void CloseOutbound(uint64_t connection);
+  void Post(uint64_t connection, PostParams params);
+  void Cancel(uint64_t tag);
+  void CancelAll();
+  void Stop();
+
+  UcxStats stats() const;
+
+ private:
+  struct Outbound {
+    std::unique_ptr<OutboundPeer> peer;
+    std::shared_ptr<ConnectCall> call;  // until it is answered
+    std::weak_ptr<UcxConnection> connection;
+  };
+  struct Arrived {
+    ucp_ep_h endpoint = nullptr;
+    std::string bytes;
+  };
+
+  void OnConnection(ucp_conn_request_h request, const sockaddr_storage& peer);
+  bool HandleArrived();
+  void Handle(const Arrived& arrived);
+  void HandleHello(ucp_ep_h endpoint, const Hello& hello);
+  void HandleOutbound(Outbound& outbound, uint64_t id, const Message& message);
+  absl::StatusOr<std::unique_ptr<LandingSlots>> SlotsFor(InboundPeer& peer);
+  void AnswerConnect(Outbound& outbound, uint64_t id);
+  void CloseOutbound(Outbound& outbound, const absl::Status& reason);
+  // Ends what is lost or overdue; returns when to look again.
+  absl::Time Sweep(absl::Time now);
+  absl::Time SweepInbound(absl::Time now);
+  absl::Time SweepOutbound(absl::Time now);
+
+  const UcxTransportOptions options_;
+  const std::shared_ptr<Inbox> inbox_;
+  const std::shared_ptr<WindowTable> windows_;
+  const OutboundPeer::OnCompletion completed_;
+  PeerList allowed_;
+  std::unique_ptr<UcxWorker> worker_;
+  uint64_t next_connection_ = 0;
+  std::vector<Arrived> arrived_;
+  std::unordered_map<uint64_t, std::unique_ptr<InboundPeer>> inbound_;
+  std::unordered_map<uint64_t, Outbound> outbound_;
+  bool stopping_ = false;
+
+  mutable absl::Mutex mutex_;
+  UcxStats stats_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> carriers_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace baton::transport::ucx

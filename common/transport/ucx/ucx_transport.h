@@ -1,0 +1,57 @@
+// Transport over UCX: one-sided puts by RDMA verbs, shared memory or TCP, as UCX selects.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "common/transport/transport.h"
+
+namespace baton::transport {
+
+struct UcxTransportOptions {
+  // host:port that peers connect to (port 0: a free one); empty when it only sends.
+  std::string listen{};
+  // Host under which peers reach it; empty: that of `listen`.
+  std::string advertise_host{};
+  // Addresses and CIDRs that may connect, comma-separated. Over TCP, UCX writes where a peer says:
+  // who may connect may write anywhere in this process.
+  std::string allowed_peers = "127.0.0.0/8,::1";
+  // Refuses connections over anything but RDMA.
+  bool require_rdma = false;
+  // Memory for slots that peers put into: each peer has slots_per_peer * slot_bytes of it.
+  int64_t arena_bytes = int64_t{256} << 20;
+  uint32_t slot_bytes = uint32_t{1} << 20;
+  uint16_t slots_per_peer = 8;
+  int32_t max_open_posts = 1024;
+  absl::Duration connect_timeout = absl::Seconds(5);
+  // The connection of a peer that keeps a quarantined slot for so long is closed.
+  absl::Duration quarantine_timeout = absl::Seconds(30);
+};
+
+struct UcxStats {
+  int64_t arena_bytes = 0;  // slots of connected peers, free ones included
+  int64_t granted_slots = 0;
+  // Of these: their transfer has ended here, and the sender may still put into them.
+  int64_t quarantined_slots = 0;
+  std::vector<std::string> carriers{};  // of connections that peers have made so far
+};
+
+// One thread makes progress. Received bytes are copied once, from the slot into the window; sources
+// are put from where they lie (architecture.md section 7, adr/0014).
+class UcxTransport : public Transport {
+ public:
+  // Whether this build has UCX.
+  static bool available();
+  // kInvalidArgument names the option, kUnimplemented without UCX.
+  static absl::StatusOr<std::unique_ptr<UcxTransport>> Make(const UcxTransportOptions& options);
+
+  std::string_view name() const override { return "ucx"; }
+  virtual UcxStats stats() const = 0;
+};
+
+}  // namespace baton::transport

@@ -1,0 +1,45 @@
+// The transports that a worker offers its peers.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "grpcpp/security/credentials.h"
+
+#include "common/transport/grpc/grpc_transport.h"
+#include "common/transport/transport.h"
+#include "common/transport/ucx/ucx_transport.h"
+#include "common/worker/worker_options.h"
+
+namespace baton::worker {
+
+class WorkerMetrics;
+
+// Made before what moves KV with them, and destroyed after it. Thread-safe.
+class Transports {
+ public:
+  // Those of options.transports. `credentials` are of gRPC channels to peers. `receives`: peers
+  // connect to this worker (decode). kFailedPrecondition or kUnimplemented when one can't be had.
+  static absl::StatusOr<std::unique_ptr<Transports>> Make(
+      const WorkerOptions& options,
+      std::shared_ptr<grpc::ChannelCredentials> credentials,
+      bool receives);
+
+  // Preferred first.
+  std::vector<transport::Transport*> list() const { return list_; }
+  // Serves PushKv; there even when it is not offered, and then no window is known to a sender.
+  transport::GrpcTransport& grpc() { return *grpc_; }
+  // Publishes carriers and landing slots until Registry::ClearGauges.
+  void Watch(WorkerMetrics& metrics) const;
+
+ private:
+  Transports() = default;
+
+  std::unique_ptr<transport::GrpcTransport> grpc_;
+  std::unique_ptr<transport::UcxTransport> ucx_;  // null when it is not offered
+  std::vector<transport::Transport*> list_;
+};
+
+}  // namespace baton::worker
