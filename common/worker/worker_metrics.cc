@@ -23,6 +23,22 @@ void ObserveStage(metrics::Registry& registry, std::string_view stage, absl::Dur
   }
 }
 
+// Counters of rare events exist from the start: Prometheus sees no increase in a series that begins
+// at one.
+void BeginAtZero(metrics::Registry& registry, std::string_view side) {
+  registry.Get(metrics::kKvLeasesExpired, {side});
+  registry.Get(metrics::kKvChecksumFailures);
+  registry.Get(metrics::kSessionTurns, {"kept"});
+  registry.Get(metrics::kSessionTurns, {"fresh"});
+  for (int i = 0; i <= static_cast<int>(absl::StatusCode::kUnauthenticated); ++i) {
+    const auto code = static_cast<absl::StatusCode>(i);
+    registry.Get(metrics::kRequests, {rpc::CodeName(code)});
+    if (code != absl::StatusCode::kOk) {
+      registry.Get(metrics::kStreamIncomplete, {rpc::CodeName(code)});
+    }
+  }
+}
+
 }  // namespace
 
 WorkerMetrics::WorkerMetrics(std::shared_ptr<metrics::Registry> registry, std::string side)
@@ -30,7 +46,9 @@ WorkerMetrics::WorkerMetrics(std::shared_ptr<metrics::Registry> registry, std::s
       side_(std::move(side)),
       step_duration_(registry_->Get(metrics::kStepDuration)),
       prefill_step_tokens_(registry_->Get(metrics::kStepTokens, {"prefill"})),
-      decode_step_tokens_(registry_->Get(metrics::kStepTokens, {"decode"})) {}
+      decode_step_tokens_(registry_->Get(metrics::kStepTokens, {"decode"})) {
+  BeginAtZero(*registry_, side_);
+}
 
 void WorkerMetrics::WatchEngine(const engine::Engine* engine, std::string version) {
   registry_->AddGauges([this, engine, version = std::move(version)](metrics::GaugeWriter& gauges) {

@@ -31,6 +31,26 @@ std::string_view RetryLabel(RetryReason reason) {
   return "other";
 }
 
+// Counters of rare events exist from the start: Prometheus sees no increase in a series that begins
+// at one.
+void BeginAtZero(metrics::Registry& registry) {
+  for (int i = 0; i <= static_cast<int>(absl::StatusCode::kUnauthenticated); ++i) {
+    registry.Get(metrics::kRequests, {rpc::CodeName(static_cast<absl::StatusCode>(i))});
+  }
+  for (const RetryReason reason : {RetryReason::kDecodeRefused,
+                                   RetryReason::kDecodeLost,
+                                   RetryReason::kPrefillBusy,
+                                   RetryReason::kPrefillLost}) {
+    registry.Get(metrics::kRequestRetries, {RetryLabel(reason)});
+  }
+  for (const std::string_view outcome : {"resumed", "failed"}) {
+    registry.Get(metrics::kResumes, {"reprefill", outcome});
+  }
+  for (const std::string_view role : {"prefill", "decode"}) {
+    registry.Get(metrics::kStreamIncomplete, {role});
+  }
+}
+
 void ObserveBetween(prometheus::Histogram& histogram,
                     const std::optional<absl::Time>& from,
                     const std::optional<absl::Time>& to) {
@@ -55,7 +75,9 @@ RouterMetrics::RouterMetrics(std::shared_ptr<metrics::Registry> registry)
       stage_decode_(registry_->Get(metrics::kStageDuration, {stage::kDecode})),
       prompt_tokens_(registry_->Get(metrics::kPromptTokens)),
       generation_tokens_(registry_->Get(metrics::kGenerationTokens)),
-      kv_logical_bytes_(registry_->Get(metrics::kKvLogicalBytes)) {}
+      kv_logical_bytes_(registry_->Get(metrics::kKvLogicalBytes)) {
+  BeginAtZero(*registry_);
+}
 
 void RouterMetrics::ObserveFirstToken(absl::Duration since_received) {
   time_to_first_token_.Observe(absl::ToDoubleSeconds(since_received));

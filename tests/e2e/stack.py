@@ -28,17 +28,21 @@ class Service:
         self.name = name
         self.process = process
         self.address = f"127.0.0.1:{ports['grpc']}"
-        self._metrics = f"http://127.0.0.1:{ports['metrics']}/metrics"
+        self.metrics_address = f"127.0.0.1:{ports['metrics']}"
+
+    def exposition(self):
+        """The text of its /metrics."""
+        with urllib.request.urlopen(f"http://{self.metrics_address}/metrics", timeout=10) as response:
+            return response.read().decode()
 
     def metrics(self):
         """{family: {labels as text: value}} of its /metrics."""
         families = collections.defaultdict(dict)
-        with urllib.request.urlopen(self._metrics, timeout=10) as response:
-            for line in response.read().decode().splitlines():
-                if line and not line.startswith("#"):
-                    sample, value = line.rsplit(" ", 1)
-                    family, _, labels = sample.partition("{")
-                    families[family][labels.rstrip("}")] = float(value)
+        for line in self.exposition().splitlines():
+            if line and not line.startswith("#"):
+                sample, value = line.rsplit(" ", 1)
+                family, _, labels = sample.partition("{")
+                families[family][labels.rstrip("}")] = float(value)
         return families
 
 
@@ -49,8 +53,9 @@ class Stack:
     `model` is a folder of tests/data/models or a path. With one_worker a single worker prefills and
     decodes (--role=both). `tls_flags` go to every process and to the client."""
 
-    def __init__(self, model, worker_flags=(), one_worker=False, tls_flags=()):
+    def __init__(self, model, worker_flags=(), one_worker=False, tls_flags=(), router_flags=()):
         self._model = model
+        self._router_flags = list(router_flags)
         self._worker_flags = list(worker_flags)
         self._one_worker = one_worker
         self._tls_flags = list(tls_flags)
@@ -64,7 +69,8 @@ class Stack:
 
     def __enter__(self):
         try:
-            self.router = self._await(self._start("router", self._start_workers()))
+            self.router = self._await(
+                self._start("router", self._start_workers() + self._router_flags))
             subprocess.run(
                 [BINARIES / "baton-client", "health", "--router", self.router,
                  f"--wait={START_SECONDS}", *self._tls_flags],
