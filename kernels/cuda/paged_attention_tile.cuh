@@ -163,33 +163,47 @@ __device__ void Scores(const std::byte* keys,
   }
 }
 
-// Takes the scores of column tile n, to base 2, into maxima and sums. `weights` get the weights of
-// the tokens as second operand of the second product.
+// Weights of the lane's scores, relative to the running maxima of its two columns.
+struct ScoreWeights {
+  float weight[4];
+  float rescale[2];  // what was relative to the maxima before
+};
+
+// Takes the scores of column tile n, to base 2, into maxima and sums.
+template <int kHeadDim, int kColumnTiles>
+__device__ ScoreWeights WeighScores(const float (&scores)[4],
+                                    int n,
+                                    Running<kHeadDim, kColumnTiles>& running) {
+  ScoreWeights of;
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    const float tile_max = ColumnMax(fmaxf(scores[c], scores[2 + c]));
+    const float largest = fmaxf(running.max[n][c], tile_max);
+    of.rescale[c] = Exp2(running.max[n][c] - largest);
+    of.weight[c] = Exp2(scores[c] - largest);
+    of.weight[2 + c] = Exp2(scores[2 + c] - largest);
+    running.max[n][c] = largest;
+    running.sum[n][c] =
+        __fmaf_rn(running.sum[n][c], of.rescale[c], of.weight[c] + of.weight[2 + c]);
+  }
+  if (__any_sync(kAllLanes, of.rescale[0] != 1.0f || of.rescale[1] != 1.0f)) {
+#pragma unroll
+    for (int m = 0; m < Running<kHeadDim, kColumnTiles>::kRowTiles; ++m) {
+      for (int i = 0; i < 4; ++i) running.out[n][m][i] *= of.rescale[i % 2];
+    }
+  }
+  return of;
+}
+
+// The same; `weights` get the weights of the tokens as second operand of the second product.
 template <int kHeadDim, int kColumnTiles>
 __device__ void FoldScores(const float (&scores)[4],
                            int n,
                            Running<kHeadDim, kColumnTiles>& running,
                            uint32_t (&weights)[2]) {
-  float weight[4];
-  float rescale[2];
-#pragma unroll
-  for (int c = 0; c < 2; ++c) {
-    const float tile_max = ColumnMax(fmaxf(scores[c], scores[2 + c]));
-    const float largest = fmaxf(running.max[n][c], tile_max);
-    rescale[c] = Exp2(running.max[n][c] - largest);
-    weight[c] = Exp2(scores[c] - largest);
-    weight[2 + c] = Exp2(scores[2 + c] - largest);
-    running.max[n][c] = largest;
-    running.sum[n][c] = __fmaf_rn(running.sum[n][c], rescale[c], weight[c] + weight[2 + c]);
-  }
-  if (__any_sync(kAllLanes, rescale[0] != 1.0f || rescale[1] != 1.0f)) {
-#pragma unroll
-    for (int m = 0; m < Running<kHeadDim, kColumnTiles>::kRowTiles; ++m) {
-      for (int i = 0; i < 4; ++i) running.out[n][m][i] *= rescale[i % 2];
-    }
-  }
-  weights[0] = Transpose8x8(PackBf16(weight[0], weight[1]));
-  weights[1] = Transpose8x8(PackBf16(weight[2], weight[3]));
+  const ScoreWeights of = WeighScores(scores, n, running);
+  weights[0] = Transpose8x8(PackBf16(of.weight[0], of.weight[1]));
+  weights[1] = Transpose8x8(PackBf16(of.weight[2], of.weight[3]));
 }
 
 // The lane's dims of four tokens of V, word by word (2 dims): rows 2 t, 2 t + 1, 2 t + 8, 2 t + 9.

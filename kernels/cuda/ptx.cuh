@@ -60,6 +60,13 @@ __device__ inline uint64_t ReadOncePolicy() {
   return policy;
 }
 
+// The same of bytes that other blocks may read too.
+__device__ inline uint64_t ReadAgainPolicy() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
 // Copies `bytes` (a multiple of 16, both addresses too) from global to shared memory; the barrier's
 // phase gets them. One thread starts it.
 __device__ inline void BulkCopy(

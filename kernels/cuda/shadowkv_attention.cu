@@ -16,6 +16,7 @@
 
 #include "kernels/core/carver.h"
 #include "kernels/core/exec_context.h"
+#include "kernels/cuda/allow_shared.h"
 #include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/paged_attention_merge.cuh"
@@ -23,6 +24,8 @@
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/shadowkv_checks.h"
+#include "kernels/cuda/shadowkv_chunk_keys.h"
+#include "kernels/cuda/shadowkv_coded_tile.cuh"
 #include "kernels/cuda/shadowkv_decode_workspace.cuh"
 #include "kernels/cuda/shadowkv_device.cuh"
 #include "kernels/cuda/shadowkv_fetch.cuh"
@@ -134,63 +137,106 @@ __global__ void __launch_bounds__(kKeyThreads, kKeyBlocks)
   }
 }
 
-template <int kHeadDim, int kColumnTiles>
+template <int kHeadDim>
 struct alignas(128) AttendShared {
   union {
     FetchShared<kHeadDim> fetch;
-    paged::MergeArea<kHeadDim, kColumnTiles> area;
     ClusterWeights clusters;
   };
   HeadPlan plan;
 };
 
-// Attention over the range's tokens, in warp 0. All threads.
-template <int kHeadDim, int kColumnTiles>
-__device__ void AttendSplit(const AttendCall& call,
-                            const HeadTokens& tokens,
-                            const TokenRange& range,
-                            AttendShared<kHeadDim, kColumnTiles>& shared,
-                            paged::Running<kHeadDim, kColumnTiles>& running) {
-  FetchShared<kHeadDim>& fetch = shared.fetch;
-  const auto warp = static_cast<int32_t>(threadIdx.x / kWarpLanes);
-  const int32_t value_bits = tokens.plan.value_bits;
-  FindStage(tokens, range, 0, 0, fetch);
-  FindStage(tokens, range, 1, kStage, fetch);
-  paged::Queries<kHeadDim, kColumnTiles> queries;
-  queries.Load(QueriesOf(call, tokens.plan.row, kHeadDim), call.group);
-  running.Clear();
-  __syncthreads();
-  BeginStage(value_bits, 0, fetch);
-  BeginStage(value_bits, 1, fetch);
-  WaitForCopies<1>();
-  __syncthreads();
-  FindStage(tokens, range, 2, 0, fetch);
-  DequantizeStage(tokens, range, 0, fetch);
-  for (int32_t stage = 0; stage < range.stages(); ++stage) {
-    WaitForCopies<0>();
-    // The stage is bf16 in all its rows, the next one is there, all have left the one before.
-    __syncthreads();
-    if (stage + 2 < range.stages()) BeginStage(value_bits, stage + 2, fetch);
-    DequantizeStage(tokens, range, stage + 1, fetch);
-    paged::FoldTile(
-        fetch.stages[stage % kStages],
-        warp,
-        {.position = range.begin + stage * kStage, .first = range.begin, .end = range.end},
-        call.score_scale,
-        queries,
-        running);
-    if (stage + 3 < range.stages()) FindStage(tokens, range, stage + 3, 0, fetch);
-  }
-  __syncthreads();
-  paged::MergeWarps(warp, shared.area, running);
+// The splits of a head that a block attends: neighbours, so that the tokens of the next one are on
+// their way when one ends.
+struct SplitRun {
+  int32_t first;
+  int32_t count;
+  int32_t stages;  // of a split
+  TokenRange tokens;
+};
+
+// Block x's share of the head's splits.
+__device__ inline SplitRun SplitsOfBlock(const HeadPlan& plan) {
+  const auto splits = static_cast<int32_t>(Splits(plan.tokens));
+  const auto split_tokens = static_cast<int32_t>(SplitTokens(plan.tokens));
+  const auto blocks = static_cast<int32_t>(gridDim.x);
+  const auto block = static_cast<int32_t>(blockIdx.x);
+  const int32_t first = splits * block / blocks;
+  const int32_t end = splits * (block + 1) / blocks;
+  return {.first = first,
+          .count = end - first,
+          .stages = split_tokens / kStage,
+          .tokens = {.begin = first * split_tokens, .end = min(end * split_tokens, plan.tokens)}};
 }
 
-// Attention over parts of a head: block x takes the parts x, x + gridDim.x, ...
+// Writes what the warps have of a split and begins the next one. All threads; `area` is nobody's
+// until they meet again.
 template <int kHeadDim, int kColumnTiles>
-__global__ void __launch_bounds__(kAttendThreads, kAttendBlocks)
+__device__ void EndSplit(const AttendCall& call,
+                         int32_t split,
+                         paged::MergeArea<kHeadDim, kColumnTiles>& area,
+                         paged::Running<kHeadDim, kColumnTiles>& running) {
+  const auto warp = static_cast<int32_t>(threadIdx.x / kWarpLanes);
+  paged::MergeWarps(warp, area, running);
+  if (warp == 0) WritePart(call.group, PartOf(call, PairOfBlock(), split), running);
+  running.Clear();
+}
+
+// Attention over the tokens of a run, a part for each of its splits. All threads.
+template <int kHeadDim, int kColumnTiles>
+__device__ void AttendSplits(const AttendCall& call,
+                             const HeadTokens& tokens,
+                             const SplitRun& run,
+                             FetchShared<kHeadDim>& fetch) {
+  using Area = paged::MergeArea<kHeadDim, kColumnTiles>;
+  static_assert(sizeof(Area) <= sizeof(fetch.stages[0]) && alignof(Area) <= 128);
+  const auto warp = static_cast<int32_t>(threadIdx.x / kWarpLanes);
+  const int32_t value_bits = tokens.plan.value_bits;
+  const TokenRange& range = run.tokens;
+  const StagePlace first = PeekStage(tokens, range, 0);
+  const StagePlace second = PeekStage(tokens, range, 1);
+  FindStage(tokens, range, 0, first, fetch);
+  FindStage(tokens, range, 1, second, fetch);
+  paged::Queries<kHeadDim, kColumnTiles> queries;
+  queries.Load(QueriesOf(call, tokens.plan.row, kHeadDim), call.group);
+  paged::Running<kHeadDim, kColumnTiles> running;
+  running.Clear();
+  CodedShift<kColumnTiles> shift;
+  __syncthreads();
+  BeginStage(value_bits, tokens.CodedStage(range, 0), 0, fetch);
+  for (int32_t stage = 0; stage < range.stages(); ++stage) {
+    WaitForCopies<0>();
+    __syncthreads();  // the stage is there, all have left the one before
+    if (stage + 1 < range.stages()) {
+      BeginStage(value_bits, tokens.CodedStage(range, stage + 1), stage + 1, fetch);
+    }
+    const StagePlace ahead = PeekStage(tokens, range, stage + 2);
+    std::byte* memory = fetch.stages[stage % kStages];
+    const paged::StageKeys keys = {
+        .position = range.begin + stage * kStage, .first = range.begin, .end = range.end};
+    if (value_bits == 4 && tokens.CodedStage(range, stage)) {
+      const uint32_t* ranges = fetch.ranges[stage % kStages];
+      FoldCodedTile(memory, ranges, warp, keys, call.score_scale, queries, shift, running);
+    } else {
+      DequantizeStage(tokens, range, stage, fetch);
+      paged::FoldTile(memory, warp, keys, call.score_scale, queries, running);
+    }
+    FindStage(tokens, range, stage + 2, ahead, fetch);
+    if ((stage + 1) % run.stages == 0 || stage + 1 == range.stages()) {
+      shift.AddTo(running);
+      __syncthreads();  // all have left the stage, whose memory the merge takes
+      EndSplit(call, run.first + stage / run.stages, *reinterpret_cast<Area*>(memory), running);
+    }
+  }
+}
+
+// Attention over parts of a head: block x takes the x-th share of its splits, the first one also
+// the value clusters.
+template <int kHeadDim, int kColumnTiles>
+__global__ void __launch_bounds__(kAttendThreads, kColumnTiles == 1 ? kAttendBlocks : 2)
     AttendKernel(const __grid_constant__ AttendCall call) {
   extern __shared__ __align__(128) std::byte memory[];
-  auto& shared = *reinterpret_cast<AttendShared<kHeadDim, kColumnTiles>*>(memory);
+  auto& shared = *reinterpret_cast<AttendShared<kHeadDim>*>(memory);
   if (threadIdx.x == 0) shared.plan = call.scratch.plans[PairOfBlock()];
   __syncthreads();
   const HeadPlan& plan = shared.plan;
@@ -198,20 +244,12 @@ __global__ void __launch_bounds__(kAttendThreads, kAttendBlocks)
       .plan = plan,
       .ids = IdsOfBlock(call),
       .slots = call.scratch.slots + PairOfBlock() * call.scratch.slot_stride};
-  const auto splits = static_cast<int32_t>(Splits(plan.tokens));
-  const auto split_tokens = static_cast<int32_t>(SplitTokens(plan.tokens));
-  for (int32_t split = blockIdx.x; split < splits; split += static_cast<int32_t>(gridDim.x)) {
-    const TokenRange range = {.begin = split * split_tokens,
-                              .end = min((split + 1) * split_tokens, plan.tokens)};
-    paged::Running<kHeadDim, kColumnTiles> running;
-    AttendSplit(call, tokens, range, shared, running);
-    if (threadIdx.x < kWarpLanes) {
-      WritePart(call.group, PartOf(call, PairOfBlock(), split), running);
-    }
+  const SplitRun run = SplitsOfBlock(plan);
+  if (run.count > 0) AttendSplits<kHeadDim, kColumnTiles>(call, tokens, run, shared.fetch);
+  if (plan.clusters > 0 && blockIdx.x == 0) {
     __syncthreads();
-  }
-  if (plan.clusters > 0 && splits % gridDim.x == blockIdx.x) {
-    AttendClusters<kHeadDim>(call, plan, PartOf(call, PairOfBlock(), splits), shared.clusters);
+    const auto part = static_cast<int32_t>(Splits(plan.tokens));
+    AttendClusters<kHeadDim>(call, plan, PartOf(call, PairOfBlock(), part), shared.clusters);
   }
 }
 
@@ -224,51 +262,62 @@ __global__ void __launch_bounds__(kAttendThreads)
   MergeParts<kHeadDim>(call, plan.row, PairOfBlock(), splits + (plan.clusters > 0 ? 1 : 0));
 }
 
-template <typename Kernel>
-cudaError_t AllowShared(Kernel kernel, size_t bytes) {
-  cudaError_t error = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-  if (error == cudaSuccess) {
-    error = cudaFuncSetAttribute(
-        kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
-  }
-  return error;
-}
-
-// Blocks of a head's attention: a block for each part if the head has no more tokens than the
-// caller knows.
-uint32_t PartsOfGrid(const ShadowKvAttentionParams& params) {
+// Blocks of a head's attention: as many as it has splits, if its tokens are no more than the caller
+// knows, or fewer where that still gives every multiprocessor work for several rounds.
+uint32_t AttendBlocks(const DeviceQueue& queue, const ShadowKvAttentionParams& params) {
+  constexpr int64_t kRounds = 4;
   const ShadowKvBounds& bounds = params.bounds;
   const int64_t tokens = bounds.max_exact_tokens + bounds.max_budget_tokens;
   const int64_t splits = bounds.max_exact_tokens > 0 ? Splits(tokens) : kMaxSplits;
-  return static_cast<uint32_t>(splits + (params.cluster_logits != nullptr ? 1 : 0));
+  const int64_t pairs = bounds.kv_heads * params.num_sequences;
+  const int64_t enough = kRounds * kAttendBlocks * queue.multiprocessors();
+  return static_cast<uint32_t>(std::clamp<int64_t>((enough + pairs - 1) / pairs, 1, splits));
+}
+
+// Gives the queue the keys of the misses, whatever their sequences' shapes.
+template <int kHeadDim>
+absl::Status ReconstructAny(const DeviceQueue& queue, const AttendCall& call) {
+  constexpr size_t kBytes = sizeof(KeyShared<kHeadDim>);
+  static_assert(kBytes <= kSharedBytes / kKeyBlocks);
+  const auto kernel = ReconstructKernel<kHeadDim>;
+  if (const cudaError_t error = AllowShared(kernel, kBytes); error != cudaSuccess) {
+    return ToStatus(error, "shadowkv_attention: shared memory");
+  }
+  const ShadowKvBounds& bounds = call.params.bounds;
+  const dim3 grid(static_cast<uint32_t>((bounds.max_budget_tokens + kKeyTile - 1) / kKeyTile),
+                  static_cast<uint32_t>(bounds.kv_heads),
+                  static_cast<uint32_t>(call.params.num_sequences));
+  kernel<<<grid, kKeyThreads, kBytes, queue.stream()>>>(call);
+  return ToStatus(cudaGetLastError(), "shadowkv_attention: keys");
+}
+
+template <int kHeadDim>
+absl::Status Reconstruct(const DeviceQueue& queue, const AttendCall& call) {
+  const ShadowKvBounds& bounds = call.params.bounds;
+  if (bounds.max_budget_tokens == 0) return absl::OkStatus();
+  return bounds.chunk_key_rank > 0 ? ReconstructChunks(queue, call)
+                                   : ReconstructAny<kHeadDim>(queue, call);
 }
 
 template <int kHeadDim, int kColumnTiles>
 absl::Status Launch(const DeviceQueue& queue, const AttendCall& call) {
-  constexpr size_t kKeyBytes = sizeof(KeyShared<kHeadDim>);
-  constexpr size_t kAttendBytes = sizeof(AttendShared<kHeadDim, kColumnTiles>);
-  static_assert(kKeyBytes <= kSharedBytes / kKeyBlocks);
-  static_assert(kAttendBytes <= kSharedBytes / kAttendBlocks);
-  const auto reconstruct = ReconstructKernel<kHeadDim>;
+  constexpr size_t kBytes = sizeof(AttendShared<kHeadDim>);
+  static_assert(kBytes <= kSharedBytes / kAttendBlocks);
   const auto attend = AttendKernel<kHeadDim, kColumnTiles>;
-  cudaError_t error = AllowShared(reconstruct, kKeyBytes);
-  if (error == cudaSuccess) error = AllowShared(attend, kAttendBytes);
-  if (error != cudaSuccess) {
+  if (const cudaError_t error = AllowShared(attend, kBytes); error != cudaSuccess) {
     return ToStatus(error, "shadowkv_attention: shared memory");
   }
   const ShadowKvAttentionParams& params = call.params;
   const auto kv_heads = static_cast<uint32_t>(params.bounds.kv_heads);
   const auto rows = static_cast<uint32_t>(params.num_sequences);
-  const auto tiles =
-      static_cast<uint32_t>((params.bounds.max_budget_tokens + kKeyTile - 1) / kKeyTile);
   const cudaStream_t stream = queue.stream();
   const dim3 pairs(1, kv_heads, rows);
   PlanKernel<<<pairs, kPlanThreads, 0, stream>>>(call);
-  if (tiles > 0) {
-    reconstruct<<<dim3(tiles, kv_heads, rows), kKeyThreads, kKeyBytes, stream>>>(call);
+  if (absl::Status status = Reconstruct<kHeadDim>(queue, call); !status.ok()) {
+    return status;
   }
-  attend<<<dim3(PartsOfGrid(params), kv_heads, rows), kAttendThreads, kAttendBytes, stream>>>(call);
+  const dim3 blocks(AttendBlocks(queue, params), kv_heads, rows);
+  attend<<<blocks, kAttendThreads, kBytes, stream>>>(call);
   MergeKernel<kHeadDim><<<pairs, kAttendThreads, 0, stream>>>(call);
   return ToStatus(cudaGetLastError(), "shadowkv_attention");
 }
@@ -304,7 +353,11 @@ absl::Status Check(const ShadowKvAttentionParams& params) {
       .Require(bounds.max_budget_tokens <= INT32_MAX / 2,
                "bounds.max_budget_tokens",
                bounds.max_budget_tokens,
-               "is more than a plan can number");
+               "is more than a plan can number")
+      .Require(bounds.chunk_key_rank == 0 || bounds.head_dim == kShadowKvChunkKeyDim,
+               "bounds.head_dim",
+               bounds.head_dim,
+               "is not one of keys by chunks");
   if (params.chunk_ids_stride > 0) {
     check.NotNull("chunk_ids", params.chunk_ids)
         .Positive("bounds.max_budget_tokens", bounds.max_budget_tokens);

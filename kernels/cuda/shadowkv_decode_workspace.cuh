@@ -12,8 +12,9 @@
 
 namespace baton::kernels::cuda::shadowkv {
 
-// Chunks of a KV head that a block scores: its sums are made of so many terms whatever the batch.
-inline constexpr int32_t kSelectTile = 256;
+// Chunks of a KV head that a warp scores at a time: a head's sums are made of those of such tiles
+// whatever the batch.
+inline constexpr int32_t kSelectTile = 32;
 // Keys of more chunks than these are kept in the workspace.
 inline constexpr int32_t kSharedKeys = 8192;
 

@@ -17,8 +17,8 @@
 namespace baton::kernels::cuda::shadowkv {
 
 inline constexpr int32_t kAttendThreads = 128;
-inline constexpr int32_t kAttendBlocks = 2;  // of a multiprocessor
-inline constexpr int32_t kStages = 3;
+inline constexpr int32_t kAttendBlocks = 3;  // of a multiprocessor
+inline constexpr int32_t kStages = 2;
 static_assert(kStage == paged::kStageTokens);
 
 struct TokenSource {
@@ -35,6 +35,12 @@ struct TokenRange {
   __device__ int32_t stages() const { return (end - begin + kStage - 1) / kStage; }
 };
 
+// Where a token of a selected chunk is; zeros for others.
+struct StagePlace {
+  int32_t id = 0;
+  int32_t slot = 0;
+};
+
 // What a head's tokens are looked up in.
 struct HeadTokens {
   const HeadPlan& plan;
@@ -46,8 +52,21 @@ struct HeadTokens {
     return plan.value_bits < 16 && token >= plan.exact_end;
   }
 
+  // Whether the values of a stage are all in codes.
+  __device__ bool CodedStage(const TokenRange& range, int32_t stage) const {
+    return Coded(range.begin + stage * kStage);
+  }
+
+  // Which chunk a selected token is of, and the slot of its keys.
+  __device__ StagePlace Peek(int32_t token) const {
+    if (token < plan.exact_end || token >= plan.tokens) return {};
+    const int32_t place = (token - plan.exact_end) >> plan.chunks.token_shift;
+    return {.id = ids[place], .slot = slots[place]};
+  }
+
+  // `peeked`: of the token.
   template <int kHeadDim>
-  __device__ TokenSource Find(int32_t token) const {
+  __device__ TokenSource Find(int32_t token, const StagePlace& peeked) const {
     constexpr int64_t kRowBytes = 2 * kHeadDim;
     if (token < plan.static_end) {
       return {plan.static_keys + token * kRowBytes, plan.static_values + token * kRowBytes};
@@ -62,16 +81,13 @@ struct HeadTokens {
       const std::byte* key = plan.ring_keys + slot * plan.ring_bytes;
       return {key, key + plan.ring_bytes / 2};
     }
-    const int32_t index = token - plan.exact_end;
-    const int32_t place = index >> plan.chunks.token_shift;
-    const int32_t in_chunk = index & (plan.chunks.tokens() - 1);
-    const int64_t row = (int64_t{slots[place]} << plan.chunks.token_shift) + in_chunk;
-    const int32_t id = ids[place];
+    const int32_t in_chunk = (token - plan.exact_end) & (plan.chunks.tokens() - 1);
+    const int64_t row = (int64_t{peeked.slot} << plan.chunks.token_shift) + in_chunk;
     const bool coded = plan.value_bits < 16;
     const int32_t value_bytes = kHeadDim * plan.value_bits / 8;
     return {plan.keys + row * kRowBytes,
-            plan.values.Chunk(plan.chunks, id) + in_chunk * value_bytes,
-            coded ? plan.value_scales.Chunk(plan.chunks, id) + in_chunk * 4 : nullptr};
+            plan.values.Chunk(plan.chunks, peeked.id) + in_chunk * value_bytes,
+            coded ? plan.value_scales.Chunk(plan.chunks, peeked.id) + in_chunk * 4 : nullptr};
   }
 };
 
@@ -90,40 +106,81 @@ __device__ int32_t RowOffset(int32_t token) {
          token % paged::kChunkTokens * Layout::kRowBytes;
 }
 
-// Looks up a stage's tokens. The threads from `first_thread` on, one each.
+// The thread's token of a stage, one of the first kStage threads'.
+__device__ inline int32_t OwnToken(const TokenRange& range, int32_t stage) {
+  const auto place = static_cast<int32_t>(threadIdx.x);
+  const int32_t token = range.begin + stage * kStage + place;
+  return place < kStage && token < range.end ? token : -1;
+}
+
+// Asks where a stage's tokens are, for FindStage later: what is asked for has time to come.
+__device__ inline StagePlace PeekStage(const HeadTokens& tokens,
+                                       const TokenRange& range,
+                                       int32_t stage) {
+  const int32_t token = OwnToken(range, stage);
+  return token < 0 ? StagePlace{} : tokens.Peek(token);
+}
+
+// Looks up a stage's tokens, for BeginStage after the next synchronisation.
 template <int kHeadDim>
 __device__ void FindStage(const HeadTokens& tokens,
                           const TokenRange& range,
                           int32_t stage,
-                          int32_t first_thread,
+                          const StagePlace& peeked,
                           FetchShared<kHeadDim>& shared) {
-  const int32_t place = static_cast<int32_t>(threadIdx.x) - first_thread;
-  if (place < 0 || place >= kStage) return;
-  const int32_t token = range.begin + stage * kStage + place;
-  shared.sources[stage % 2][place] =
-      token < range.end ? tokens.template Find<kHeadDim>(token) : TokenSource{};
+  if (threadIdx.x >= kStage) return;
+  const int32_t token = OwnToken(range, stage);
+  shared.sources[stage % 2][threadIdx.x] =
+      token < 0 ? TokenSource{} : tokens.template Find<kHeadDim>(token, peeked);
 }
 
-// Starts the copies of a stage whose tokens have been looked up; they are a group. All threads.
+// Starts the copies of `parts` 16-byte parts of every value of a stage, as far as the values have
+// them. All threads.
 template <int kHeadDim>
-__device__ void BeginStage(int32_t value_bits, int32_t stage, FetchShared<kHeadDim>& shared) {
-  constexpr int32_t kParts = kHeadDim / 8;
-  const int32_t code_bytes = kHeadDim * value_bits / 8;
-  std::byte* target = shared.stages[stage % kStages];
-#pragma unroll 4
-  for (int32_t i = threadIdx.x; i < kStage * kParts; i += kAttendThreads) {
-    const int32_t token = i / kParts;
-    const int32_t offset = i % kParts * 16;
+__device__ void CopyValues(int32_t parts,
+                           int32_t code_parts,
+                           int32_t stage,
+                           FetchShared<kHeadDim>& shared) {
+  std::byte* target = shared.stages[stage % kStages] + paged::StageLayout<kHeadDim>::kValues;
+#pragma unroll 2
+  for (int32_t i = threadIdx.x; i < kStage * parts; i += kAttendThreads) {
+    const int32_t token = i / parts;
+    const int32_t part = i % parts;
     const TokenSource& source = shared.sources[stage % 2][token];
-    if (source.key == nullptr) continue;
-    std::byte* row = target + RowOffset<kHeadDim>(token) + offset;
-    CopyAsync16(row, source.key + offset);
-    if (source.range == nullptr || offset < code_bytes) {
-      CopyAsync16(row + paged::StageLayout<kHeadDim>::kValues, source.value + offset);
-    }
-    if (source.range != nullptr && offset == 0) {
-      CopyAsync4(&shared.ranges[stage % kStages][token], source.range);
-    }
+    const bool exists = source.key != nullptr && (source.range == nullptr || part < code_parts);
+    CopyAsync16(
+        target + RowOffset<kHeadDim>(token) + 16 * part, source.value + 16 * part, exists ? 16 : 0);
+  }
+}
+
+// Starts the copies of a stage whose tokens have been looked up; they are a group. `coded`: all its
+// values are in codes. All threads.
+template <int kHeadDim>
+__device__ void BeginStage(int32_t value_bits,
+                           bool coded,
+                           int32_t stage,
+                           FetchShared<kHeadDim>& shared) {
+  constexpr int32_t kParts = kHeadDim / 8;
+  constexpr int32_t kTokens = kAttendThreads / kParts;  // at once
+  const int32_t part = static_cast<int32_t>(threadIdx.x) % kParts;
+  const int32_t first = static_cast<int32_t>(threadIdx.x) / kParts;
+  const TokenSource* sources = shared.sources[stage % 2];
+  std::byte* target = shared.stages[stage % kStages];
+#pragma unroll
+  for (int32_t i = 0; i < kStage / kTokens; ++i) {
+    const std::byte* key = sources[first + i * kTokens].key;
+    CopyAsync16(target + RowOffset<kHeadDim>(first + i * kTokens) + 16 * part,
+                key + 16 * part,
+                key != nullptr ? 16 : 0);
+  }
+  const int32_t code_parts = kHeadDim * value_bits / 128;
+  if (coded && value_bits == 4) {
+    CopyValues(kHeadDim / 32, code_parts, stage, shared);
+  } else {
+    CopyValues(kParts, code_parts, stage, shared);
+  }
+  if (threadIdx.x < kStage && sources[threadIdx.x].range != nullptr) {
+    CopyAsync4(&shared.ranges[stage % kStages][threadIdx.x], sources[threadIdx.x].range);
   }
   CommitCopies();
 }
@@ -142,14 +199,15 @@ __device__ inline uint4 Dequantize(uint2 words, float2 range) {
 #pragma unroll
   for (int e = 0; e < 8; ++e) {
     const uint32_t word = e * kBits < 32 ? words.x : words.y;
-    x[e] = range.x * static_cast<float>(word >> (e * kBits % 32) & kMask) + range.y;
+    x[e] = __fmaf_rn(range.x, static_cast<float>(word >> (e * kBits % 32) & kMask), range.y);
   }
   return make_uint4(
       PackBf16(x[0], x[1]), PackBf16(x[2], x[3]), PackBf16(x[4], x[5]), PackBf16(x[6], x[7]));
 }
 
-// Makes bf16 of the codes of a stage that is there. Each warp its rows: all lanes of a row have
-// read its codes before one writes what takes their place.
+// Makes bf16 of the codes of a stage that is there. Each warp those of its tile
+// (paged_attention_tile.cuh): all lanes of a row have read its codes before one writes what takes
+// their place, and no warp waits for another.
 template <int kHeadDim, int kBits>
 __device__ void DequantizeStage(const HeadTokens& tokens,
                                 const TokenRange& range,
@@ -157,20 +215,20 @@ __device__ void DequantizeStage(const HeadTokens& tokens,
                                 FetchShared<kHeadDim>& shared) {
   constexpr int32_t kParts = kHeadDim / 8;
   constexpr int32_t kRows = kWarpLanes / kParts;  // at once
-  constexpr int32_t kOwn = kStage / (kAttendThreads / kWarpLanes);
+  constexpr int32_t kOwn = paged::kTileTokens;
   const auto lane = static_cast<int32_t>(threadIdx.x % kWarpLanes);
   const auto warp = static_cast<int32_t>(threadIdx.x / kWarpLanes);
   std::byte* values = shared.stages[stage % kStages] + paged::StageLayout<kHeadDim>::kValues;
   uint2 words[kOwn / kRows];
 #pragma unroll
   for (int32_t i = 0; i < kOwn / kRows; ++i) {
-    const int32_t row = warp * kOwn + i * kRows + lane / kParts;
+    const int32_t row = paged::TileToken(i * kRows + lane / kParts, warp);
     words[i] = LoadCodeWords<kBits>(values + RowOffset<kHeadDim>(row), lane % kParts);
   }
   __syncwarp();
 #pragma unroll
   for (int32_t i = 0; i < kOwn / kRows; ++i) {
-    const int32_t row = warp * kOwn + i * kRows + lane / kParts;
+    const int32_t row = paged::TileToken(i * kRows + lane / kParts, warp);
     const int32_t token = range.begin + stage * kStage + row;
     if (token >= range.end || !tokens.Coded(token)) continue;
     const uint32_t pair = shared.ranges[stage % kStages][row];
@@ -178,6 +236,7 @@ __device__ void DequantizeStage(const HeadTokens& tokens,
     *reinterpret_cast<uint4*>(values + RowOffset<kHeadDim>(row) + lane % kParts * 16) =
         Dequantize<kBits>(words[i], scale_zero);
   }
+  __syncwarp();
 }
 
 // The same for any width; nothing for a stage without codes.

@@ -18,6 +18,7 @@
 #include "kernels/cuda/paged_attention_tile.cuh"
 #include "kernels/cuda/ptx_bf16.cuh"
 #include "kernels/cuda/ptx_tile.cuh"
+#include "kernels/cuda/shadowkv_angles.cuh"
 #include "kernels/cuda/shadowkv_plan.cuh"
 #include "kernels/ops/shadowkv_params.h"
 
@@ -270,25 +271,14 @@ __device__ void MultiplyKeys(KeyShared<kHeadDim>& shared, KeyProducts<kHeadDim>&
   __syncthreads();
 }
 
-// The cosines and sines of two neighbouring dimensions.
-struct KeyAngles {
-  float2 cosine;
-  float2 sine;
-
-  __device__ KeyAngles(const ShadowKvRope& rope, int64_t position, int32_t half_dim, int32_t dim)
-      : cosine(__ldg(reinterpret_cast<const float2*>(rope.cosines + position * half_dim + dim))),
-        sine(__ldg(reinterpret_cast<const float2*>(rope.sines + position * half_dim + dim))) {}
-
-  // Those of both positions together.
-  __device__ void Add(const KeyAngles& other) {
-    const float2 c = cosine;
-    const float2 s = sine;
-    cosine = make_float2(c.x * other.cosine.x - s.x * other.sine.x,
-                         c.y * other.cosine.y - s.y * other.sine.y);
-    sine = make_float2(s.x * other.cosine.x + c.x * other.sine.x,
-                       s.y * other.cosine.y + c.y * other.sine.y);
-  }
-};
+// The angles of a position's dimensions dim and dim + 1.
+__device__ inline KeyAngles AnglesAt(const ShadowKvRope& rope,
+                                     int64_t position,
+                                     int32_t half_dim,
+                                     int32_t dim) {
+  const int64_t at = position * half_dim + dim;
+  return {rope.cosines + at, rope.sines + at};
+}
 
 // Adds the bias, [head_dim] or null, rotates and rounds: to KeyShared::keys. Each warp, after all
 // have left the slices. A token's angles are those of its chunk's first token, which the chunk's
@@ -308,22 +298,21 @@ __device__ void RotateKeys(const ShadowKvRope& rope,
     const float2 low_bias = bias == nullptr ? none : make_float2(bias[dim], bias[dim + 1]);
     const float2 high_bias =
         bias == nullptr ? none : make_float2(bias[dim + kHalf], bias[dim + kHalf + 1]);
-    const KeyAngles in_chunk_angles(rope, in_chunk, kHalf, dim);
+    const KeyAngles in_chunk_angles = AnglesAt(rope, in_chunk, kHalf, dim);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {  // tokens of the warp, 8 apart
       const int32_t row = WarpToken() + 8 * i + paged::LaneGroup();
-      KeyAngles angles(rope, max(shared.tokens[row].position - in_chunk, 0), kHalf, dim);
+      KeyAngles angles = AnglesAt(rope, max(shared.tokens[row].position - in_chunk, 0), kHalf, dim);
       angles.Add(in_chunk_angles);
-      const float2& cosine = angles.cosine;
-      const float2& sine = angles.sine;
       const float(&low)[4] = products.sums[i / 2][0][n];
       const float(&high)[4] = products.sums[i / 2][1][n];
       const float2 x = {low[i % 2 * 2] + low_bias.x, low[i % 2 * 2 + 1] + low_bias.y};
       const float2 y = {high[i % 2 * 2] + high_bias.x, high[i % 2 * 2 + 1] + high_bias.y};
-      *reinterpret_cast<uint32_t*>(&shared.keys[row][dim]) =
-          PackBf16(x.x * cosine.x - y.x * sine.x, x.y * cosine.y - y.y * sine.y);
-      *reinterpret_cast<uint32_t*>(&shared.keys[row][dim + kHalf]) =
-          PackBf16(y.x * cosine.x + x.x * sine.x, y.y * cosine.y + x.y * sine.y);
+      RotatePair(x,
+                 y,
+                 angles,
+                 *reinterpret_cast<uint32_t*>(&shared.keys[row][dim]),
+                 *reinterpret_cast<uint32_t*>(&shared.keys[row][dim + kHalf]));
     }
   }
 }

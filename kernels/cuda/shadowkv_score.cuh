@@ -1,6 +1,5 @@
 // Scores of coded chunks under the query heads of one KV head, 16 rows (landmarks or tokens) of a
-// warp at a time on matrix instructions, straight from global memory: rows are the instruction's
-// rows, query heads its columns.
+// warp at a time on matrix instructions, rows are the instruction's rows, query heads its columns.
 //
 // Landmarks are read as paged_attention_tile.cuh reads keys: which dimension is which k of a
 // product is free, so a lane takes 16 contiguous bytes of its rows, and of the queries alike.
@@ -73,23 +72,25 @@ __device__ inline ScoreTask MakeScoreTask(const ShadowKvSequence& sequence,
   return task;
 }
 
-// products += rows x queries; `low` and `high` are the lane's rows (lane / 4 and + 8).
+// The lane's parts of a row.
+template <int kParts>
+__device__ inline void LoadRow(const std::byte* row, uint4 (&parts)[kParts]) {
+#pragma unroll
+  for (int j = 0; j < kParts; ++j) {
+    parts[j] = __ldg(reinterpret_cast<const uint4*>(row) + 4 * j + paged::LaneInGroup());
+  }
+}
+
+// products += rows x queries; `low` and `high` are the lane's parts of its rows (lane / 4 and + 8).
 template <int kHeadDim, int kColumnTiles>
-__device__ inline void MultiplyRows(const std::byte* low,
-                                    const std::byte* high,
+__device__ inline void MultiplyRows(const uint4 (&low)[kHeadDim / 32],
+                                    const uint4 (&high)[kHeadDim / 32],
                                     const paged::Queries<kHeadDim, kColumnTiles>& queries,
                                     float (&products)[kColumnTiles][4]) {
-  uint4 low_parts[kHeadDim / 32];
-  uint4 high_parts[kHeadDim / 32];
 #pragma unroll
   for (int j = 0; j < kHeadDim / 32; ++j) {
-    low_parts[j] = __ldg(reinterpret_cast<const uint4*>(low) + 4 * j + paged::LaneInGroup());
-    high_parts[j] = __ldg(reinterpret_cast<const uint4*>(high) + 4 * j + paged::LaneInGroup());
-  }
-#pragma unroll
-  for (int j = 0; j < kHeadDim / 32; ++j) {
-    const uint4 x = low_parts[j];
-    const uint4 y = high_parts[j];
+    const uint4 x = low[j];
+    const uint4 y = high[j];
 #pragma unroll
     for (int n = 0; n < kColumnTiles; ++n) {
       const uint4 q = queries.parts[n][j];

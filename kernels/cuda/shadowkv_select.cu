@@ -2,10 +2,10 @@
 //
 // Scoring reads the landmarks (1 MiB of a KV head at 32K tokens in chunks of 8: at batch 32 and 8
 // KV heads 256 MiB, about 60 us of an H200's memory, against which the products are little), so it
-// spreads tiles of 256 chunks over the device and leaves logits, G x 4 bytes a chunk, and what each
-// tile adds to the normalising sums. Then one block for each KV head and sequence has all of them:
-// it adds up the sums, makes the scores and selects. Sequences with value clusters score their
-// tokens once more, now that it is known which of them are taken.
+// spreads tiles of 32 chunks over all warps of the device and leaves logits, G x 4 bytes a chunk,
+// and what each tile adds to the normalising sums. Then one block for each KV head and sequence has
+// all of them: it adds up the sums, makes the scores and selects. Sequences with value clusters
+// score their tokens once more, now that it is known which of them are taken.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +15,7 @@
 
 #include "kernels/core/carver.h"
 #include "kernels/core/exec_context.h"
+#include "kernels/cuda/allow_shared.h"
 #include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/paged_attention_tile.cuh"
@@ -34,13 +35,16 @@ namespace baton::kernels::cuda {
 namespace shadowkv {
 namespace {
 
-static_assert(kSelectTile * 8 <= kMaxClusterTokens);
+// Chunks of a block that adds to the sums of clusters.
+constexpr int32_t kClusterTile = 256;
+static_assert(kClusterTile * 8 <= kMaxClusterTokens);
 
 // The sequences of one launch, and where their scratch is.
 struct SelectCall {
   ShadowKvSelectParams params;
   SelectScratch scratch;
   int32_t group;
+  int32_t tiles;  // of a warp of ScoreKernel
 };
 
 template <int kHeadDim>
@@ -53,36 +57,51 @@ __device__ int64_t FirstLine(const SelectCall& call) {
   return blockIdx.z * call.params.heads + int64_t{blockIdx.y} * call.group;
 }
 
-// Logits and partial sums of a tile of chunks: block x of the chunks, KV head y, sequence z.
+__device__ ScoreLines LinesOfBlock(const SelectCall& call) {
+  const SelectScratch& scratch = call.scratch;
+  return {.logits = scratch.logits + FirstLine(call) * scratch.chunk_stride,
+          .chunk_stride = scratch.chunk_stride,
+          .partials = scratch.partials + FirstLine(call) * scratch.tiles,
+          .partial_stride = scratch.tiles,
+          .group = call.group,
+          .scale = call.params.scale};
+}
+
+// Logits and partial sums of tiles of chunks: the x-th run of kScoreWarps * tiles, KV head y,
+// sequence z.
 template <int kHeadDim, int kColumnTiles>
-__global__ void __launch_bounds__(kScoreThreads)
+__global__ void __launch_bounds__(kScoreThreads, kScoreBlocks)
     ScoreKernel(const __grid_constant__ SelectCall call) {
-  __shared__ ScoreShared<kColumnTiles> shared;
+  extern __shared__ __align__(128) std::byte memory[];
+  auto& shared = *reinterpret_cast<ScoreShared<kHeadDim>*>(memory);
   if (threadIdx.x == 0) {
     shared.task =
         MakeScoreTask(call.params.sequences[blockIdx.z], blockIdx.y, call.params.bounds.max_chunks);
   }
-  if (threadIdx.x < kSelectTile / kWarpLanes) shared.hidden[threadIdx.x] = 0;
+  if (threadIdx.x < kScoreWarps * kMostTiles) shared.hidden[threadIdx.x] = 0;
   __syncthreads();
-  const ChunkTile tile = TileOfBlock(shared.task);
-  if (tile.count == 0) return;
-  HideStatic(shared.task, tile, shared.hidden);
-  const uint16_t* q = QueriesOf<kHeadDim>(call, shared.task);
-  if (shared.task.coded_keys()) {
-    ScoreTokens<kHeadDim>(tile, q, call.group, shared);
+  const ScoreTask& task = shared.task;
+  const int32_t tiles = (task.chunks.count + kSelectTile - 1) / kSelectTile;
+  const int32_t of_block = call.tiles * kScoreWarps;
+  const int32_t block_first = static_cast<int32_t>(blockIdx.x) * of_block;
+  if (block_first >= tiles) return;
+  HideStatic(task, block_first * kSelectTile, of_block, shared.hidden);
+  __syncthreads();
+  const auto warp = static_cast<int32_t>(threadIdx.x / kWarpLanes);
+  const int32_t first = block_first + warp * call.tiles;
+  const int32_t end = min(first + call.tiles, tiles);
+  if (first >= end) return;
+  const uint32_t* hidden = shared.hidden + warp * call.tiles;
+  const uint16_t* q = QueriesOf<kHeadDim>(call, task);
+  const ScoreLines lines = LinesOfBlock(call);
+  if (task.coded_keys()) {
+    CodedQueries<kHeadDim, kColumnTiles> queries;
+    queries.Load(q, call.group);
+    ScoreTokens(task, first, end, hidden, queries, lines);
   } else {
-    ScoreLandmarks<kHeadDim>(tile, q, call.group, shared);
-  }
-  __syncthreads();
-  const SelectScratch& scratch = call.scratch;
-  for (int32_t g = threadIdx.x / kWarpLanes; g < call.group; g += kScoreWarps) {
-    const int64_t line = FirstLine(call) + g;
-    WriteLine(tile,
-              shared.lines[g],
-              shared.hidden,
-              call.params.scale,
-              scratch.logits + line * scratch.chunk_stride,
-              scratch.partials + line * scratch.tiles + blockIdx.x);
+    paged::Queries<kHeadDim, kColumnTiles> queries;
+    queries.Load(q, call.group);
+    ScoreLandmarks(task, first, end, hidden, queries, lines, shared.rings[warp]);
   }
 }
 
@@ -193,7 +212,8 @@ struct ClusterShared {
   ClusterTotals<kColumnTiles> totals;
 };
 
-// Adds a tile's tokens to the sums of their clusters: blocks as in ScoreKernel.
+// Adds tokens to the sums of their clusters: those of the x-th kClusterTile chunks, KV head y,
+// sequence z.
 template <int kHeadDim, int kColumnTiles>
 __global__ void __launch_bounds__(kScoreThreads)
     ClusterKernel(const __grid_constant__ SelectCall call) {
@@ -209,8 +229,9 @@ __global__ void __launch_bounds__(kScoreThreads)
   }
   __syncthreads();
   const ScoreTask& task = shared.task;
-  const ChunkTile tile = TileOfBlock(task);
-  if (tile.count == 0 || task.clusters == 0) return;
+  const int32_t first = static_cast<int32_t>(blockIdx.x) * kClusterTile;
+  const ChunkRange tile = {first, min(kClusterTile, task.chunks.count - first)};
+  if (tile.count <= 0 || task.clusters == 0) return;
   const SelectScratch& scratch = call.scratch;
   const int64_t pair = blockIdx.z * int64_t{gridDim.y} + blockIdx.y;
   const uint32_t* taken = scratch.taken + pair * scratch.taken_stride();
@@ -261,14 +282,26 @@ absl::Status Launch(const DeviceQueue& queue, const SelectCall& call) {
   const ShadowKvSelectParams& params = call.params;
   const auto kv_heads = static_cast<uint32_t>(params.bounds.kv_heads);
   const auto rows = static_cast<uint32_t>(params.num_sequences);
-  const dim3 tiles(static_cast<uint32_t>(call.scratch.tiles), kv_heads, rows);
-  ScoreKernel<kHeadDim, kColumnTiles><<<tiles, kScoreThreads, 0, queue.stream()>>>(call);
-  ChooseKernel<<<dim3(1, kv_heads, rows), kTopKThreads, 0, queue.stream()>>>(call);
+  const auto blocks_of = [&](int64_t chunks) {
+    return dim3(
+        static_cast<uint32_t>((params.bounds.max_chunks + chunks - 1) / chunks), kv_heads, rows);
+  };
+  const auto score = ScoreKernel<kHeadDim, kColumnTiles>;
+  constexpr size_t kBytes = sizeof(ScoreShared<kHeadDim>);
+  static_assert(kBytes <= kSharedBytes / kScoreBlocks);
+  if (const cudaError_t error = AllowShared(score, kBytes); error != cudaSuccess) {
+    return ToStatus(error, "shadowkv_select: shared memory");
+  }
+  const cudaStream_t stream = queue.stream();
+  const dim3 runs = blocks_of(int64_t{kSelectTile} * kScoreWarps * call.tiles);
+  score<<<runs, kScoreThreads, kBytes, stream>>>(call);
+  ChooseKernel<<<dim3(1, kv_heads, rows), kTopKThreads, 0, stream>>>(call);
   if (call.scratch.cluster_stride > 0) {
     const int64_t elements = params.num_sequences * params.heads * params.cluster_stride;
     const auto blocks = static_cast<uint32_t>((elements + kScoreThreads - 1) / kScoreThreads);
-    ClusterKernel<kHeadDim, kColumnTiles><<<tiles, kScoreThreads, 0, queue.stream()>>>(call);
-    ClusterLogitKernel<<<blocks, kScoreThreads, 0, queue.stream()>>>(call, elements);
+    const dim3 tiles = blocks_of(kClusterTile);
+    ClusterKernel<kHeadDim, kColumnTiles><<<tiles, kScoreThreads, 0, stream>>>(call);
+    ClusterLogitKernel<<<blocks, kScoreThreads, 0, stream>>>(call, elements);
   }
   return ToStatus(cudaGetLastError(), "shadowkv_select");
 }
@@ -301,6 +334,18 @@ absl::Status Check(const ShadowKvSelectParams& params) {
                "is more than ids can name");
   if (params.chunk_ids_stride > 0) check.NotNull("chunk_ids", params.chunk_ids);
   return check.ok() ? CheckSupported("shadowkv_select", bounds, params.heads) : check.status();
+}
+
+// Tiles of a warp: more than one only if every multiprocessor still gets blocks for several rounds.
+int32_t TilesOfWarp(const DeviceQueue& queue, const ShadowKvBounds& bounds, int64_t sequences) {
+  constexpr int64_t kRounds = 2;
+  const int64_t tiles = (bounds.max_chunks + kSelectTile - 1) / kSelectTile;
+  const int64_t all = tiles * bounds.kv_heads * sequences;
+  const int64_t warps = kRounds * kScoreBlocks * kScoreWarps * queue.multiprocessors();
+  const int64_t most = std::clamp<int64_t>(all / warps, 1, kMostTiles);
+  // As even as the blocks of a head can have it.
+  const int64_t blocks = (tiles + most * kScoreWarps - 1) / (most * kScoreWarps);
+  return static_cast<int32_t>((tiles + blocks * kScoreWarps - 1) / (blocks * kScoreWarps));
 }
 
 // `count` sequences of a call from `begin` on.
@@ -344,7 +389,8 @@ absl::Status ShadowKvSelect(const ExecContext& context, const ShadowKvSelectPara
     const shadowkv::SelectCall call = {
         .params = shadowkv::SomeSequences(params, begin, count),
         .scratch = shape.Carve(count, carver),
-        .group = static_cast<int32_t>(params.heads / params.bounds.kv_heads)};
+        .group = static_cast<int32_t>(params.heads / params.bounds.kv_heads),
+        .tiles = shadowkv::TilesOfWarp(queue, params.bounds, count)};
     if (absl::Status status = shadowkv::LaunchRows(queue, call); !status.ok()) {
       return status;
     }

@@ -101,6 +101,17 @@ struct ShadowKvSequence {
   ShadowKvCounters* counters = nullptr;  // that attention adds to; may be null
 };
 
+// The rank of a configuration whose keys a device reconstructs chunk by chunk, which is faster; 0
+// for others.
+inline constexpr int32_t kShadowKvChunkKeyTokens = 8;
+inline constexpr int32_t kShadowKvChunkKeyDim = 128;
+inline int32_t ShadowKvChunkKeyRank(const ShadowKvConfig& config) {
+  const bool shape = config.chunk_tokens == kShadowKvChunkKeyTokens &&
+                     config.head_dim == kShadowKvChunkKeyDim && !config.int8_coefficients;
+  const bool rank = config.rank == 64 || config.rank == 128 || config.rank == 160;
+  return shape && rank ? config.rank : 0;
+}
+
 // What a device has to know of a call's sequences beforehand: it reads them too late to choose and
 // to size its work by them. 0: not known. Hosts look at the sequences instead. A sequence past a
 // bound gets wrong results.
@@ -117,6 +128,8 @@ struct ShadowKvBounds {
   int64_t max_exact_tokens = 0;
   // Every sequence has a cache, so that keys need no place in the workspace.
   bool cached = false;
+  // ShadowKvChunkKeyRank of every sequence; 0 also where they differ.
+  int32_t chunk_key_rank = 0;
 };
 
 // Writes the key (after RoPE) and value of its row to each sequence; codes the oldest 64 exact

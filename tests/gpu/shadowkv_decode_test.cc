@@ -118,6 +118,27 @@ TEST_F(ShadowKvDecodeGpuTest, RanksOfAnySizeGiveTheReferencesResults) {
   }
 }
 
+// Those that are reconstructed chunk by chunk: fewer tiles of chunks than the ring holds and more,
+// the last one full or not, with blocks of generated tokens and chunks that are there already.
+TEST_F(ShadowKvDecodeGpuTest, ServedShapesGiveTheReferencesResults) {
+  for (const int32_t rank : {64, 128, 160}) {
+    for (const int32_t budget : {8, 72, 512, 1000}) {
+      SCOPED_TRACE(testing::Message() << "rank " << rank << ", a budget of " << budget);
+      ShadowKvShape shape;
+      shape.config.head_dim = 128;
+      shape.config.kv_heads = 2;
+      shape.config.rank = rank;
+      shape.config.budget_tokens = budget;
+      shape.config.outlier_chunks = 2;
+      shape.config.value_bits = 4;
+      shape.key_bias = rank == 128 ? 1.0f : 0.0f;
+      shape.prompt_tokens = 1111;
+      ASSERT_EQ(ShadowKvChunkKeyRank(shape.config), rank);
+      Compare(shape, budget == 72 ? 140 : 2, budget == 72 ? 137 : 0);
+    }
+  }
+}
+
 TEST_F(ShadowKvDecodeGpuTest, GeneratedBlocksGiveTheReferencesResults) {
   for (const ShadowKvSelector selector : {ShadowKvSelector::kMean, ShadowKvSelector::kQ2}) {
     ShadowKvShape shape;

@@ -1,16 +1,18 @@
 // Decode attention and the appends before it at the shapes of Llama-3.1-8B and Qwen2.5-7B: bytes a
 // second and their share of what the device reads, one JSON row a case (measure.h).
 //
-//   gpu_attention_bench [--quick]
+//   gpu_attention_bench [--quick] [--op=PREFIX]
+//
+// --op: only ops whose name begins so.
 //
 // Every case is checked against the CPU back end before it is timed. One that fails has a row that
 // says why; the others go on, and the status is 1.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -99,7 +101,7 @@ Cases AllCases(bool quick) {
 }
 
 // True when every case was measured.
-absl::StatusOr<bool> RunAll(bool quick) {
+absl::StatusOr<bool> RunAll(bool quick, std::string_view op) {
   if (CudaOps() == nullptr) {
     return absl::FailedPreconditionError("no CUDA device");
   }
@@ -112,7 +114,9 @@ absl::StatusOr<bool> RunAll(bool quick) {
   const Measure measure(context, limits);
   bool measured = true;
   for (std::unique_ptr<BenchCase>& bench : AllCases(quick)) {
-    measured = measure.Run(*bench) && measured;
+    if (std::string_view(bench->shape().op).starts_with(op)) {
+      measured = measure.Run(*bench) && measured;
+    }
     bench.reset();
   }
   return measured;
@@ -122,8 +126,15 @@ absl::StatusOr<bool> RunAll(bool quick) {
 }  // namespace baton::kernels::cuda
 
 int main(int argc, char** argv) {
-  const bool quick = argc > 1 && std::strcmp(argv[1], "--quick") == 0;
-  const absl::StatusOr<bool> measured = baton::kernels::cuda::RunAll(quick);
+  constexpr std::string_view kOp = "--op=";
+  bool quick = false;
+  std::string_view op;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    quick = quick || argument == "--quick";
+    if (argument.starts_with(kOp)) op = argument.substr(kOp.size());
+  }
+  const absl::StatusOr<bool> measured = baton::kernels::cuda::RunAll(quick, op);
   if (!measured.ok()) {
     std::fprintf(stderr, "%s\n", measured.status().ToString().c_str());
     return 1;

@@ -11,6 +11,7 @@
 #include "common/base/status_macros.h"
 #include "common/kv/codec/step_kv.h"
 #include "common/model/forward.h"
+#include "tests/gpu/bench/model_gathered.h"
 #include "tests/gpu/bench/model_loaded.h"
 #include "tests/gpu/bench/model_next_tokens.h"
 
@@ -41,8 +42,10 @@ absl::Status ModelDecodeSteps::Run(std::span<const int32_t> token_ids,
 }
 
 absl::Status ModelDecodeSteps::NextTokens(kv::StepKv& kv) {
-  BATON_RETURN_IF_ERROR(Forward(next_.ids(), kv, /*wants_logits=*/true, {}));
-  return next_.Fetch();
+  return Gathered(loaded_.exec, [&]() -> absl::Status {
+    BATON_RETURN_IF_ERROR(Forward(next_.ids(), kv, /*wants_logits=*/true, {}));
+    return next_.Fetch();
+  });
 }
 
 absl::Status ModelDecodeSteps::Forward(std::span<const int32_t> token_ids,

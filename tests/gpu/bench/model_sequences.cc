@@ -14,6 +14,7 @@
 #include "common/base/status_macros.h"
 #include "common/kv/codec/dense_step_kv.h"
 #include "common/model/forward.h"
+#include "tests/gpu/bench/model_gathered.h"
 #include "tests/gpu/bench/model_next_tokens.h"
 #include "tests/gpu/bench/model_subject.h"
 
@@ -119,8 +120,10 @@ absl::StatusOr<std::span<const float>> ModelSequences::Decode() {
 }
 
 absl::Status ModelSequences::NextTokens() {
-  BATON_RETURN_IF_ERROR(Run(tokens_ - 1, 1, /*wants_logits=*/true, {}));
-  return next_.Fetch();
+  return Gathered(subject_.exec, [&]() -> absl::Status {
+    BATON_RETURN_IF_ERROR(Run(tokens_ - 1, 1, /*wants_logits=*/true, {}));
+    return next_.Fetch();
+  });
 }
 
 }  // namespace baton::model

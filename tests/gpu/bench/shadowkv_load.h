@@ -62,7 +62,8 @@ struct ShadowKvLoad {
             .max_chunks = layout.coded.chunks,
             .max_budget_tokens = config().budget_chunks() * config().chunk_tokens,
             .max_exact_tokens = exact_tokens(),
-            .cached = true};
+            .cached = true,
+            .chunk_key_rank = ShadowKvChunkKeyRank(config())};
   }
 };
 

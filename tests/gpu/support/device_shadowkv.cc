@@ -104,7 +104,8 @@ ShadowKvBounds BoundsOf(std::span<const ShadowKvSequence> host) {
                            .kv_heads = first.kv_heads,
                            .head_dim = first.head_dim,
                            .max_chunks = 1,
-                           .cached = true};
+                           .cached = true,
+                           .chunk_key_rank = ShadowKvChunkKeyRank(first)};
   for (const ShadowKvSequence& sequence : host) {
     const ShadowKvPromptLayout& layout = *sequence.layout;
     const ShadowKvConfig& config = layout.config;
@@ -116,6 +117,7 @@ ShadowKvBounds BoundsOf(std::span<const ShadowKvSequence> host) {
         std::max(bounds.max_budget_tokens, config.budget_chunks() * config.chunk_tokens);
     bounds.max_exact_tokens = std::max(bounds.max_exact_tokens, exact);
     bounds.cached = bounds.cached && sequence.cache != nullptr;
+    if (ShadowKvChunkKeyRank(config) != bounds.chunk_key_rank) bounds.chunk_key_rank = 0;
   }
   return bounds;
 }

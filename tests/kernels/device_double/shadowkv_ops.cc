@@ -121,6 +121,9 @@ absl::Status CheckAttentionBounds(const ShadowKvAttentionParams& params) {
                              bounds.max_budget_tokens,
                              config.budget_chunks() * config.chunk_tokens));
     status.Update(CheckBound(kOp, "bounds.max_exact_tokens", bounds.max_exact_tokens, exact));
+    const bool other_rank =
+        bounds.chunk_key_rank != 0 && bounds.chunk_key_rank != ShadowKvChunkKeyRank(config);
+    status.Update(CheckBound(kOp, "bounds.chunk_key_rank", 0, other_rank ? 1 : 0));
     status.Update(CheckBound(
         kOp, "bounds.cached", bounds.cached ? 0 : 1, params.sequences[i].cache == nullptr ? 1 : 0));
   }

@@ -223,8 +223,6 @@ TEST(EngineDeviceLimitsTest, PoliciesThatADeviceHasNoPlaceForAreRefused) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("EXCEEDS_CAPACITY: shadowkv needs"));
   EXPECT_EQ(submit("shadowkv:rank=32,budget=48,outliers=2,local=2,vplace=host").code(),
             absl::StatusCode::kUnimplemented);
-  EXPECT_EQ(submit("shadowkv:rank=32,budget=48,outliers=2,local=2,joint=80").code(),
-            absl::StatusCode::kUnimplemented);
   EXPECT_TRUE(submit("diffkv").ok());
 }
 
@@ -255,7 +253,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(testing::Values("tiny-llama-needle-swiftkv-l6",
                                      "tiny-llama-needle-swiftkv-l6-across2"),
                      testing::Values("diffkv:ah=2,al=0.5,w=16",
-                                     "shadowkv:rank=32,budget=48,outliers=2,local=7")),
+                                     "shadowkv:rank=32,budget=48,outliers=2,local=7",
+                                     "shadowkv:rank=32,budget=48,outliers=2,local=7,joint=80")),
     NameOf);
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/shadowkv_params.h"
 
 namespace baton::kv {
 
@@ -14,6 +15,9 @@ void ShadowKvCallSizes::Add(const kernels::ShadowKvPromptLayout& layout,
   const int64_t tokens = int64_t{position} + 1;
   const int64_t coded = kernels::ShadowKvTailLayout(layout, 0).CodedTokensAt(tokens);
   const int64_t exact = layout.static_chunks * config.chunk_tokens + tokens - coded;
+  const int32_t rank = kernels::ShadowKvChunkKeyRank(config);
+  const bool first = bounds.kv_heads == 0;
+  bounds.chunk_key_rank = first || bounds.chunk_key_rank == rank ? rank : 0;
   bounds.dtype = config.dtype;
   bounds.kv_heads = config.kv_heads;
   bounds.head_dim = config.head_dim;

@@ -103,10 +103,6 @@ absl::Status ShadowKvFormat::CheckOnDevice(const ShadowKvPolicy& policy,
     return absl::UnimplementedError(
         "kv_policy shadowkv: vplace=host: a device keeps values in its own memory; leave it out");
   }
-  if (policy.joint_rank > 0) {
-    return absl::UnimplementedError(
-        "kv_policy shadowkv: joint: a device factors every layer by itself; leave it out");
-  }
   if (sequences > 1) {
     return absl::UnimplementedError(
         "kv_policy shadowkv: a device gives one answer to a prompt; n must be 1");
