@@ -1,11 +1,7 @@
 #include "common/eval/read_cases.h"
 
-#include <zlib.h>
-
 #include <algorithm>
-#include <array>
 #include <filesystem>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -15,9 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "common/base/status_context.h"
 #include "common/base/status_macros.h"
 #include "common/eval/eval_case.h"
+#include "common/eval/json_lines.h"
 #include "common/text/bounded_json.h"
 
 namespace baton::eval {
@@ -82,71 +78,15 @@ absl::Status ReadFollowUps(const ordered_json& object, std::vector<FollowUp>& fo
   return absl::OkStatus();
 }
 
-// Reads lines of a plain or gzip file (zlib tells them apart).
-class LineReader {
- public:
-  static absl::StatusOr<LineReader> Open(const std::string& path) {
-    LineReader reader;
-    reader.file_.reset(gzopen(path.c_str(), "rb"));
-    if (reader.file_ == nullptr) {
-      return absl::NotFoundError(absl::StrCat("cannot open ", path));
-    }
-    return reader;
-  }
-
-  // False at the end of the file.
-  absl::StatusOr<bool> Next(std::string& line) {
-    line.clear();
-    std::array<char, 1 << 16> buffer;
-    while (gzgets(file_.get(), buffer.data(), static_cast<int>(buffer.size())) != nullptr) {
-      line += buffer.data();
-      if (!line.empty() && line.back() == '\n') {
-        line.pop_back();
-        return true;
-      }
-      if (line.size() > kMaxLineBytes) {
-        return absl::InvalidArgumentError(absl::StrCat("exceeds ", kMaxLineBytes, " bytes"));
-      }
-    }
-    int code = Z_OK;
-    const char* message = gzerror(file_.get(), &code);
-    if (code != Z_OK && code != Z_STREAM_END) {
-      return absl::DataLossError(message);
-    }
-    return !line.empty();
-  }
-
- private:
-  struct Close {
-    void operator()(gzFile file) const { gzclose(file); }
-  };
-  std::unique_ptr<gzFile_s, Close> file_;
-};
-
 absl::Status ReadFileCases(const std::string& path, std::vector<EvalCase>& cases) {
-  BATON_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(path));
-  std::string line;
-  for (int64_t number = 1;; ++number) {
-    const std::string where = absl::StrCat(path, " line ", number);
-    absl::StatusOr<bool> more = reader.Next(line);
-    if (!more.ok()) {
-      return WithContext(more.status(), where);
-    }
-    if (!*more) {
-      return absl::OkStatus();
-    }
-    if (line.find_first_not_of(" \t\r") == std::string::npos) {
-      continue;
-    }
-    absl::StatusOr<EvalCase> parsed = ParseCase(line);
-    if (!parsed.ok()) {
-      return WithContext(parsed.status(), where);
-    }
-    cases.push_back(*std::move(parsed));
+  return ForEachLine(path, [&](std::string_view line) -> absl::Status {
+    BATON_ASSIGN_OR_RETURN(EvalCase parsed, ParseCase(line));
+    cases.push_back(std::move(parsed));
     if (cases.size() > kMaxCases) {
       return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxCases, " cases"));
     }
-  }
+    return absl::OkStatus();
+  });
 }
 
 bool IsCaseFile(const std::string& name) {

@@ -355,7 +355,8 @@ class Binaries(unittest.TestCase):
 
     def test_every_flag_of_a_command_line_exists(self):
         known = {binary: help_flags(binary) for binary in
-                 ("baton-router", "baton-prefill", "baton-decode", "baton-client", "baton-lab")}
+                 ("baton-router", "baton-prefill", "baton-decode", "baton-client", "baton-loadtest",
+                  "baton-lab")}
         everywhere = set.intersection(*(known[f"baton-{role}"] for role in ("router", "prefill", "decode")))
         checked = 0
         for path, document in manifests.documents():
