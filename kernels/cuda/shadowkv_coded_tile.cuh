@@ -56,8 +56,8 @@ __device__ inline void ScaleWeights(const paged::ScoreWeights& of,
   const float rounded[2] = {LowBf16(low) + LowBf16(high), HighBf16(low) + HighBf16(high)};
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
-    const float zeros = __fmaf_rn(of.weight[c], low_range.y, of.weight[2 + c] * high_range.y);
-    const float rest = __fmaf_rn(-128.0f, rounded[c], zeros);
+    const float middles = __fmaf_rn(of.weight[c], low_middle, of.weight[2 + c] * high_middle);
+    const float rest = __fmaf_rn(-136.0f, rounded[c], middles);
     shift.sums[n][c] = __fmaf_rn(shift.sums[n][c], of.rescale[c], rest);
   }
   products[0] = Transpose8x8(low);
