@@ -1,6 +1,9 @@
 #include "common/engine/active_request.h"
 
 #include <algorithm>
+#include <string_view>
+
+#include "common/engine/sequence.h"
 
 namespace baton::engine {
 

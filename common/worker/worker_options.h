@@ -11,6 +11,7 @@
 #include "common/rpc/tls.h"
 #include "common/transport/ucx/ucx_transport.h"
 #include "common/worker/pool_sizes.h"
+#include "kernels/core/dtype.h"
 
 namespace baton::worker {
 

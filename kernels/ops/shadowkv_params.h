@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/core/dtype.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/params.h"
 

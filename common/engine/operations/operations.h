@@ -17,9 +17,12 @@
 #include "common/engine/engine.h"
 #include "common/engine/engine_state.h"
 #include "common/engine/kept_kv.h"
+#include "common/engine/kv_choice.h"
 #include "common/engine/request.h"
+#include "common/engine/sequence.h"
 #include "common/engine/sequence_memory.h"
 #include "common/engine/step.h"
+#include "common/kv/pool/reservation_table.h"
 // IWYU pragma: end_exports
 
 namespace baton::engine {

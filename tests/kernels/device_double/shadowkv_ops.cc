@@ -193,7 +193,8 @@ absl::Status Append(const ExecContext& device, const ShadowKvAppendParams& param
 absl::Status AppendJoint(const ExecContext& device, const ShadowKvAppendJointParams& params) {
   const Access access;
   constexpr char kOp[] = "shadowkv_append_joint";
-  absl::Status status = CheckPointers(kOp, {{"key_bias", params.key_bias, /*optional=*/true}});
+  absl::Status status = CheckPointers(
+      kOp, {{"key_bias", static_cast<const void*>(params.key_bias), /*optional=*/true}});
   status.Update(CheckRope(kOp, params.rope));
   status.Update(CheckSequences(kOp, params.layers, params.num_layers));
   HostContext context(device);

@@ -2,13 +2,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
-#include <set>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "common/engine/engine.h"
+#include "common/engine/request.h"
+#include "common/engine/sampling/penalty_state.h"
+#include "common/engine/sampling_params.h"
+#include "kernels/core/dtype.h"
+#include "kernels/kv_format/dense.h"
 #include "tests/unit/engine/engine_harness.h"
+#include "tests/unit/engine/fake_model.h"
+#include "tests/unit/engine/recording_listener.h"
 
 namespace baton::engine {
 namespace {
@@ -50,7 +59,7 @@ CommitInfo FirstTokens(const std::vector<int32_t>& prompt, const SamplingParams&
     TokenOutput token;
     token.token_id = ExpectedTokens(prompt, one, i)[0];
     info.first_tokens.push_back(token);
-    info.finished.push_back(std::nullopt);
+    info.finished.emplace_back();
   }
   info.prompt_token_bitmap = MakeTokenBitmap(prompt, FakeModel::kVocab);
   info.kv_wire_bytes = 4321;

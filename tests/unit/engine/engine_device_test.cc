@@ -17,6 +17,7 @@
 #include "common/checkpoint/checkpoint.h"
 #include "common/engine/engine.h"
 #include "common/engine/request.h"
+#include "common/kv/codec/codec_set.h"
 #include "kernels/core/dtype.h"
 #include "kernels/ops/gathered_op.h"
 #include "tests/kernels/device_double/deferred_queues.h"

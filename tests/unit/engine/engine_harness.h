@@ -6,23 +6,24 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 
 #include "common/base/fake_clock.h"
 #include "common/engine/engine.h"
-#include "common/engine/sampling/penalty_state.h"
+#include "common/engine/request.h"
+#include "common/engine/sampling_params.h"
+#include "kernels/core/buffer.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/thread_pool.h"
 #include "kernels/reference/reference_ops.h"
 #include "tests/unit/engine/await_grant.h"
-#include "tests/unit/engine/eventually.h"
+#include "tests/unit/engine/eventually.h"  // IWYU pragma: export
 #include "tests/unit/engine/fake_model.h"
 #include "tests/unit/engine/fake_sink.h"
 #include "tests/unit/engine/recording_listener.h"

@@ -6,9 +6,21 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
+#include "common/engine/engine.h"
+#include "common/engine/request.h"
+#include "common/engine/sampling/penalty_state.h"
+#include "common/engine/sampling_params.h"
+#include "kernels/core/dtype.h"
+#include "kernels/kv_format/dense.h"
 #include "tests/unit/engine/engine_harness.h"
+#include "tests/unit/engine/fake_model.h"
+#include "tests/unit/engine/fake_sink.h"
+#include "tests/unit/engine/recording_listener.h"
 
 namespace baton::engine {
 namespace {
@@ -26,7 +38,7 @@ std::vector<std::byte> ExpectedPage(const std::vector<int32_t>& prompt,
                                            .dtype = kernels::DType::kF32};
   std::vector<std::byte> bytes(layout.page_bytes(), std::byte{0});
   for (int32_t slot = 0; slot < kPageTokens; ++slot) {
-    const auto position = static_cast<size_t>(page * kPageTokens + slot);
+    const auto position = static_cast<size_t>(page) * kPageTokens + static_cast<size_t>(slot);
     if (position >= prompt.size()) {
       break;
     }

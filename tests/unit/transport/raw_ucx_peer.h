@@ -7,8 +7,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <variant>
-#include <vector>
 
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"

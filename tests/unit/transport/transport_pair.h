@@ -1,8 +1,10 @@
 // Two connected transports of one kind, for tests that hold for every back end.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
