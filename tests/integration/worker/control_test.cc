@@ -154,9 +154,11 @@ TEST_F(ControlTest, UnknownLogLevelIsRefused) {
 
 // Catalogue T4: work without a finished step is said, not hidden behind a healthy answer.
 TEST(StallTest, HealthFollowsProgress) {
+  // Of a step that lasts several of the health monitor's periods (100 ms) on fast machines too.
+  constexpr int32_t kPrompt = 4000;
   worker::WorkerOptions options = TinyOptions(engine::Role::kBoth);
   options.stall_timeout = absl::Milliseconds(50);
-  options.engine.step_token_budget = options.engine.prefill_chunk_tokens = 1500;  // one long step
+  options.engine.step_token_budget = options.engine.prefill_chunk_tokens = kPrompt;  // one step
   const auto decode = StartDecode(options);
   ASSERT_NE(decode, nullptr);
   const auto channel = ChannelTo(decode->worker());
@@ -169,7 +171,7 @@ TEST(StallTest, HealthFollowsProgress) {
     return serving("readiness") == wanted && serving("liveness") == wanted && serving("") == wanted;
   };
   EXPECT_TRUE(Eventually([&] { return all(true); }));
-  DecodeCall call(channel, GreedyRequest("long", 1500, 2), /*with_prompt=*/true);
+  DecodeCall call(channel, GreedyRequest("long", kPrompt, 2), /*with_prompt=*/true);
   EXPECT_TRUE(Eventually([&] { return all(false); }));
   call.Cancel();
   EXPECT_TRUE(Eventually([&] { return all(true); }));
