@@ -196,11 +196,12 @@ TEST(TimelineTest, DisturbedRequestsHaveTokensAndNoLatency) {
   for (RequestRecord& record : run.records) {
     record.fault = Fault::kSlowReader;
   }
-  for (const auto& row : Timeline(run.records)["rows"]) {
+  const auto timeline = Timeline(run.records);
+  for (const auto& row : timeline["rows"]) {
     EXPECT_EQ(row["ttft_p99"], 0.0);
     EXPECT_EQ(row["itl_p99"], 0.0);
   }
-  EXPECT_GT(Timeline(run.records)["rows"][0]["tokens"], 0);
+  EXPECT_GT(timeline["rows"][0]["tokens"], 0);
 }
 
 TEST(TimelineTest, LongRunsGetLongerRows) {
