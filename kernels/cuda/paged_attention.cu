@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "kernels/core/exec_context.h"
+#include "kernels/cuda/allow_shared.h"
 #include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/check_pages.h"
 #include "kernels/cuda/cuda_kernels.h"
@@ -300,12 +301,7 @@ template <int kHeadDim, int kColumnTiles>
 absl::Status Launch(const DeviceQueue& queue, const Call& call) {
   constexpr size_t kBytes = sizeof(Shared<kHeadDim, kColumnTiles>);
   const auto kernel = PagedAttentionKernel<kHeadDim, kColumnTiles>;
-  cudaError_t error = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes));
-  if (error == cudaSuccess) {
-    error = cudaFuncSetAttribute(
-        kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
-  }
+  cudaError_t error = AllowShared(kernel, kBytes);
   if (error == cudaSuccess) {
     const auto blocks = static_cast<unsigned>(queue.multiprocessors() * kBlocksPerMultiprocessor);
     error = LaunchEarly(kernel, blocks, kThreads, kBytes, queue.stream(), call);

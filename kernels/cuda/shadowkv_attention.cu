@@ -269,9 +269,7 @@ uint32_t AttendBlocks(const DeviceQueue& queue, const ShadowKvAttentionParams& p
   const ShadowKvBounds& bounds = params.bounds;
   const int64_t tokens = bounds.max_exact_tokens + bounds.max_budget_tokens;
   const int64_t splits = bounds.max_exact_tokens > 0 ? Splits(tokens) : kMaxSplits;
-  const int64_t pairs = bounds.kv_heads * params.num_sequences;
-  const int64_t enough = kRounds * kAttendBlocks * queue.multiprocessors();
-  return static_cast<uint32_t>(std::clamp<int64_t>((enough + pairs - 1) / pairs, 1, splits));
+  return BlocksOfHead(queue, params, kRounds, kAttendBlocks, splits);
 }
 
 // Gives the queue the keys of the misses, whatever their sequences' shapes.

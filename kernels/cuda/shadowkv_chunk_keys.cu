@@ -11,7 +11,6 @@
 // apart than they are long, a length that is a multiple of 256 bytes: eight rows at the same place
 // of eight chunks are in different banks. A lane's tokens are all of one chunk, so it reads the
 // angles of the chunk's first token once and turns them by those of the places in the chunk.
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -315,16 +314,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   }
 }
 
-// Blocks of a head: enough to give every multiprocessor work for several rounds.
-uint32_t BlocksOfHead(const DeviceQueue& queue, const ShadowKvAttentionParams& params) {
-  constexpr int64_t kRounds = 3;
-  constexpr int64_t kTileTokens = int64_t{kChunks} * kTokens;
-  const int64_t tiles = (params.bounds.max_budget_tokens + kTileTokens - 1) / kTileTokens;
-  const int64_t pairs = params.bounds.kv_heads * params.num_sequences;
-  const int64_t enough = kRounds * kBlocks * queue.multiprocessors();
-  return static_cast<uint32_t>(std::clamp<int64_t>((enough + pairs - 1) / pairs, 1, tiles));
-}
-
 template <int kRank>
 absl::Status Launch(const DeviceQueue& queue, const AttendCall& call) {
   constexpr size_t kBytes = sizeof(ChunkKeyShared<kRank>);
@@ -333,8 +322,11 @@ absl::Status Launch(const DeviceQueue& queue, const AttendCall& call) {
   if (const cudaError_t error = AllowShared(kernel, kBytes); error != cudaSuccess) {
     return ToStatus(error, "shadowkv_attention: shared memory");
   }
+  constexpr int64_t kRounds = 3;
+  constexpr int64_t kTileTokens = int64_t{kChunks} * kTokens;
   const ShadowKvAttentionParams& params = call.params;
-  const dim3 grid(BlocksOfHead(queue, params),
+  const int64_t tiles = (params.bounds.max_budget_tokens + kTileTokens - 1) / kTileTokens;
+  const dim3 grid(BlocksOfHead(queue, params, kRounds, kBlocks, tiles),
                   static_cast<uint32_t>(params.bounds.kv_heads),
                   static_cast<uint32_t>(params.num_sequences));
   kernel<<<grid, kThreads, kBytes, queue.stream()>>>(call);

@@ -2,6 +2,7 @@
 // results. They are folded in their order, so that the bits depend on the head alone.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -9,6 +10,7 @@
 #include "kernels/cuda/paged_attention_tile.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/ptx_bf16.cuh"
+#include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/shadowkv_checks.h"
 #include "kernels/cuda/shadowkv_decode_workspace.cuh"
 #include "kernels/cuda/shadowkv_device.cuh"
@@ -26,6 +28,18 @@ struct AttendCall {
   int32_t group;      // query heads of a KV head
   float score_scale;  // scale * log2(e): weights are powers of two
 };
+
+// Blocks for each head of a call: enough to give every multiprocessor, which holds `held` of them,
+// work for `rounds` rounds, 1 to `most`.
+inline uint32_t BlocksOfHead(const DeviceQueue& queue,
+                             const ShadowKvAttentionParams& params,
+                             int64_t rounds,
+                             int64_t held,
+                             int64_t most) {
+  const int64_t pairs = params.bounds.kv_heads * params.num_sequences;
+  const int64_t enough = rounds * held * queue.multiprocessors();
+  return static_cast<uint32_t>(std::clamp<int64_t>((enough + pairs - 1) / pairs, 1, most));
+}
 
 // The queries of the block's KV head (y) in row `row`.
 __device__ inline const uint16_t* QueriesOf(const AttendCall& call, int64_t row, int32_t head_dim) {
