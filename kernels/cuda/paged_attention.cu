@@ -1,5 +1,6 @@
 // Paged attention, made for decode rows: one query row or a few of a sequence, over bf16 pages.
-// Rows of prompts are left to PrefillAttention where it can take them.
+// Some dozens of rows of a sequence are left to FewRowsAttention, more to PrefillAttention where it
+// can take them.
 //
 // The kernel is bound by reading keys and values once. A fixed number of blocks, two on each
 // multiprocessor, takes items (paged_attention_work.cuh) from a counter. In a block one warp loads:
@@ -22,6 +23,7 @@
 #include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/check_pages.h"
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/paged_attention_few_rows.h"
 #include "kernels/cuda/paged_attention_merge.cuh"
 #include "kernels/cuda/paged_attention_tile.cuh"
 #include "kernels/cuda/paged_attention_work.cuh"
@@ -353,6 +355,10 @@ absl::Status PagedAttention(const ExecContext& context, const PagedAttentionPara
   }
   if (absl::Status status = Check(params); !status.ok()) {
     return status;
+  }
+  if (HasFewRows(params)) {
+    absl::Status status = FewRowsAttention(*context.queue, params);
+    if (!absl::IsUnimplemented(status)) return status;
   }
   if (IsPrefill(params)) {
     absl::Status status = PrefillAttention(*context.queue, params);

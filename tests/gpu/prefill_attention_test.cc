@@ -1,5 +1,5 @@
 // Attention of prompts' rows on the device against the reference: outputs and log-sum-exps, and
-// which calls are left to the kernel for decode rows.
+// which of the kernels takes a call.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -293,7 +293,7 @@ TEST_F(PrefillAttentionGpuTest, LengthsAroundTilesGiveTheReferencesResults) {
 TEST_F(PrefillAttentionGpuTest, MoreSequencesThanAPlanTakesGoInSeveralRuns) {
   std::vector<Sequence> sequences;
   sequences.reserve(35);
-  for (int32_t s = 0; s < 35; ++s) sequences.push_back({.length = 40 + 5 * s, .rows = 18 + s});
+  for (int32_t s = 0; s < 35; ++s) sequences.push_back({.length = 140 + 5 * s, .rows = 118 + s});
   Shape shape;
   shape.layout.kv_heads = 1;
   Compare(shape, sequences);
@@ -302,14 +302,14 @@ TEST_F(PrefillAttentionGpuTest, MoreSequencesThanAPlanTakesGoInSeveralRuns) {
 }
 
 TEST_F(PrefillAttentionGpuTest, SequencesWithoutRowsArePassedOver) {
-  Compare({}, {{50, 0}, Prompt(90), {70, 0}, Prompt(33), {20, 0}});
+  Compare({}, {{50, 0}, Prompt(190), {70, 0}, Prompt(33), {20, 0}});
 }
 
 TEST_F(PrefillAttentionGpuTest, TheLogSumExpNeedNotBeAskedFor) {
   for (const int32_t page_tokens : {32, 24}) {
     Shape shape;
     shape.layout.page_tokens = page_tokens;
-    const Problem problem(shape, {Prompt(100), {300, 40}});
+    const Problem problem(shape, {Prompt(200), {300, 40}});
     ExpectNearResult(problem.Device(ops(), context(), problem.Params(), false),
                      problem.Reference(problem.Params()));
   }
@@ -320,13 +320,13 @@ TEST_F(PrefillAttentionGpuTest, WhatAPageHoldsBehindTheSequenceDoesNotCount) {
   Shape shape;
   shape.unused_keys = NAN;
   shape.unused_values = 1e37f;
-  Compare(shape, {Prompt(100), {301, 40}, Prompt(31)});
+  Compare(shape, {Prompt(200), {301, 40}, Prompt(31)});
 }
 
 TEST_F(PrefillAttentionGpuTest, CopiesGoInAsManyRunsAsTheWorkspaceHasRoomFor) {
   Shape shape;
   shape.layout.page_tokens = 24;
-  const Problem problem(shape, {{600, 100}, {600, 100}, {600, 100}});
+  const Problem problem(shape, {{600, 150}, {600, 150}, {600, 150}});
   // Keys and values of one sequence take 600 KiB.
   absl::StatusOr<std::unique_ptr<DeviceQueue>> queue = DeviceQueue::Create(size_t{1} << 20);
   ASSERT_TRUE(queue.ok()) << queue.status();
@@ -359,7 +359,7 @@ TEST_F(PrefillAttentionGpuTest, AWorkspaceTooSmallIsNamedWithWhatIsNeeded) {
 }
 
 TEST_F(PrefillAttentionGpuTest, CallsOfUnknownRowsAreLeftToTheKernelForDecodeRows) {
-  const Problem problem({}, {Prompt(40), {80, 30}});
+  const Problem problem({}, {Prompt(140), {180, 30}});
   PagedAttentionParams params = problem.Params();
   params.whole_keys = false;
   CompareLeftAlone(problem, params);
@@ -379,10 +379,67 @@ TEST_F(PrefillAttentionGpuTest, FewRowsOfASequenceAreLeftToTheKernelForDecodeRow
 }
 
 TEST_F(PrefillAttentionGpuTest, ASlidingWindowIsLeftToTheKernelForDecodeRows) {
-  const Problem problem({}, {Prompt(90)});
-  PagedAttentionParams params = problem.Params();
-  params.sliding_window = 20;
-  CompareLeftAlone(problem, params);
+  for (const int32_t length : {90, 190}) {
+    const Problem problem({}, {Prompt(length)});
+    PagedAttentionParams params = problem.Params();
+    params.sliding_window = 20;
+    CompareLeftAlone(problem, params);
+  }
+}
+
+// Up to 128 rows of a sequence: the keys are cut into splits, and there is no plan of cuDNN's.
+TEST_F(PrefillAttentionGpuTest, SomeDozensOfRowsNeedNoPlan) {
+  for (const int32_t head_dim : {64, 128}) {
+    for (const int64_t group : {1, 2, 4, 7, 8, 16}) {
+      Shape shape;
+      shape.group = group;
+      shape.layout.head_dim = head_dim;
+      Compare(shape, {{.length = 700, .rows = 64}, Prompt(37), {.length = 530, .rows = 17}});
+    }
+  }
+  EXPECT_EQ(plans_->compiled(), 0);
+}
+
+TEST_F(PrefillAttentionGpuTest, KeysAroundSplitsGiveTheReferencesResults) {
+  for (const int32_t length : {128, 255, 256, 257, 511, 2047, 2048, 2049, 2112, 5000}) {
+    Compare({}, {{.length = length, .rows = 64}, {.length = length, .rows = 128}});
+  }
+  EXPECT_EQ(plans_->compiled(), 0);
+}
+
+TEST_F(PrefillAttentionGpuTest, FewRowsInPagesOfAnySizeGiveTheReferencesResults) {
+  for (const int32_t page_tokens : {1, 16, 24, 100, 256}) {
+    Shape shape;
+    shape.layout.page_tokens = page_tokens;
+    shape.unused_keys = NAN;
+    shape.unused_values = NAN;
+    Compare(shape, {{.length = 301, .rows = 40}, {.length = 50, .rows = 0}, Prompt(31)});
+  }
+}
+
+// The same sequence alone, and in front of another one.
+TEST_F(PrefillAttentionGpuTest, FewRowsBitsDoNotDependOnTheSequencesBesideThem) {
+  const std::vector<Sequence> sequences = {{.length = 3000, .rows = 64},
+                                           {.length = 900, .rows = 30}};
+  const Problem problem({}, sequences);
+  const Result both = problem.Device(ops(), context(), problem.Params());
+  PagedAttentionParams alone = problem.Params();
+  alone.num_sequences = 1;
+  alone.rows = 64;
+  alone.max_keys = 3000;
+  const Result first = problem.Device(ops(), context(), alone);
+  const auto elements = static_cast<ptrdiff_t>(64 * Shape().width());
+  EXPECT_TRUE(std::equal(first.out.begin(), first.out.begin() + elements, both.out.begin()));
+}
+
+TEST_F(PrefillAttentionGpuTest, WithoutRoomForSplitsACallIsNoCallOfFewRows) {
+  const Problem problem({}, {{.length = 600, .rows = 100}});
+  absl::StatusOr<std::unique_ptr<DeviceQueue>> queue = DeviceQueue::Create(size_t{1} << 20);
+  ASSERT_TRUE(queue.ok()) << queue.status();
+  ExecContext tight;
+  tight.queue = queue->get();
+  ExpectNearResult(problem.Device(ops(), tight, problem.Params()),
+                   problem.Reference(problem.Params()));
 }
 
 }  // namespace
