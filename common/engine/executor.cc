@@ -116,10 +116,22 @@ absl::Status Executor::Compute(Step& step) {
   if (status.ok()) {
     status = sampler_.Draw(step);
   }
+  if (status.ok()) {
+    status = Settle(step);
+  }
   if (graphs != nullptr) {
     status.Update(graphs->End());
   }
   return status;
+}
+
+absl::Status Executor::Settle(const Step& step) {
+  for (const StepSequence& rows : step.sequences) {
+    if (rows.completes_prompt && rows.sequence->encoded != nullptr) {
+      BATON_RETURN_IF_ERROR(rows.sequence->encoded->Settle());
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Executor::Forward(const Step& step) {

@@ -59,6 +59,8 @@ class Executor {
   absl::Status EncodeUpperLayers(const Sequence& sequence, const kv::WorkingKv& working);
   // The forward pass and the draws.
   absl::Status Compute(Step& step);
+  // EncodedKv::Settle of the prompts that the step completes.
+  static absl::Status Settle(const Step& step);
   absl::Status Forward(const Step& step);
 
   const ExecutorContext context_;

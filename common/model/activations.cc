@@ -44,6 +44,8 @@ absl::StatusOr<Activations> Activations::Create(const checkpoint::ModelConfig& c
     BATON_ASSIGN_OR_RETURN(activations.*part.memory,
                            space.Allocate(elements * kernels::DTypeBytes(ops.activations)));
   }
+  const auto sums = static_cast<size_t>(tile * config.num_heads);
+  BATON_ASSIGN_OR_RETURN(activations.lse, space.Allocate(sums * sizeof(float)));
   return activations;
 }
 

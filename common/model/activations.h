@@ -25,6 +25,7 @@ struct Activations {
   kernels::Memory normed;     // [tile, hidden]
   kernels::Memory projected;  // [tile, widest of Q+K+V and the fan-out]
   kernels::Memory attended;   // [tile, heads * head_dim]
+  kernels::Memory lse;        // [tile, heads] fp32, log-sum-exps of attention
   kernels::Memory gate_up;    // [tile, 2 * intermediate]
   kernels::Memory gated;      // [tile, intermediate]
 };

@@ -53,7 +53,8 @@ absl::Status TransformerModel::Attention(
                  .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
                  .sliding_window = config_.sliding_window[static_cast<size_t>(layer)],
                  .out = attended,
-                 .out_stride = query_width}));
+                 .out_stride = query_width,
+                 .lse = activations_.lse.as<float>()}));
   return Multiply(attended, weights.output, tile.rows, x, Into::kAdd);
 }
 

@@ -110,7 +110,8 @@ absl::Status DenseStepKv::Attend(const DenseRuns& runs, const KvQueries& queries
                                .max_keys = runs.max_keys,
                                .whole_keys = runs.whole_keys,
                                .out = queries.out,
-                               .out_stride = queries.out_stride});
+                               .out_stride = queries.out_stride,
+                               .lse = queries.lse});
 }
 
 }  // namespace baton::kv

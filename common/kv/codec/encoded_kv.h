@@ -108,6 +108,10 @@ class EncodedKv {
   // extension, takes the new tokens in. Layers come in any order, each once. When the first upper
   // layer of a SwiftKV model comes, the whole prompt is written in all of them.
   virtual absl::Status EncodeLayer(const WorkingKv& working, int32_t kv_layer) = 0;
+  // The last call of the step in which the prompt's last layer was encoded, behind its draws: the
+  // host learns what Trim and ResidentBytes have to know, and waits for it where ops run behind the
+  // host.
+  virtual absl::Status Settle() { return absl::OkStatus(); }
   // Attention of extension rows, in each model layer that reads the stored layer: over the encoded
   // tokens and, exact and causal, the extension's own in `working`, of which only pages from
   // B / page_tokens on exist. Writes the rows of queries.out and observes rows at or behind

@@ -53,6 +53,9 @@ struct KvQueries {
   int32_t sliding_window = 0;  // 0: none
   void* out = nullptr;         // [rows, heads, head_dim]
   int64_t out_stride = 0;
+  // [rows, heads]: gets the log-sum-exps of attention to exact keys, for those who observe the
+  // queries.
+  float* lse = nullptr;
 };
 
 // A model writes the keys and values of every row and asks for attention over what its sequence

@@ -14,7 +14,27 @@
 #include "kernels/cuda/runtime/device_memory.h"
 
 namespace baton::kernels::cuda {
-absl::StatusOr<std::unique_ptr<DeviceQueue>> DeviceQueue::Create(size_t workspace_bytes) {
+namespace {
+
+absl::StatusOr<cudaStream_t> CreateStream(QueuePriority priority) {
+  int least = 0;
+  int greatest = 0;
+  cudaError_t error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+  cudaStream_t stream = nullptr;
+  if (error == cudaSuccess) {
+    error = cudaStreamCreateWithPriority(
+        &stream, cudaStreamNonBlocking, priority == QueuePriority::kMain ? greatest : least);
+  }
+  if (error != cudaSuccess) {
+    return ToStatus(error, "create a stream");
+  }
+  return stream;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceQueue>> DeviceQueue::Create(size_t workspace_bytes,
+                                                                 QueuePriority priority) {
   std::unique_ptr<DeviceQueue> queue(new DeviceQueue());
   const absl::StatusOr<Device> device = CurrentDevice();
   if (!device.ok()) {
@@ -31,11 +51,11 @@ absl::StatusOr<std::unique_ptr<DeviceQueue>> DeviceQueue::Create(size_t workspac
     return counters.status();
   }
   queue->counters_ = *std::move(counters);
-  if (absl::Status status = ToStatus(
-          cudaStreamCreateWithFlags(&queue->stream_, cudaStreamNonBlocking), "create a stream");
-      !status.ok()) {
-    return status;
+  absl::StatusOr<cudaStream_t> stream = CreateStream(priority);
+  if (!stream.ok()) {
+    return stream.status();
   }
+  queue->stream_ = *stream;
   return queue;
 }
 

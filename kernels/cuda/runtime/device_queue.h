@@ -16,6 +16,9 @@ namespace baton::kernels::cuda {
 class AttentionPlans;
 class MatmulPlans;
 
+// Whose blocks go first where several queues have work.
+enum class QueuePriority { kMain, kSide };
+
 // A stream with the memory that kernels of one stream share. Owned by the executor thread; ops on
 // one queue run one after another.
 class DeviceQueue {
@@ -26,7 +29,8 @@ class DeviceQueue {
   // A queue of the current device with a workspace of this size. kFailedPrecondition where there is
   // no device that the back end has code for (compute capability 9.0), kResourceExhausted without
   // memory.
-  static absl::StatusOr<std::unique_ptr<DeviceQueue>> Create(size_t workspace_bytes);
+  static absl::StatusOr<std::unique_ptr<DeviceQueue>> Create(
+      size_t workspace_bytes, QueuePriority priority = QueuePriority::kMain);
   ~DeviceQueue();
   DeviceQueue(const DeviceQueue&) = delete;
   DeviceQueue& operator=(const DeviceQueue&) = delete;

@@ -29,7 +29,8 @@ absl::StatusOr<std::unique_ptr<SideStreams>> SideStreams::Create(const DeviceQue
     return status;
   }
   for (int32_t i = 0; i < count; ++i) {
-    absl::StatusOr<std::unique_ptr<DeviceQueue>> queue = DeviceQueue::Create(workspace_bytes);
+    absl::StatusOr<std::unique_ptr<DeviceQueue>> queue =
+        DeviceQueue::Create(workspace_bytes, QueuePriority::kSide);
     if (!queue.ok()) {
       return queue.status();
     }

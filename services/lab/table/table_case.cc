@@ -141,6 +141,7 @@ absl::Status TableCase::Prefill() {
   BATON_RETURN_IF_ERROR(ExpandHidden());
   prefill_time_ = absl::Now() - start;
   for (const auto& encoding : observers.encodings) {
+    BATON_RETURN_IF_ERROR(encoding.kv->Settle());
     encoding.kv->Trim();
   }
   return absl::OkStatus();

@@ -2,12 +2,14 @@
 // dense bf16 pages: what a worker's model takes of a step, without engine and sampling.
 //
 //   gpu_model_bench [--quick]
+//   gpu_model_bench --engine [--quick]
 //   gpu_model_bench --capacity [--quick]
 //   gpu_model_bench --shares [--quick]
 //
 // One JSON object a line: how long making the weights and loading them took (`load`), then checks,
 // prefill and decode, whose rows model_check.h, model_prefill.h and model_decode.h describe. With
-// --capacity instead decode of as many sequences of the plain model as the device holds, over dense
+// --engine instead both models' prompts through an engine by KV format: model_first_token.h. With
+// --capacity decode of as many sequences of the plain model as the device holds, over dense
 // pages and in formats `diffkv` and `shadowkv`: model_format_check.h and model_capacity.h. With
 // --shares what pages and policy are of its decode steps in format `diffkv`: model_shares.h. What
 // fails has a row that says why; the rest goes on, and the status is 1.
@@ -35,6 +37,7 @@
 #include "tests/gpu/bench/model_cost.h"
 #include "tests/gpu/bench/model_decode.h"
 #include "tests/gpu/bench/model_filled_pages.h"
+#include "tests/gpu/bench/model_first_token.h"
 #include "tests/gpu/bench/model_format_check.h"
 #include "tests/gpu/bench/model_llama_config.h"
 #include "tests/gpu/bench/model_loaded.h"
@@ -121,6 +124,20 @@ absl::StatusOr<bool> MeasureModels(const kernels::Backend& backend, bool quick) 
   return measured;
 }
 
+absl::StatusOr<bool> MeasureEngines(const kernels::Backend& backend, bool quick) {
+  BATON_RETURN_IF_ERROR(backend.exec().queue->attention_plans().status());
+  FirstTokenSeconds plain;
+  bool measured = true;
+  for (const Variant& variant : kVariants) {
+    std::unique_ptr<Model> model =
+        LoadOrPrint(backend, variant, kPrefillStepRows, kMostFirstTokenPrompts);
+    measured = model != nullptr &&
+               MeasureFirstTokens(backend, variant.name, std::move(model), quick, plain) &&
+               measured;
+  }
+  return measured;
+}
+
 bool MeasurePlainCapacity(const kernels::Backend& backend, bool quick) {
   const Variant& variant = kVariants[0];
   const std::unique_ptr<Model> model =
@@ -147,6 +164,7 @@ bool MeasurePlainShares(const kernels::Backend& backend, bool quick) {
 
 struct Flags {
   bool quick = false;
+  bool engine = false;
   bool capacity = false;
   bool shares = false;
 };
@@ -155,6 +173,7 @@ Flags ParseFlags(int argc, char** argv) {
   Flags flags;
   for (int i = 1; i < argc; ++i) {
     flags.quick = flags.quick || std::strcmp(argv[i], "--quick") == 0;
+    flags.engine = flags.engine || std::strcmp(argv[i], "--engine") == 0;
     flags.capacity = flags.capacity || std::strcmp(argv[i], "--capacity") == 0;
     flags.shares = flags.shares || std::strcmp(argv[i], "--shares") == 0;
   }
@@ -166,6 +185,9 @@ absl::StatusOr<bool> RunAll(const Flags& flags) {
   const auto threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Backend> backend,
                          kernels::Backend::Open("cuda", threads));
+  if (flags.engine) {
+    return MeasureEngines(*backend, flags.quick);
+  }
   if (flags.shares) {
     return MeasurePlainShares(*backend, flags.quick);
   }

@@ -129,6 +129,9 @@ std::vector<float> EncodedModelRun::Step(std::span<const int32_t> tokens,
   std::vector<float> logits(logit_rows.size() * static_cast<size_t>(model_->config().vocab_size));
   const absl::Status status = model_->Forward(batch, logits);
   EXPECT_TRUE(status.ok()) << status;
+  if (completes) {
+    EXPECT_TRUE(sequence_->Settle().ok());
+  }
   return logits;
 }
 

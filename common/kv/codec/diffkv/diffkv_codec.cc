@@ -14,6 +14,7 @@
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/pool/page_pool.h"
 #include "kernels/core/memory.h"
+#include "kernels/core/side_queues.h"
 #include "kernels/core/step_arrays.h"
 #include "kernels/kv_format/diffkv.h"
 
@@ -39,6 +40,11 @@ absl::StatusOr<float*> DiffKvCodec::Scratch(size_t floats) {
     BATON_ASSIGN_OR_RETURN(scratch_, context_.exec.memory->Allocate(grown));
   }
   return scratch_.as<float>();
+}
+
+absl::StatusOr<kernels::ExecContext> DiffKvCodec::ExecToEncode(int32_t turn) const {
+  kernels::SideQueues* const side = context_.exec.side;
+  return side == nullptr ? context_.exec : side->Fork(context_.exec, turn);
 }
 
 // Scratch grows here rather than between the ops of a step.

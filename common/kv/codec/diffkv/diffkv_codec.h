@@ -20,7 +20,8 @@
 
 namespace baton::kv {
 
-// Borrowed parts outlive it. Executor thread, except engine_exec().
+// Borrowed parts outlive it. Executor thread, except engine_exec() and
+// NextEncodeTurn().
 class DiffKvCodec final : public KvCodec {
  public:
   DiffKvCodec(const CodecContext& context,
@@ -39,10 +40,17 @@ class DiffKvCodec final : public KvCodec {
   kernels::DiffKvPages pages() const { return {.base = pool_.base(), .geometry = geometry_}; }
   // Scratch of `floats` floats, for the running call. kResourceExhausted when there is no memory.
   absl::StatusOr<float*> Scratch(size_t floats);
+  // Where a prompt is coded: a side queue where the back end has such, the same for the same turn.
+  absl::StatusOr<kernels::ExecContext> ExecToEncode(int32_t turn) const;
+  // Turns of sequences that follow each other, so that they are coded side by side. Engine thread.
+  int32_t NextEncodeTurn() { return next_encode_turn_ = (next_encode_turn_ + 1) % kEncodeTurns; }
   // For the small ops of the engine thread: one thread, no workspace.
   const kernels::ExecContext& engine_exec() const { return engine_exec_; }
 
  private:
+  // At least the side queues of any back end.
+  static constexpr int32_t kEncodeTurns = 64;
+
   const CodecContext& context_;
   PagePool& pool_;
   BlockCache& blocks_;
@@ -52,6 +60,7 @@ class DiffKvCodec final : public KvCodec {
   const kernels::ExecContext engine_exec_ = {.pool = &engine_pool_,
                                              .workspace = &engine_workspace_};
   kernels::Memory scratch_;
+  int32_t next_encode_turn_ = 0;
 };
 
 }  // namespace baton::kv

@@ -16,10 +16,13 @@
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/kv_calibration.h"
 #include "common/kv/pool/page_pool.h"
+#include "kernels/core/exec_context.h"
 #include "kernels/core/memory.h"
+#include "kernels/core/side_queues.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/diffkv_policy.h"
+#include "kernels/ops/op_table.h"
 
 namespace baton::kv {
 
@@ -55,6 +58,7 @@ DiffKvSequence::DiffKvSequence(DiffKvCodec& codec,
       owned_(std::move(ids)),
       lease_ids_(owned_),
       device_(std::move(device)),
+      encode_turn_(device_ == nullptr ? 0 : codec.NextEncodeTurn()),
       held_(layers_, prompt_tokens) {
   BATON_CHECK(static_cast<int64_t>(owned_.size()) == plan_.pages());
   const auto heads = static_cast<size_t>(kv_heads_);
@@ -193,7 +197,8 @@ int64_t DiffKvSequence::first_observed() const {
 
 absl::Status DiffKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_layer) {
   const kernels::DiffKvLayer target = layer(kv_layer);
-  const CodecContext& context = codec_.context();
+  const kernels::OpTable& ops = *codec_.context().ops;
+  BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec, codec_.ExecToEncode(encode_turn_));
   // Of an extension, whose counts the host has.
   std::vector<int32_t> held;
   if (extension_begin_ > 0) {
@@ -201,24 +206,24 @@ absl::Status DiffKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_la
     held.assign(counts.begin(), counts.end());
   }
   kernels::DiffKvClass* const token_classes = classes();
-  BATON_RETURN_IF_ERROR(context.ops->diffkv_classify(context.exec,
-                                                     {.scores = scores(kv_layer),
-                                                      .score_stride = new_tokens(),
-                                                      .first_token = extension_begin_,
-                                                      .tokens = prompt_tokens_,
-                                                      .kv_heads = kv_heads_,
-                                                      .policy = policy(kv_layer),
-                                                      .classes = token_classes,
-                                                      .token_counts = target.token_counts}));
+  BATON_RETURN_IF_ERROR(ops.diffkv_classify(exec,
+                                            {.scores = scores(kv_layer),
+                                             .score_stride = new_tokens(),
+                                             .first_token = extension_begin_,
+                                             .tokens = prompt_tokens_,
+                                             .kv_heads = kv_heads_,
+                                             .policy = policy(kv_layer),
+                                             .classes = token_classes,
+                                             .token_counts = target.token_counts}));
   for (size_t i = 0; i < held.size(); ++i) {
     target.token_counts[i] += held[i];
   }
   const int32_t* const held_counts = held.empty() ? nullptr : held.data();
-  BATON_RETURN_IF_ERROR(context.ops->diffkv_assign_pages(
-      context.exec,
+  BATON_RETURN_IF_ERROR(ops.diffkv_assign_pages(
+      exec,
       {.geometry = codec_.geometry(), .layer = target, .held = held_counts, .lease = op_lease()}));
-  BATON_RETURN_IF_ERROR(context.ops->diffkv_encode(
-      context.exec,
+  BATON_RETURN_IF_ERROR(ops.diffkv_encode(
+      exec,
       {.source = working.pages,
        .source_table = working.table.data + static_cast<ptrdiff_t>(kv_layer) * working.table.stride,
        .first_token = extension_begin_,
@@ -230,8 +235,17 @@ absl::Status DiffKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_la
        .layer = target,
        .pages = codec_.pages()}));
   held_.TakeLayers(1);
-  const bool complete = held_.tokens() == prompt_tokens_;
-  return complete && device_ != nullptr ? Fetch() : absl::OkStatus();
+  return absl::OkStatus();
+}
+
+absl::Status DiffKvSequence::Settle() {
+  if (device_ == nullptr) {
+    return absl::OkStatus();
+  }
+  if (kernels::SideQueues* const side = codec_.context().exec.side; side != nullptr) {
+    BATON_RETURN_IF_ERROR(side->Join());
+  }
+  return Fetch();
 }
 
 int32_t DiffKvSequence::PagesOf(std::span<const int32_t> counts) const {

@@ -57,10 +57,11 @@ struct DiffKvSettings {
 // (DiffKvAge); those of the first prompt before its last 64 never count, under score=all either.
 //
 // On a device the arrays that ops read and write are there, and the host follows them from afar: it
-// reads token counts and what is left of the lease when the last layer of the prompt is encoded,
-// which makes Trim exact, and every kFetchedTokens tokens after that. In between TierTokens,
-// ResidentBytes and attended_tokens are behind. Such a sequence is prefilled and decoded here, and
-// that is all: it can't be sent, landed, copied, kept or extended.
+// reads token counts and what is left of the lease when the prompt is encoded (Settle), which makes
+// Trim exact, and every kFetchedTokens tokens after that. In between TierTokens, ResidentBytes and
+// attended_tokens are behind. A prompt is scored where its queries are and coded on a side queue,
+// one for all of its layers: they take pages from one lease in turn. Such a sequence is prefilled
+// and decoded here, and that is all: it can't be sent, landed, copied, kept or extended.
 class DiffKvSequence final : public EncodedKv {
  public:
   // Generated tokens after which the host reads counts from a device again: about a page of a head.
@@ -85,6 +86,7 @@ class DiffKvSequence final : public EncodedKv {
                        const PromptRows& rows,
                        const KvQueries& queries) override;
   absl::Status EncodeLayer(const WorkingKv& working, int32_t kv_layer) override;
+  absl::Status Settle() override;
   absl::Status AttendExtension(const WorkingKv& working,
                                const PromptRows& rows,
                                const KvQueries& queries) override;
@@ -217,6 +219,7 @@ class DiffKvSequence final : public EncodedKv {
   std::vector<float> probabilities_;
   // On a device: null elsewhere.
   const std::unique_ptr<DiffKvDeviceArrays> device_;
+  const int32_t encode_turn_;  // DiffKvCodec::ExecToEncode
   bool filled_ = false;        // device_ is
   bool lease_limited_ = true;  // device_ knows of lease_.count
   int64_t fetched_tokens_ = 0;

@@ -61,7 +61,9 @@ absl::Status DiffKvSequence::Accumulate(const PromptRows& rows,
 absl::Status DiffKvSequence::Observe(const WorkingKv& working,
                                      const PromptRows& rows,
                                      const KvQueries& queries) {
-  return ObserveNew(working, rows, queries, /*lse=*/nullptr);
+  const float* const lse =
+      queries.lse == nullptr ? nullptr : queries.lse + int64_t{rows.row_begin} * queries.heads;
+  return ObserveNew(working, rows, queries, lse);
 }
 
 absl::Status DiffKvSequence::ObserveNew(const WorkingKv& working,

@@ -1,0 +1,44 @@
+// Prompts through an engine, by KV format: from token ids on the host to the first token's on the
+// host.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "common/model/model.h"
+#include "kernels/backend.h"
+
+namespace baton::model {
+
+// Sequences that a worker's engine runs at once here: those of the most prompts of one row.
+inline constexpr int32_t kMostFirstTokenPrompts = 16;
+
+// Seconds by policy, and prompts and tokens of each.
+using FirstTokenSeconds = std::map<std::pair<std::string, std::pair<int32_t, int32_t>>, double>;
+
+// One row a shape and policy; the policies of a shape take turns, each after a pause, as requests
+// come to an idle worker:
+//   bench, model, policy        "first_token"
+//   prompts, tokens             submitted together, and of each
+//   ms                          from Submit until the last prompt's first token is delivered,
+//   coding
+//                               included as far as the token waits for it; median
+//   to_dense                    that over the policy `dense` of the same shape, where it has one
+//   coded_after_ms              from the token until the device has nothing left to do, which is
+//                               when the last byte is coded; median
+//   tokens_per_s                of the prompts
+//   tflop_per_s, share_of_756   operations of the forward pass that are really done (ModelCost)
+//   speedup                     of a model that is not the plain one over that with the same policy
+// and of a shape that could not be measured `failed` with the reason instead of what follows
+// tokens. Takes the model. `plain` is filled by the plain model, whose turn is first. False if one
+// failed.
+bool MeasureFirstTokens(const kernels::Backend& backend,
+                        const std::string& name,
+                        std::unique_ptr<Model> model,
+                        bool quick,
+                        FirstTokenSeconds& plain);
+
+}  // namespace baton::model
