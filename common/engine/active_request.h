@@ -72,9 +72,12 @@ struct ActiveRequest {
 
   RequestStats stats;
   absl::Time submitted;
-  absl::Time prefill_started = absl::InfiniteFuture();
+  absl::Time prefill_started = absl::InfiniteFuture();  // its first step
   absl::Time first_token_time = absl::InfiniteFuture();
+  // Landed KV that has to be decoded first was committed.
+  absl::Time landed = absl::InfiniteFuture();
   absl::Time decode_started = absl::InfiniteFuture();
+  bool has_decoded = false;  // a decode step of it has run
 
   bool ended() const { return phase == Phase::kEnded; }
   bool releasable() const { return ended() && steps_in_flight == 0 && !sink_reading; }

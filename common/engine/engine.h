@@ -76,11 +76,17 @@ struct EngineLoad {
   int64_t waiting_requests = 0;
   int64_t waiting_tokens = 0;  // prompt tokens not yet prefilled, running prompts included
   int64_t running_sequences = 0;
+  // Admitted, but no step has begun their prompt: requests, and those of running_sequences that are
+  // theirs.
+  int64_t unstarted_requests = 0;
+  int64_t unstarted_sequences = 0;
   int64_t reservations = 0;  // granted, not yet committed
   int64_t pages_total = 0;
   int64_t pages_free = 0;
   int64_t pages_reserved = 0;  // owned by reservations not yet committed
   std::vector<FormatPool> format_pools;
+  // Pool memory of requests that have ended, which a step or a transfer still looks at.
+  int64_t orphaned_bytes = 0;
   // KV kept between turns; pages_free counts its pages, for it makes room.
   int64_t kept_sessions = 0;
   int64_t kept_bytes = 0;

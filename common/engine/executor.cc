@@ -137,7 +137,13 @@ absl::Status Executor::Settle(const Step& step) {
 absl::Status Executor::Forward(const Step& step) {
   const StepLayers layers = {.layers = context_.model->kv_shape().layers,
                              .full_layers = context_.model->config().num_key_value_layers};
-  EngineStepKv kv(step, *context_.ops, *context_.exec, *context_.pool, context_.layout, layers);
+  EngineStepKv kv(step,
+                  *context_.ops,
+                  *context_.exec,
+                  *context_.pool,
+                  context_.layout,
+                  layers,
+                  *context_.clock);
   const model::ForwardBatch batch = {.token_ids = step.token_ids,
                                      .positions = step.positions,
                                      .sequences = step.slices,

@@ -44,11 +44,15 @@ struct RequestStats {
   // Over all n sequences, stop tokens included. Role prefill: the n first tokens; role decode: all
   // tokens, the first ones (drawn by prefill) and those delivered before a loss included.
   int64_t completion_tokens = 0;
-  absl::Duration queue_time;      // submitted until its first step starts
-  absl::Duration prefill_time;    // first step starts until the first token is sampled
-  absl::Duration transfer_time;   // first token sampled until decode committed (split only)
-  absl::Duration decode_time;     // committed (or first token) until finished
-  int64_t kv_logical_bytes = 0;   // prompt_tokens x KV layers x 2 x kv_heads x head_dim x 2
+  absl::Duration queue_time;         // submitted until its first step starts
+  absl::Duration prefill_time;       // first step starts until the first token is sampled
+  absl::Duration transfer_time;      // first token sampled until decode committed (split only)
+  absl::Duration decode_time;        // committed (or first token) until finished
+  absl::Duration compress_time;      // within prefill_time: encoding the prompt's KV
+  absl::Duration decompress_time;    // committed until what landed can be decoded from (split only)
+  absl::Duration decode_queue_time;  // may decode until its first decode step starts
+  absl::Duration first_decode_step_time;  // that step
+  int64_t kv_logical_bytes = 0;           // prompt_tokens x KV layers x 2 x kv_heads x head_dim x 2
   int64_t kv_wire_bytes = 0;      // payload, segment headers and manifest sent; 0 without hand-off
   int64_t kv_resident_bytes = 0;  // whole prompt pages held after commit, slack included
   std::string kv_policy;          // canonical, as it was served

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
+
 #include "common/engine/request.h"
 #include "common/engine/sampling/penalty_state.h"
 #include "common/engine/sampling_params.h"
@@ -27,6 +29,7 @@ struct Sequence {
   int32_t next_token = 0;                   // newest token, not yet in the pages
   std::vector<int32_t> generated;           // token ids, a stop token included
   PenaltyState penalties;
+  absl::Duration encode_time;  // of the prompt so far; the executor adds to it
   bool finished = false;
 
   int32_t generated_tokens() const { return static_cast<int32_t>(generated.size()); }

@@ -3,6 +3,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
+
+#include "common/base/clock.h"
 #include "common/engine/kv_sink.h"
 #include "common/engine/ready_kv.h"
 #include "common/engine/sequence.h"
@@ -41,13 +44,15 @@ EngineStepKv::EngineStepKv(const Step& step,
                            const kernels::ExecContext& exec,
                            kv::PagePool& pool,
                            const kernels::DensePageLayout& layout,
-                           const StepLayers& layers)
+                           const StepLayers& layers,
+                           const Clock& clock)
     : PackedStepKv(ops,
                    exec,
                    {.base = pool.base(), .layout = layout},
                    SequencesOf(step, layers.full_layers)),
       step_(step),
       layers_(layers),
+      clock_(clock),
       pool_(pool) {}
 
 absl::Status EngineStepKv::LayersWritten(int32_t layer_begin, int32_t layer_end) {
@@ -81,6 +86,13 @@ void EngineStepKv::ShipHidden(const StepSequence& rows, int32_t page_begin, int3
     ready.pages.emplace_back(rows.sequence->hidden->page(page));
   }
   rows.ship.sink->LayersReady(std::move(ready));
+}
+
+absl::Status EngineStepKv::EncodeLayer(int32_t sequence, int32_t kv_layer) {
+  const absl::Time start = clock_.Now();
+  const absl::Status status = PackedStepKv::EncodeLayer(sequence, kv_layer);
+  step_.sequences[static_cast<size_t>(sequence)].sequence->encode_time += clock_.Now() - start;
+  return status;
 }
 
 void EngineStepKv::OnLayerEncoded(int32_t sequence, int32_t kv_layer) {

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 
+#include "common/base/clock.h"
 #include "common/engine/step.h"
 #include "common/kv/codec/packed_step_kv.h"
 #include "common/kv/pool/page_pool.h"
@@ -28,12 +29,15 @@ class EngineStepKv final : public kv::PackedStepKv {
                const kernels::ExecContext& exec,
                kv::PagePool& pool,
                const kernels::DensePageLayout& layout,
-               const StepLayers& layers);
+               const StepLayers& layers,
+               const Clock& clock);
 
   // Hands the pages that became final to their sinks.
   absl::Status LayersWritten(int32_t layer_begin, int32_t layer_end) override;
 
  protected:
+  // Adds its time to the sequence's encode_time.
+  absl::Status EncodeLayer(int32_t sequence, int32_t kv_layer) override;
   void OnLayerEncoded(int32_t sequence, int32_t kv_layer) override;
 
  private:
@@ -41,6 +45,7 @@ class EngineStepKv final : public kv::PackedStepKv {
 
   const Step& step_;
   const StepLayers layers_;
+  const Clock& clock_;
   kv::PagePool& pool_;
 };
 

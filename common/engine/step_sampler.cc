@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 
 #include "common/base/status_macros.h"
+#include "common/engine/sampling/any_token.h"
 #include "common/engine/sampling/sampler.h"
 #include "common/engine/sampling/top_logits.h"
 #include "common/engine/step.h"
@@ -34,10 +35,17 @@ std::span<float> StepSampler::HostRows(size_t rows) {
 }
 
 std::span<float> StepSampler::HostLogits(const Step& step) {
-  return exec_.memory->is_host() ? HostRows(step.logit_rows.size()) : std::span<float>();
+  return exec_.memory->is_host() && model_.has_logits() ? HostRows(step.logit_rows.size())
+                                                        : std::span<float>();
 }
 
 absl::Status StepSampler::Draw(Step& step) {
+  if (!model_.has_logits()) {
+    for (SampleJob& job : step.samples) {
+      job.output = DrawAnyToken(job.input, model_.config().vocab_size);
+    }
+    return absl::OkStatus();
+  }
   if (exec_.memory->is_host()) {
     for (SampleJob& job : step.samples) {
       job.input.logits = HostRow(job.logit_row);

@@ -33,7 +33,8 @@ class StepSampler {
         exec_(exec),
         scratch_(static_cast<size_t>(exec.pool->threads())) {}
 
-  // Where the forward pass of `step` is to write its logits: empty on a device.
+  // Where the forward pass of `step` is to write its logits: empty on a device, and of a model that
+  // has none.
   std::span<float> HostLogits(const Step& step);
   // Fills in the output of every sample, once the forward pass has run. An error is of the device;
   // one of a draw is in its output.

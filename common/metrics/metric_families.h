@@ -100,8 +100,11 @@ inline constexpr std::string_view kRoute = "route";
 inline constexpr std::string_view kReserve = "reserve";
 inline constexpr std::string_view kPrefillQueue = "prefill_queue";
 inline constexpr std::string_view kPrefillForward = "prefill_forward";
+inline constexpr std::string_view kCompress = "compress";
 inline constexpr std::string_view kTransfer = "transfer";
+inline constexpr std::string_view kDecompress = "decompress";
 inline constexpr std::string_view kDecodeQueue = "decode_queue";
+inline constexpr std::string_view kFirstDecodeStep = "first_decode_step";
 inline constexpr std::string_view kDecode = "decode";
 }  // namespace stage
 
@@ -165,6 +168,10 @@ inline constexpr GaugeFamily<2> kKvFormatPoolBytes = {
     {"format", "state"}};
 inline constexpr GaugeFamily<0> kKvReservedPages = {
     "baton_kv_reserved_pages", "Pages owned by reservations that are not yet committed.", {}};
+inline constexpr GaugeFamily<0> kKvOrphanedBytes = {
+    "baton_kv_orphaned_bytes",
+    "Pool memory of ended requests that a step or a transfer still holds.",
+    {}};
 inline constexpr GaugeFamily<0> kKvPageTokens = {
     "baton_kv_page_tokens", "Tokens that one page holds.", {}};
 inline constexpr GaugeFamily<0> kKvLeasesActive = {
@@ -190,5 +197,13 @@ inline constexpr GaugeFamily<0> kReady = {
     "baton_ready", "1 while the service accepts work and makes progress.", {}};
 inline constexpr GaugeFamily<1> kBuildInfo = {
     "baton_build_info", "Always 1; the version is a label.", {"version"}};
+// Under the name that Prometheus' own client libraries give it.
+inline constexpr GaugeFamily<0> kProcessStartTime = {
+    "process_start_time_seconds", "Start of the process, in seconds since 1970.", {}};
+inline constexpr GaugeFamily<2> kWorkers = {
+    "baton_workers",
+    "Workers that the router knows: ready, draining, or unavailable (not connected, no fresh "
+    "report, or no progress).",
+    {"worker_role", "state"}};
 
 }  // namespace baton::metrics

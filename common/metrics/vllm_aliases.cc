@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "prometheus/client_metric.h"
 #include "prometheus/metric_type.h"
@@ -31,7 +32,14 @@ constexpr std::array kRenamed = {
     Alias{kRequestLatency.name, "vllm:e2e_request_latency_seconds"},
     Alias{kRequestQueueTime.name, "vllm:request_queue_time_seconds"},
     Alias{kPromptTokens.name, "vllm:prompt_tokens_total"},
+    Alias{kCachedPromptTokens.name, "vllm:prompt_tokens_cached_total"},
     Alias{kGenerationTokens.name, "vllm:generation_tokens_total"},
+};
+
+// Stages of kStageDuration that vLLM has a histogram for.
+constexpr std::array kStages = {
+    Alias{stage::kPrefillForward, "vllm:request_prefill_time_seconds"},
+    Alias{stage::kDecode, "vllm:request_decode_time_seconds"},
 };
 
 const MetricFamily* Find(const std::vector<MetricFamily>& families, std::string_view name) {
@@ -52,6 +60,23 @@ bool HasLabel(const ClientMetric& metric, std::string_view name, std::string_vie
   return std::any_of(metric.label.begin(), metric.label.end(), [&](const auto& label) {
     return label.name == name && label.value == value;
   });
+}
+
+void AppendStageAliases(const std::vector<MetricFamily>& families,
+                        std::vector<MetricFamily>& aliases) {
+  const MetricFamily* stages = Find(families, kStageDuration.name);
+  if (stages == nullptr) {
+    return;
+  }
+  for (const Alias& alias : kStages) {
+    for (const ClientMetric& metric : stages->metric) {
+      if (HasLabel(metric, "stage", alias.ours)) {
+        ClientMetric renamed = metric;
+        renamed.label = LabelsWithout(metric, "stage");
+        aliases.push_back({std::string(alias.theirs), stages->help, stages->type, {renamed}});
+      }
+    }
+  }
 }
 
 MetricFamily GaugeFamilyOf(std::string name, std::string help, ClientMetric metric) {
@@ -97,6 +122,7 @@ std::vector<MetricFamily> VllmAliases(const std::vector<MetricFamily>& families)
       aliases.back().name = alias.theirs;
     }
   }
+  AppendStageAliases(families, aliases);
   AppendPoolAliases(families, aliases);
   return aliases;
 }

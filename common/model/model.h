@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "absl/status/status.h"
@@ -11,6 +12,7 @@
 
 #include "common/checkpoint/checkpoint.h"
 #include "common/model/forward.h"
+#include "common/model/simulation.h"
 #include "kernels/ops/op_table.h"
 
 namespace baton::model {
@@ -23,6 +25,8 @@ struct ModelOptions {
   // dtype of the weights in memory: bf16, or f32 for --compute fp32 (weights as published,
   // widened).
   kernels::DType weight_dtype = kernels::DType::kBF16;
+  // Set: no weight is read, and steps take this time in place of computing (SimulatedModel).
+  std::optional<Simulation> simulation = {};
 };
 
 // Weights and activation memory of one worker. Owned by the executor thread: Forward is not
@@ -45,6 +49,8 @@ class Model {
   virtual KvShape kv_shape() const = 0;
   // FNV-style identity of configuration and weights; both sides of a hand-off must agree on it.
   virtual uint64_t fingerprint() const = 0;
+  // False: Forward leaves its logits alone, and any token is as likely as another.
+  virtual bool has_logits() const { return true; }
 
   // The rotation of keys: [head_dim / 2], on the host; empty for a model without one.
   virtual std::span<const float> rope_inverse_frequencies() const { return {}; }

@@ -29,8 +29,9 @@ namespace {
 absl::StatusOr<std::unique_ptr<checkpoint::Checkpoint>> OpenCheckpoint(
     const WorkerOptions& options) {
   const checkpoint::CheckpointOptions checkpoint_options = {
-      .random_weights_seed =
-          options.random_weights ? std::optional<uint64_t>(options.seed) : std::nullopt};
+      .random_weights_seed = options.random_weights || options.simulation.has_value()
+                                 ? std::optional<uint64_t>(options.seed)
+                                 : std::nullopt};
   BATON_ASSIGN_OR_RETURN(auto checkpoint,
                          checkpoint::Checkpoint::Open(options.model_dir, checkpoint_options));
   for (const std::string& warning : checkpoint->config().warnings) {
@@ -75,12 +76,16 @@ absl::StatusOr<std::unique_ptr<Compute>> LoadCompute(const WorkerOptions& option
                          ReadCalibration(options.kv_calibration, compute->identity));
   const model::ModelOptions model_options = {.max_step_rows = options.engine.step_token_budget,
                                              .max_logit_rows = options.engine.max_running_sequences,
-                                             .weight_dtype = options.compute};
+                                             .weight_dtype = options.compute,
+                                             .simulation = options.simulation};
   const kernels::Backend& backend = *compute->backend;
   BATON_ASSIGN_OR_RETURN(
       compute->model,
       model::Model::Load(*checkpoint, backend.ops(), backend.exec(), model_options));
   compute->layout = LayoutOf(*compute->model, options.engine);
+  if (options.simulation.has_value()) {
+    spdlog::warn("flag --simulate: no model is computed, tokens are random");
+  }
   spdlog::info("model loaded dir={} device={} threads={} seconds={:.2f}",
                options.model_dir,
                options.device,

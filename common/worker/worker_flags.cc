@@ -17,6 +17,7 @@
 #include "common/config/check_flag.h"
 #include "common/config/host_port.h"
 #include "common/engine/engine.h"
+#include "common/model/simulation.h"
 #include "common/rpc/logging.h"
 #include "common/rpc/tls_flags.h"
 #include "common/transport/ucx/peer_list.h"
@@ -63,6 +64,12 @@ ABSL_FLAG(int32_t, threads, 1, "compute threads");
 ABSL_FLAG(std::string, compute, "bf16", "bf16 or fp32: type of weights and KV pages");
 ABSL_FLAG(bool, random_weights, false, "make weights from --seed instead of reading them");
 ABSL_FLAG(uint64_t, seed, 0, "seed of --random_weights; all workers need the same");
+ABSL_FLAG(std::string,
+          simulate,
+          "",
+          "compute no model: random tokens, in steps that take a time told by prefill_ms, "
+          "prefill_tps, decode_ms and decode_seq_ms (all optional: key=number,...) or `default`; "
+          "for load tests");
 ABSL_FLAG(
     int64_t,
     kv_pool_mib,
@@ -216,6 +223,21 @@ absl::StatusOr<PoolSizes> PoolSizesFromFlags() {
   return sizes;
 }
 
+absl::Status SetSimulation(WorkerOptions& options) {
+  const std::string text = absl::GetFlag(FLAGS_simulate);
+  if (text.empty()) {
+    return absl::OkStatus();
+  }
+  if (options.device != "cpu") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("flag --simulate needs --device=cpu; it is ", options.device));
+  }
+  const auto simulation = model::ParseSimulation(text);
+  BATON_RETURN_IF_ERROR(WithContext(simulation.status(), "flag --simulate"));
+  options.simulation = *simulation;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<engine::EngineOptions> EngineOptionsFromFlags(engine::Role role) {
   engine::EngineOptions options;
   options.role = role;
@@ -284,6 +306,7 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(engine::Role role,
   BATON_RETURN_IF_ERROR(config::CheckFlagRange("threads", options.threads, 1, 1024));
   BATON_RETURN_IF_ERROR(CheckAddresses(options));
   BATON_RETURN_IF_ERROR(SetTransports(options));
+  BATON_RETURN_IF_ERROR(SetSimulation(options));
   BATON_RETURN_IF_ERROR(CheckDuration("stall_timeout", options.stall_timeout));
   BATON_RETURN_IF_ERROR(CheckDuration("drain_timeout", options.drain_timeout));
   BATON_ASSIGN_OR_RETURN(options.engine, EngineOptionsFromFlags(role));

@@ -11,6 +11,7 @@
 #include "common/engine/request.h"
 #include "common/metrics/gauge_writer.h"
 #include "common/metrics/metric_families.h"
+#include "common/metrics/process_start.h"
 #include "common/metrics/registry.h"
 #include "common/rpc/status_mapping.h"
 
@@ -79,11 +80,13 @@ void WorkerMetrics::RecordRequest(const absl::Status& status, const engine::Requ
   if (stats.queue_time > absl::ZeroDuration()) {
     registry.Get(metrics::kRequestQueueTime).Observe(absl::ToDoubleSeconds(stats.queue_time));
   }
-  ObserveStage(registry,
-               side_ == "decode" ? metrics::stage::kDecodeQueue : metrics::stage::kPrefillQueue,
-               stats.queue_time);
+  ObserveStage(registry, metrics::stage::kPrefillQueue, stats.queue_time);
   ObserveStage(registry, metrics::stage::kPrefillForward, stats.prefill_time);
+  ObserveStage(registry, metrics::stage::kCompress, stats.compress_time);
   ObserveStage(registry, metrics::stage::kTransfer, stats.transfer_time);
+  ObserveStage(registry, metrics::stage::kDecompress, stats.decompress_time);
+  ObserveStage(registry, metrics::stage::kDecodeQueue, stats.decode_queue_time);
+  ObserveStage(registry, metrics::stage::kFirstDecodeStep, stats.first_decode_step_time);
   ObserveStage(registry, metrics::stage::kDecode, stats.decode_time);
 }
 
@@ -117,10 +120,11 @@ void WorkerMetrics::WriteGauges(const engine::Engine& engine,
   const auto set = [&](const auto& family, int64_t value) {
     gauges.Set(family, static_cast<double>(value));
   };
-  set(metrics::kRequestsRunning, load.running_sequences);
-  set(metrics::kRequestsWaiting, load.waiting_requests);
+  set(metrics::kRequestsRunning, load.running_sequences - load.unstarted_sequences);
+  set(metrics::kRequestsWaiting, load.waiting_requests + load.unstarted_requests);
   set(metrics::kWaitingTokens, load.waiting_tokens);
   set(metrics::kKvReservedPages, load.pages_reserved);
+  set(metrics::kKvOrphanedBytes, load.orphaned_bytes);
   set(metrics::kKvLeasesActive, load.reservations);
   set(metrics::kKvKeptSessions, load.kept_sessions);
   set(metrics::kKvKeptBytes, load.kept_bytes);
@@ -137,6 +141,7 @@ void WorkerMetrics::WriteGauges(const engine::Engine& engine,
                static_cast<double>(pool.bytes.total - pool.bytes.free));
   }
   gauges.Set(metrics::kBuildInfo, {version}, 1);
+  gauges.Set(metrics::kProcessStartTime, metrics::ProcessStartSeconds());
   absl::MutexLock lock(&mutex_);
   for (const std::string& transport : transports_) {
     gauges.Set(metrics::kKvTransportInfo, {transport}, 1);

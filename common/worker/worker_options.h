@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 
 #include "common/engine/engine.h"
+#include "common/model/simulation.h"
 #include "common/rpc/tls.h"
 #include "common/transport/ucx/ucx_transport.h"
 #include "common/worker/pool_sizes.h"
@@ -43,6 +45,8 @@ struct WorkerOptions {
   kernels::DType compute = kernels::DType::kBF16;
   bool random_weights = false;
   uint64_t seed = 0;
+  // Set: the model is not computed; its steps take this time. Needs device cpu.
+  std::optional<model::Simulation> simulation = {};
   // File of the model's KV calibration; empty: none.
   std::string kv_calibration = {};
   // page_dtype follows `compute`, calibration what LoadCompute read, pools `pools`.

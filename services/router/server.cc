@@ -1,5 +1,6 @@
 #include "services/router/server.h"
 
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "common/metrics/exposer.h"
 #include "common/metrics/gauge_writer.h"
 #include "common/metrics/metric_families.h"
+#include "common/metrics/process_start.h"
 #include "common/metrics/registry.h"
 #include "common/rpc/limits.h"
 #include "common/rpc/server.h"
@@ -38,6 +40,19 @@ constexpr size_t kMaxWaitingPrompts = 256;
 constexpr absl::Duration kReportAgeInterval = absl::Seconds(1);
 // Worker calls end soon after they were cancelled; a worker that hangs can delay it.
 constexpr absl::Duration kSessionEndTimeout = absl::Seconds(10);
+
+void WriteWorkerCounts(const WorkerSet& workers, metrics::GaugeWriter& writer) {
+  for (const auto& [kind, role] :
+       {std::pair(WorkerKind::kPrefill, "prefill"), std::pair(WorkerKind::kDecode, "decode")}) {
+    std::map<WorkerState, int> counts;
+    for (const std::shared_ptr<Worker>& worker : workers.List(kind)) {
+      ++counts[worker->state()];
+    }
+    writer.Set(metrics::kWorkers, {role, "ready"}, counts[WorkerState::kReady]);
+    writer.Set(metrics::kWorkers, {role, "draining"}, counts[WorkerState::kDraining]);
+    writer.Set(metrics::kWorkers, {role, "unavailable"}, counts[WorkerState::kUnavailable]);
+  }
+}
 
 }  // namespace
 
@@ -114,7 +129,9 @@ void RouterServer::AddGauges() {
                static_cast<double>(core_.running.size()) - static_cast<double>(queued.requests));
     writer.Set(metrics::kRequestsWaiting, static_cast<double>(queued.requests));
     writer.Set(metrics::kWaitingTokens, static_cast<double>(queued.tokens));
+    WriteWorkerCounts(*core_.workers, writer);
     writer.Set(metrics::kBuildInfo, {BATON_VERSION}, 1.0);
+    writer.Set(metrics::kProcessStartTime, metrics::ProcessStartSeconds());
     absl::MutexLock lock(&health_mutex_);
     writer.Set(metrics::kReady, ready_ ? 1.0 : 0.0);
   });

@@ -14,6 +14,7 @@ OPEN = {"format", "transport", "version", "block_size", "num_gpu_blocks"}
 # By the first of these words in a name.
 UNITS = {"seconds": "s", "bytes": "bytes", "tokens": "tokens", "pages": "pages", "slots": "slots",
          "requests": "requests", "sessions": "conversations", "turns": "turns", "leases": "leases",
+         "workers": "workers",
          "info": "1", "ready": "0 or 1", "perc": "0 to 1", "scrapes": "scrapes", "latencies": "µs"}
 
 HEAD = """\
@@ -53,7 +54,8 @@ Upper bounds in seconds; the rules' objectives have to be among them.
 ALIASES = """
 ## Names of vLLM
 
-With `--vllm_metrics` the same values under the names that dashboards for vLLM and the Gateway API inference extension read.
+With `--vllm_metrics` the same values under the names that dashboards for vLLM and the Gateway API inference extension read (all of the latter's but that of LoRA adapters, which Baton has not). Histograms have the buckets
+of ours; times of prefill and decode are the stages `prefill_forward` and `decode`.
 
 | metric | type | labels | unit | from | is |
 |---|---|---|---|---|---|
@@ -133,7 +135,7 @@ def bucket_rows(histograms):
 def page(expositions):
     """The page's text, from {role: [texts of its /metrics]}."""
     every = families(expositions)
-    ours = [family for family in every if family.name.startswith("baton_")]
+    ours = [family for family in every if family.name.startswith(("baton_", "process_"))]
     return "".join([
         HEAD, OURS, *(family.row() for family in ours),
         VALUES, *(row for family in ours for row in values_rows(family)),

@@ -4,6 +4,7 @@ import collections
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import time
@@ -122,6 +123,23 @@ class Stack:
             time.sleep(0.05)
         self.services.append(Service(port_file.stem, process, json.loads(port_file.read_text())))
         return self.services[-1].address
+
+
+def shaped_model(model, changes, folder):
+    """A folder of the model's tokenizer and of its configuration with other numbers (KEY=NUMBER,...), without
+    weights: for workers with --random_weights or --simulate."""
+    source = MODELS / model
+    shaped = folder / "model"
+    shaped.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                 "generation_config.json"):
+        shutil.copy(source / name, shaped)
+    config = json.loads((source / "config.json").read_text())
+    for change in changes.split(","):
+        key, number = change.split("=")
+        config[key] = int(number)
+    (shaped / "config.json").write_text(json.dumps(config))
+    return shaped
 
 
 def client_eval(stack, out, *flags):

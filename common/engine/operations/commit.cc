@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -6,6 +7,8 @@
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "common/engine/operations/operations.h"
+#include "common/engine/sampling/penalty_state.h"
+#include "common/kv/codec/encoded_kv.h"
 
 namespace baton::engine {
 namespace {
@@ -68,6 +71,10 @@ absl::Status CommitReservation(EngineState& state,
   }
   // From here on no write from outside may land: steps are about to read and write the pages.
   ReleaseReservation(state, request);
+  const Sequence& first = request.sequences.front();
+  if (first.encoded != nullptr || first.hidden != nullptr) {
+    request.landed = state.Now();
+  }
   request.phase = Phase::kPrefilling;  // prefilled elsewhere; StartDecoding follows at once
   AdoptPenalties(info, request);
   if (kv::EncodedKv* encoded = request.sequences.front().encoded.get()) {

@@ -1,9 +1,39 @@
+#include <cstdint>
+#include <memory>
+
+#include "common/engine/active_request.h"
 #include "common/engine/admission_gate.h"
+#include "common/engine/engine_state.h"
 #include "common/engine/operations/operations.h"
+#include "common/engine/sequence.h"
+#include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/hidden/hidden_pool.h"
 #include "common/kv/codec/kv_policy.h"
 
 namespace baton::engine {
+namespace {
+
+// What a sequence holds in an encoded format is the executor's to know while a step refers to it.
+int64_t EncodedBytes(const ActiveRequest& request) {
+  int64_t bytes = 0;
+  for (const Sequence& sequence : request.sequences) {
+    if (request.steps_in_flight == 0 && sequence.encoded != nullptr) {
+      bytes += sequence.encoded->ReservedBytes();
+    }
+  }
+  return bytes;
+}
+
+int64_t OrphanedBytes(const EngineState& state) {
+  int64_t bytes = 0;
+  for (const std::unique_ptr<ActiveRequest>& request : state.closing) {
+    bytes += request->pages_held * static_cast<int64_t>(state.parts.format->page_bytes()) +
+             EncodedBytes(*request);
+  }
+  return bytes;
+}
+
+}  // namespace
 
 void PublishLoad(EngineState& state) {
   const bool has_work = state.step_in_flight || !state.waiting.empty() ||
@@ -19,6 +49,10 @@ void PublishLoad(EngineState& state) {
   load.waiting_tokens = waiting.tokens;
   for (const ActiveRequest* request : state.prefilling) {
     load.waiting_tokens += request->prompt_tokens - request->sequences.front().computed_tokens;
+    if (request->prefill_started == absl::InfiniteFuture()) {
+      load.unstarted_requests += 1;
+      load.unstarted_sequences += request->running_slots;
+    }
   }
   int32_t reserved_slots = 0;
   for (const auto& [id, request] : state.reserved) {
@@ -33,6 +67,7 @@ void PublishLoad(EngineState& state) {
       state.kept.encoded_bytes() +
       state.kept.pages_held() * static_cast<int64_t>(state.parts.format->page_bytes());
   load.pages_reserved = state.pages_reserved;
+  load.orphaned_bytes = OrphanedBytes(state);
   for (const auto& [id, format] : state.parts.codecs->formats()) {
     load.format_pools.push_back({.format = kv::KvFormatName(id), .bytes = format->pool()});
   }

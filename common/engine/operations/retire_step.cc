@@ -1,5 +1,6 @@
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "common/base/status_context.h"
@@ -9,9 +10,21 @@
 namespace baton::engine {
 namespace {
 
-void RetireDecodeRow(EngineState& state, const StepSequence& rows, const SampleJob& job) {
+void RecordDecodeStep(const Step& step, ActiveRequest& request) {
+  if (std::exchange(request.has_decoded, true)) {
+    return;
+  }
+  request.stats.decode_queue_time = step.started - request.decode_started;
+  request.stats.first_decode_step_time = step.finished - step.started;
+}
+
+void RetireDecodeRow(EngineState& state,
+                     const Step& step,
+                     const StepSequence& rows,
+                     const SampleJob& job) {
   ActiveRequest& request = *rows.request;
   Sequence& sequence = *rows.sequence;
+  RecordDecodeStep(step, request);
   if (!job.output.ok()) {
     EndRequest(state, request, WithContext(job.output.status(), "sampling"));
     return;
@@ -41,6 +54,7 @@ void CompletePrompt(EngineState& state,
   std::erase(state.prefilling, &request);
   request.first_token_time = now;
   request.stats.prefill_time = now - request.prefill_started;
+  request.stats.compress_time = request.sequences.front().encode_time;
   if (state.parts.options.role == Role::kPrefill) {
     HandOff(state, request, first_tokens);
   } else {
@@ -75,7 +89,7 @@ void RetireRows(EngineState& state, const Step& step) {
     if (rows.prefill) {
       RetireChunk(state, rows, step.finished, own);
     } else {
-      RetireDecodeRow(state, rows, own.front());
+      RetireDecodeRow(state, step, rows, own.front());
     }
   }
 }

@@ -58,6 +58,9 @@ void StartDecoding(EngineState& state,
                    bool deliver) {
   request.phase = Phase::kDecoding;
   request.decode_started = deliver ? request.first_token_time : state.Now();
+  if (request.landed != absl::InfiniteFuture()) {
+    request.stats.decompress_time = request.decode_started - request.landed;
+  }
   request.stats.kv_logical_bytes =
       kv::KvFormat::LogicalBytes(state.parts.dimensions, request.prompt_tokens);
   const kv::EncodedKv* encoded = request.sequences.front().encoded.get();

@@ -61,6 +61,8 @@ class PackedStepKv : public StepKv {
   const DenseStepKv& dense() const { return dense_; }
 
  protected:
+  // Encodes this stored layer of a prompt that is complete in it.
+  virtual absl::Status EncodeLayer(int32_t sequence, int32_t kv_layer);
   // Sequence `sequence` of the step has been encoded in this stored layer, or, if it leaves as
   // hidden states, has its window scores there.
   virtual void OnLayerEncoded(int32_t /*sequence*/, int32_t /*kv_layer*/) {}
@@ -85,7 +87,6 @@ class PackedStepKv : public StepKv {
   void AddToGroup(const KvRows& rows, const RowRun& run, std::vector<Group>& groups) const;
   absl::Status AttendExtensions(const KvRows& rows, const KvQueries& queries);
   absl::Status Observe(const KvRows& rows, const KvQueries& queries);
-  absl::Status EncodeLayer(int32_t sequence, int32_t kv_layer);
   // The prompt of a sequence of the step, where ops read it.
   WorkingKv Working(int32_t sequence) const {
     return {.pages = dense_.pages(), .table = dense_.op_table(sequence)};

@@ -147,6 +147,8 @@ def router():
             latency("Whole request", "baton_e2e_request_latency_seconds", mine),
         ]),
         Row("What went wrong (in an hour)", [
+            Panel("Workers", [Query(total("baton_workers", mine, "worker_role, state"), "{{worker_role}} {{state}}")],
+                  description="That the router knows, by role and state.", stacked=True),
             Panel("Attempts repeated", events("baton_request_retries_total", mine, "reason"),
                   description="On another worker, because the first refused, was busy or was lost."),
             Panel("Answers continued", events("baton_resume_total", mine, "outcome"),
@@ -191,7 +193,8 @@ def prefill():
         Row("Prompts", [
             Panel("Prompt tokens not yet computed", of_each("baton_waiting_tokens", mine)),
             stage("Waiting for the first step", "prefill_queue", mine),
-            stage("Computing", "prefill_forward", mine),
+            stage("Computing", "prefill_forward", mine, "Encoding included."),
+            stage("Encoding KV", "compress", mine, "Of prompts in formats besides dense."),
             Panel("Prompt tokens", [Query(rate("baton_prompt_tokens_total", mine, "instance"), "{{instance}}")],
                   description="A second, of ended requests."),
             stage("Shipping KV after the prompt", "transfer", mine,
@@ -211,9 +214,11 @@ def decode():
             Panel("Tokens generated",
                   [Query(rate("baton_generation_tokens_total", mine, "instance"), "{{instance}}")],
                   description="A second, of ended requests."),
-            stage("Waiting for the first step", "decode_queue", mine,
-                  "Turns on kept KV that decode computes by itself."),
             stage("Generating", "decode", mine),
+            stage("Decoding landed KV", "decompress", mine, "Of prompts in formats besides dense."),
+            stage("Waiting for the first step", "decode_queue", mine,
+                  "From having a prompt's KV until a step takes its next token."),
+            stage("First step", "first_decode_step", mine),
         ]),
         *worker_rows(mine),
         Row("Reservations", [
@@ -260,6 +265,8 @@ def kv_transfer():
                                                 "{{instance}} {{state}}")]),
             Panel("Landing memory (ucx)", of_each("baton_kv_landing_bytes", CHOSEN),
                   "bytes"),
+            Panel("Memory of ended requests", of_each("baton_kv_orphaned_bytes", CHOSEN), "bytes",
+                  "That a step or a transfer still looks at; it must go back."),
             Panel("Pools held for nobody", [Query(
                 f"baton:kv_pool_used:ratio{{{CHOSEN}}} and on (namespace, instance) baton:work:count == 0",
                 "{{instance}} {{format}}")], "percentunit",

@@ -1,11 +1,18 @@
 #include "services/router/workers/worker.h"
 
 #include <algorithm>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
 
+#include "common/scheduling/pair_choice.h"
+#include "services/router/timer_queue.h"
 #include "services/router/workers/load_watch.h"
 
 namespace baton::router {
@@ -139,6 +146,14 @@ void Worker::OnWatchEnd(const absl::Status& status) {
 std::optional<worker::v1::ServerInfo> Worker::info() const {
   absl::MutexLock lock(&mutex_);
   return info_;
+}
+
+WorkerState Worker::state() const {
+  absl::MutexLock lock(&mutex_);
+  if (Ready()) {
+    return WorkerState::kReady;
+  }
+  return watching_ && loads_.draining() ? WorkerState::kDraining : WorkerState::kUnavailable;
 }
 
 uint64_t Worker::report_number() const {

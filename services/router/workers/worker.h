@@ -22,6 +22,8 @@
 namespace baton::router {
 
 enum class WorkerKind { kPrefill, kDecode };
+// Unavailable: not connected, without a fresh report, lost by a call, or of another role.
+enum class WorkerState { kReady, kDraining, kUnavailable };
 
 // Reports older than this are not believed: the worker hangs.
 inline constexpr absl::Duration kMaxReportAge = absl::Seconds(10);
@@ -53,6 +55,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
 
   // ServerInfo of the present incarnation; unset before the first answer.
   std::optional<worker::v1::ServerInfo> info() const;
+  WorkerState state() const;
   // Counts load reports.
   uint64_t report_number() const;
   scheduling::PrefillLoad prefill_load() const;

@@ -119,6 +119,7 @@ class FakeWorker::Services final : public worker::v1::Prefill::Service,
       worker::v1::Loads loads;
       loads.set_incarnation(worker_.incarnation_);
       loads.set_ready(true);
+      loads.set_draining(worker_.draining_);
       loads.set_free_slots(worker_.free_slots_);
       loads.set_pages_total(1000);
       loads.set_pages_free(1000);

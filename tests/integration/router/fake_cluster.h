@@ -64,6 +64,7 @@ class FakeWorker {
   void set_prefill(PrefillHandler handler);  // thread-safe, like the ones below
   void set_decode(DecodeHandler handler);
   void set_free_slots(uint32_t slots) { free_slots_ = slots; }
+  void set_draining(bool draining) { draining_ = draining; }
   void set_pool_tokens(uint64_t tokens) { pool_tokens_ = tokens; }
 
   int open_calls() const { return open_calls_; }
@@ -102,6 +103,7 @@ class FakeWorker {
   uint64_t incarnation_ = 0;
   std::atomic<bool> stopping_{false};
   std::atomic<uint32_t> free_slots_{4};
+  std::atomic<bool> draining_{false};
   std::atomic<uint64_t> pool_tokens_{100000};
   std::atomic<int> open_calls_{0};
   std::atomic<int> calls_{0};

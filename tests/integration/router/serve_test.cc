@@ -302,6 +302,7 @@ TEST_F(ServeTest, MetricsCountWhatHappened) {
   Start();
   ASSERT_TRUE(Stream(Request(4)).status.ok());
   const std::string text = router_->core().metrics->registry().Text();
+  EXPECT_NE(text.find("process_start_time_seconds{"), std::string::npos);
   for (const char* line :
        {"baton_requests_total{code=\"OK\",model_name=\"needle\",role=\"router\"} 1",
         "baton_generation_tokens_total{model_name=\"needle\",role=\"router\"} 4",
@@ -310,6 +311,28 @@ TEST_F(ServeTest, MetricsCountWhatHappened) {
         "baton_ready{model_name=\"needle\",role=\"router\"} 1"}) {
     EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
   }
+}
+
+TEST_F(ServeTest, WorkersAreCountedByRoleAndState) {
+  AddPrefill();
+  AddPrefill();
+  AddDecode();
+  Start();
+  const auto count = [&](const std::string& role, const std::string& state) {
+    const std::string text = router_->core().metrics->registry().Text();
+    const std::string line = "baton_workers{model_name=\"needle\",role=\"router\",state=\"" +
+                             state + "\",worker_role=\"" + role + "\"} ";
+    const size_t begin = text.find(line);
+    return begin == std::string::npos ? -1 : std::stoi(text.substr(begin + line.size()));
+  };
+  EXPECT_TRUE(WaitUntil([&] { return count("prefill", "ready") == 2; }));
+  EXPECT_EQ(count("decode", "ready"), 1);
+  decodes_[0]->set_draining(true);
+  prefills_[1]->Kill();
+  EXPECT_TRUE(WaitUntil([&] { return count("decode", "draining") == 1; }));
+  EXPECT_TRUE(WaitUntil([&] { return count("prefill", "unavailable") == 1; }));
+  EXPECT_EQ(count("prefill", "ready"), 1);
+  EXPECT_EQ(count("decode", "ready"), 0);
 }
 
 }  // namespace

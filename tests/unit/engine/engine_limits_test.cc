@@ -111,6 +111,29 @@ TEST(EngineLimitsTest, WaitingQueueIsBoundedByRequestsAndTokens) {
   EXPECT_TRUE(Eventually([&] { return harness.AtBaseline(); }));
 }
 
+TEST(EngineLimitsTest, PromptsThatNoStepHasBegunAreToldApart) {
+  EngineOptions options = TestOptions(Role::kBoth);
+  options.step_token_budget = 16;
+  EngineHarness harness(options);
+  harness.control->Hold();
+  std::vector<std::shared_ptr<RecordingListener>> listeners;
+  listeners.push_back(harness.Submit("running", MakePrompt(12), GreedyParams(4)));
+  harness.control->AwaitHeld();
+  SamplingParams two = GreedyParams(4);
+  two.n = 2;
+  listeners.push_back(harness.Submit("w0", MakePrompt(12), GreedyParams(4)));
+  listeners.push_back(harness.Submit("w1", MakePrompt(12), two));
+  EXPECT_TRUE(Eventually([&] { return harness.engine->load().unstarted_requests == 2; }));
+  EXPECT_EQ(harness.engine->load().unstarted_sequences, 3);
+  EXPECT_EQ(harness.engine->load().running_sequences, 4);
+  harness.control->Release();
+  for (const auto& listener : listeners) {
+    ASSERT_TRUE(listener->AwaitDone());
+  }
+  EXPECT_TRUE(Eventually([&] { return harness.AtBaseline(); }));
+  EXPECT_EQ(harness.engine->load().unstarted_requests, 0);
+}
+
 // The engine thread is stopped inside a callback, so commands pile up.
 TEST(EngineLimitsTest, CommandQueueIsBoundedAndCancelIsNeverLost) {
   EngineOptions options = TestOptions(Role::kDecode);

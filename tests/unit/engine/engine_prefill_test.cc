@@ -193,7 +193,8 @@ TEST(EnginePrefillTest, AFailedTransferEndsTheRequestWithItsStatus) {
 
 // Catalogue T5: a page that a sink still reads is never given to anybody else.
 TEST(EnginePrefillTest, PagesStayWhileASinkReadsThem) {
-  EngineHarness harness(TestOptions(Role::kPrefill, 12));  // room for one prompt of 16 tokens
+  const EngineOptions options = TestOptions(Role::kPrefill, 12);  // room for a prompt of 16 tokens
+  EngineHarness harness(options);
   const auto slow = std::make_shared<SinkLog>(/*answers_at_once=*/false);
   const auto first = harness.Submit("a", MakePrompt(16, 1), GreedyParams(2), slow);
   ASSERT_TRUE(slow->AwaitEnd());
@@ -204,12 +205,15 @@ TEST(EnginePrefillTest, PagesStayWhileASinkReadsThem) {
   EXPECT_EQ(first->status().code(), absl::StatusCode::kCancelled);
   EXPECT_TRUE(Eventually([&] { return harness.engine->load().waiting_requests == 1; }));
   EXPECT_EQ(harness.engine->load().pages_free, 0);
+  EXPECT_TRUE(
+      Eventually([&] { return harness.engine->load().orphaned_bytes == options.kv_pool_bytes; }));
   EXPECT_FALSE(second->done());
   slow->Answer(absl::OkStatus(), 0);  // compares every byte with what was handed over
   EXPECT_EQ(slow->errors(), 0);
   ASSERT_TRUE(second->AwaitDone());
   ExpectWholePrompt(*log, MakePrompt(16, 2));
   EXPECT_TRUE(Eventually([&] { return harness.AtBaseline(); }));
+  EXPECT_EQ(harness.engine->load().orphaned_bytes, 0);
 }
 
 TEST(EnginePrefillTest, CancelDuringAStepAbortsTheSinkAfterTheStep) {

@@ -20,11 +20,14 @@ void SetEverything(Registry& registry) {
   registry.Get(kRequestLatency).Observe(2.0);
   registry.Get(kRequestQueueTime).Observe(0.1);
   registry.Get(kStageDuration, {stage::kTransfer}).Observe(0.015);
+  registry.Get(kStageDuration, {stage::kPrefillForward}).Observe(0.2);
+  registry.Get(kStageDuration, {stage::kDecode}).Observe(1.5);
   registry.Get(kStepDuration).Observe(0.03);
   registry.Get(kStepTokens, {"prefill"}).Increment(512);
   registry.Get(kRequests, {"OK"}).Increment(3);
   registry.Get(kRequests, {"CANCELLED"}).Increment();
   registry.Get(kPromptTokens).Increment(4000);
+  registry.Get(kCachedPromptTokens).Increment(100);
   registry.Get(kGenerationTokens).Increment(96);
   registry.Get(kStreamIncomplete, {"client_gone"}).Increment();
   registry.Get(kRequestRetries, {"PREFILL_LOST"}).Increment();
@@ -41,6 +44,7 @@ void SetEverything(Registry& registry) {
     gauges.Set(kKvPages, {"reserved"}, 10);
     gauges.Set(kKvPages, {"used"}, 30);
     gauges.Set(kKvReservedPages, 10);
+    gauges.Set(kKvOrphanedBytes, 4096);
     gauges.Set(kKvPageTokens, 32);
     gauges.Set(kKvLeasesActive, 1);
     gauges.Set(kKvTransportInfo, {"grpc"}, 1);
@@ -49,6 +53,9 @@ void SetEverything(Registry& registry) {
     gauges.Set(kKvLandingSlots, {"quarantined"}, 1);
     gauges.Set(kReady, 1);
     gauges.Set(kBuildInfo, {"0.0.0"}, 1);
+    gauges.Set(kProcessStartTime, 1.7e9);
+    gauges.Set(kWorkers, {"prefill", "ready"}, 2);
+    gauges.Set(kWorkers, {"decode", "draining"}, 1);
   });
 }
 

@@ -1,0 +1,51 @@
+// Flags that don't fit each other are refused before anything is loaded.
+#include "common/worker/worker_flags.h"
+
+#include <string>
+
+#include "absl/flags/declare.h"
+#include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/engine/engine.h"
+
+ABSL_DECLARE_FLAG(std::string, device);
+ABSL_DECLARE_FLAG(std::string, model);
+ABSL_DECLARE_FLAG(std::string, simulate);
+
+namespace baton::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+class WorkerFlagsTest : public testing::Test {
+ protected:
+  WorkerFlagsTest() { absl::SetFlag(&FLAGS_model, "somewhere"); }
+  const absl::FlagSaver saver_;
+};
+
+TEST_F(WorkerFlagsTest, SimulateSetsTheSpeed) {
+  EXPECT_FALSE(WorkerOptionsFromFlags(engine::Role::kBoth, "1")->simulation.has_value());
+  absl::SetFlag(&FLAGS_simulate, "decode_ms=3");
+  const auto options = WorkerOptionsFromFlags(engine::Role::kBoth, "1");
+  ASSERT_TRUE(options.ok()) << options.status();
+  ASSERT_TRUE(options->simulation.has_value());
+  EXPECT_EQ(options->simulation->decode_step, absl::Milliseconds(3));
+}
+
+TEST_F(WorkerFlagsTest, SimulateWithABadSpeedOrOnAGpuIsRefused) {
+  const auto message = [] {
+    return std::string(WorkerOptionsFromFlags(engine::Role::kBoth, "1").status().message());
+  };
+  absl::SetFlag(&FLAGS_simulate, "decode_ms=fast");
+  EXPECT_THAT(message(), HasSubstr("flag --simulate: simulation: decode_ms is 'fast'"));
+  absl::SetFlag(&FLAGS_simulate, "default");
+  absl::SetFlag(&FLAGS_device, "cuda");
+  EXPECT_THAT(message(), HasSubstr("flag --simulate needs --device=cpu"));
+}
+
+}  // namespace
+}  // namespace baton::worker
