@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "common/trace/trace_context.h"
+
 namespace baton::rpc {
 namespace {
 
@@ -27,9 +29,14 @@ void Add(const char* key, const std::string& value, grpc::ClientContext* context
 }  // namespace
 
 RequestMetadata ReadRequestMetadata(const grpc::ServerContextBase& context) {
-  return {.request_id = Value(context, kRequestIdKey),
-          .traceparent = Value(context, kTraceparentKey),
-          .tracestate = Value(context, kTracestateKey)};
+  RequestMetadata metadata = {.request_id = Value(context, kRequestIdKey),
+                              .traceparent = Value(context, kTraceparentKey),
+                              .tracestate = Value(context, kTracestateKey)};
+  if (!trace::ParseTraceparent(metadata.traceparent).has_value()) {
+    metadata.traceparent.clear();
+    metadata.tracestate.clear();  // it says nothing without the other
+  }
+  return metadata;
 }
 
 void AddRequestMetadata(const RequestMetadata& metadata, grpc::ClientContext* context) {

@@ -16,7 +16,8 @@ inline constexpr char kTracestateKey[] = "tracestate";
 // Longest value taken over; a longer one is ignored.
 inline constexpr size_t kMaxMetadataValueBytes = 512;
 
-// Values a caller sent; empty where it sent none, or one that is too long or not printable ASCII.
+// Values a caller sent; empty where it sent none, or one that is too long or not printable ASCII,
+// and for a traceparent also where W3C's specification calls it invalid.
 struct RequestMetadata {
   std::string request_id = {};
   std::string traceparent = {};

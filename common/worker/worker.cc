@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 
 #include "common/base/status_macros.h"
@@ -19,6 +20,8 @@
 #include "common/rpc/port_file.h"
 #include "common/rpc/server.h"
 #include "common/rpc/status_details.h"
+#include "common/trace/span_file.h"
+#include "common/trace/trace_flags.h"
 #include "common/worker/compute.h"
 #include "common/worker/control_service.h"
 #include "common/worker/health_monitor.h"
@@ -55,6 +58,15 @@ const char* RoleName(engine::Role role) {
   return "unknown";
 }
 
+absl::StatusOr<std::unique_ptr<trace::SpanFile>> OpenSpans(const WorkerOptions& options,
+                                                           uint64_t incarnation) {
+  const bool prefill = options.engine.role == engine::Role::kPrefill;
+  return trace::OpenSpanFile(options.trace,
+                             prefill ? "baton-prefill" : "baton-decode",
+                             options.version,
+                             absl::StrFormat("%016x", incarnation));
+}
+
 // The address that peers dial: `advertise`, its port 0 replaced by the one in use.
 absl::StatusOr<std::string> AdvertisedAddress(const WorkerOptions& options,
                                               const rpc::Server& server) {
@@ -73,6 +85,7 @@ absl::StatusOr<std::string> AdvertisedAddress(const WorkerOptions& options,
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Load(WorkerOptions options) {
   std::unique_ptr<Worker> worker(new Worker(WithDefaults(std::move(options))));
+  BATON_ASSIGN_OR_RETURN(worker->spans_, OpenSpans(worker->options_, worker->incarnation_));
   BATON_ASSIGN_OR_RETURN(worker->compute_, LoadCompute(worker->options_));
   return worker;
 }

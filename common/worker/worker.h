@@ -15,6 +15,7 @@
 #include "common/metrics/exposer.h"
 #include "common/metrics/registry.h"
 #include "common/rpc/server.h"
+#include "common/trace/span_file.h"
 #include "common/worker/compute.h"
 #include "common/worker/health_monitor.h"
 #include "common/worker/worker_metrics.h"
@@ -56,6 +57,8 @@ class Worker {
   engine::Engine& engine() const { return *engine_; }
   const kv::v1::KvLayout& layout() const { return compute_->layout; }
   WorkerMetrics& metrics() { return *metrics_; }
+  // Null: no spans are written.
+  trace::SpanFile* spans() const { return spans_.get(); }
   // Random per start; a router that sees another one knows that the worker restarted.
   uint64_t incarnation() const { return incarnation_; }
   // host:port under which peers reach this worker.
@@ -84,6 +87,7 @@ class Worker {
   std::unique_ptr<Compute> compute_;
   std::shared_ptr<metrics::Registry> registry_;
   std::unique_ptr<WorkerMetrics> metrics_;
+  std::unique_ptr<trace::SpanFile> spans_;
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<ControlService> control_;
   std::unique_ptr<rpc::Server> server_;

@@ -20,6 +20,7 @@
 #include "common/model/simulation.h"
 #include "common/rpc/logging.h"
 #include "common/rpc/tls_flags.h"
+#include "common/trace/trace_flags.h"
 #include "common/transport/ucx/peer_list.h"
 #include "common/worker/pool_sizes.h"
 #include "common/worker/worker_options.h"
@@ -302,6 +303,7 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(engine::Role role,
   options.stall_timeout = absl::GetFlag(FLAGS_stall_timeout);
   options.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
   options.vllm_metrics = absl::GetFlag(FLAGS_vllm_metrics);
+  BATON_ASSIGN_OR_RETURN(options.trace, trace::SpanFileOptionsFromFlags());
   BATON_RETURN_IF_ERROR(config::CheckFlagSet("model", options.model_dir));
   BATON_RETURN_IF_ERROR(config::CheckFlagRange("threads", options.threads, 1, 1024));
   BATON_RETURN_IF_ERROR(CheckAddresses(options));

@@ -11,6 +11,7 @@
 #include "common/engine/engine.h"
 #include "common/model/simulation.h"
 #include "common/rpc/tls.h"
+#include "common/trace/span_file.h"
 #include "common/transport/ucx/ucx_transport.h"
 #include "common/worker/pool_sizes.h"
 #include "kernels/core/dtype.h"
@@ -61,6 +62,7 @@ struct WorkerOptions {
   // Running requests get so long to finish after SIGTERM.
   absl::Duration drain_timeout = absl::Seconds(30);
   bool vllm_metrics = false;
+  trace::SpanFileOptions trace = {};  // path empty: no spans
 };
 
 }  // namespace baton::worker

@@ -13,8 +13,8 @@ grpc::ServerUnaryReactor* KvTransferService::Handshake(grpc::CallbackServerConte
 }
 
 grpc::ServerBidiReactor<worker::v1::TransferRequest, worker::v1::TransferResponse>*
-KvTransferService::Transfer(grpc::CallbackServerContext*) {
-  return operations::Transfer(worker_, landing_);
+KvTransferService::Transfer(grpc::CallbackServerContext* context) {
+  return operations::Transfer(worker_, landing_, context);
 }
 
 grpc::ServerBidiReactor<worker::v1::KvChunk, worker::v1::KvChunkAck>* KvTransferService::PushKv(

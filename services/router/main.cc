@@ -1,8 +1,12 @@
 // baton-router: the public API in front of prefill and decode workers.
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/flags/flag.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "spdlog/spdlog.h"
 
@@ -14,6 +18,9 @@
 #include "common/rpc/port_file.h"
 #include "common/rpc/shutdown_signal.h"
 #include "common/rpc/tls_flags.h"
+#include "common/trace/span_file.h"
+#include "common/trace/trace_flags.h"
+#include "services/router/router_options.h"
 #include "services/router/server.h"
 
 ABSL_FLAG(std::string,
@@ -25,7 +32,10 @@ ABSL_FLAG(std::string,
           "",
           "name of the model in the API; default: the directory's name");
 ABSL_FLAG(std::string, listen, "127.0.0.1:8000", "host:port of the API; port 0 takes a free one");
-ABSL_FLAG(std::string, metrics_listen, "127.0.0.1:8001", "host:port of /metrics; empty: none");
+ABSL_FLAG(std::string,
+          metrics_listen,
+          "127.0.0.1:8001",
+          "host:port of the status page and /metrics; empty: none");
 ABSL_FLAG(std::string, port_file, "", "file that receives the ports in use as JSON");
 ABSL_FLAG(std::string,
           prefill,
@@ -47,6 +57,10 @@ ABSL_FLAG(int64_t,
           int64_t{256} << 10,
           "output kept for a client that reads slowly before decode is no longer read");
 ABSL_FLAG(int32_t, tokenizer_threads, 1, "threads that render and tokenize prompts");
+ABSL_FLAG(double,
+          trace_share,
+          1.0,
+          "with --trace_file: share of requests without a traceparent that begin a trace");
 ABSL_FLAG(bool, vllm_metrics, false, "publish the metric names of vLLM as well");
 ABSL_FLAG(absl::Duration,
           drain_timeout,
@@ -85,8 +99,13 @@ absl::Status CheckFlags() {
       "max_stream_buffer_bytes", absl::GetFlag(FLAGS_max_stream_buffer_bytes), 1024, kLarge);
 }
 
-RouterOptions OptionsFromFlags() {
-  return {
+absl::StatusOr<RouterOptions> OptionsFromFlags() {
+  BATON_ASSIGN_OR_RETURN(trace::SpanFileOptions trace, trace::SpanFileOptionsFromFlags());
+  trace.new_trace_share = absl::GetFlag(FLAGS_trace_share);
+  if (!(trace.new_trace_share >= 0.0 && trace.new_trace_share <= 1.0)) {
+    return absl::InvalidArgumentError("--trace_share must be in [0, 1]");
+  }
+  return RouterOptions{
       .model = absl::GetFlag(FLAGS_model),
       .model_name = absl::GetFlag(FLAGS_model_name),
       .listen = absl::GetFlag(FLAGS_listen),
@@ -102,6 +121,7 @@ RouterOptions OptionsFromFlags() {
       .endpoint_wait = absl::GetFlag(FLAGS_endpoint_wait),
       .tokenizer_threads = absl::GetFlag(FLAGS_tokenizer_threads),
       .vllm_metrics = absl::GetFlag(FLAGS_vllm_metrics),
+      .trace = std::move(trace),
       .tls = rpc::TlsOptionsFromFlags()};
 }
 
@@ -112,8 +132,8 @@ absl::Status Run(const config::Arguments& arguments) {
   BATON_RETURN_IF_ERROR(CheckFlags());
   rpc::ShutdownSignal signal;
   BATON_RETURN_IF_ERROR(rpc::InitLogging(absl::GetFlag(FLAGS_log_level)));
-  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<RouterServer> server,
-                         RouterServer::Start(OptionsFromFlags()));
+  BATON_ASSIGN_OR_RETURN(const RouterOptions options, OptionsFromFlags());
+  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<RouterServer> server, RouterServer::Start(options));
   BATON_RETURN_IF_ERROR(
       rpc::WritePortFile(absl::GetFlag(FLAGS_port_file), server->port(), server->metrics_port()));
   spdlog::info("router listens on {} model={}", server->address(), server->core().model->name);

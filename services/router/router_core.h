@@ -7,6 +7,7 @@
 
 #include "absl/time/time.h"
 
+#include "common/trace/span_file.h"
 #include "services/router/admission/admission.h"
 #include "services/router/live_counter.h"
 #include "services/router/model/served_model.h"
@@ -26,6 +27,7 @@ struct RouterCore {
   LiveCounter sessions;
   std::unique_ptr<const ServedModel> model;
   uint32_t default_max_tokens = 512;
+  std::unique_ptr<trace::SpanFile> spans;  // null: none are written
   std::shared_ptr<TimerQueue> timers;
   std::shared_ptr<WorkerSet> workers;
   std::shared_ptr<Admission> admission;

@@ -10,6 +10,7 @@
 
 #include "common/rpc/tls.h"
 #include "common/scheduling/central_queue.h"
+#include "common/trace/span_file.h"
 
 namespace baton::router {
 
@@ -30,6 +31,7 @@ struct RouterOptions {
   absl::Duration endpoint_wait = absl::Seconds(5);
   int tokenizer_threads = 1;
   bool vllm_metrics = false;
+  trace::SpanFileOptions trace;  // path empty: no spans
   rpc::TlsOptions tls;
 };
 

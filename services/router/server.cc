@@ -1,6 +1,5 @@
 #include "services/router/server.h"
 
-#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -19,11 +18,14 @@
 #include "common/rpc/limits.h"
 #include "common/rpc/server.h"
 #include "common/scheduling/central_queue.h"
+#include "common/trace/trace_context.h"
+#include "common/trace/trace_flags.h"
 #include "services/router/admission/admission.h"
 #include "services/router/inference_service.h"
 #include "services/router/model/served_model.h"
 #include "services/router/router_metrics.h"
 #include "services/router/router_options.h"
+#include "services/router/status/status_pages.h"
 #include "services/router/timer_queue.h"
 #include "services/router/work_pool.h"
 #include "services/router/workers/discovery.h"
@@ -44,13 +46,18 @@ constexpr absl::Duration kSessionEndTimeout = absl::Seconds(10);
 void WriteWorkerCounts(const WorkerSet& workers, metrics::GaugeWriter& writer) {
   for (const auto& [kind, role] :
        {std::pair(WorkerKind::kPrefill, "prefill"), std::pair(WorkerKind::kDecode, "decode")}) {
-    std::map<WorkerState, int> counts;
+    int ready = 0;
+    int draining = 0;
+    int unavailable = 0;
     for (const std::shared_ptr<Worker>& worker : workers.List(kind)) {
-      ++counts[worker->state()];
+      const WorkerState state = worker->state();
+      ++(state == WorkerState::kReady      ? ready
+         : state == WorkerState::kDraining ? draining
+                                           : unavailable);
     }
-    writer.Set(metrics::kWorkers, {role, "ready"}, counts[WorkerState::kReady]);
-    writer.Set(metrics::kWorkers, {role, "draining"}, counts[WorkerState::kDraining]);
-    writer.Set(metrics::kWorkers, {role, "unavailable"}, counts[WorkerState::kUnavailable]);
+    writer.Set(metrics::kWorkers, {role, "ready"}, ready);
+    writer.Set(metrics::kWorkers, {role, "draining"}, draining);
+    writer.Set(metrics::kWorkers, {role, "unavailable"}, unavailable);
   }
 }
 
@@ -66,6 +73,10 @@ absl::Status RouterServer::Init(const RouterOptions& options) {
   core_.timers = std::make_shared<TimerQueue>();
   BATON_ASSIGN_OR_RETURN(core_.model, LoadServedModel(options.model, options.model_name));
   core_.default_max_tokens = options.default_max_tokens;
+  BATON_ASSIGN_OR_RETURN(
+      core_.spans,
+      trace::OpenSpanFile(
+          options.trace, "baton-router", BATON_VERSION, trace::ToHex(trace::NewTraceId())));
   registry_ = std::make_shared<metrics::Registry>(metrics::RegistryOptions{
       .model_name = core_.model->name, .role = "router", .vllm_aliases = options.vllm_metrics});
   core_.metrics = std::make_unique<RouterMetrics>(registry_);
@@ -95,7 +106,8 @@ absl::Status RouterServer::Init(const RouterOptions& options) {
                                              .services = {service_.get()},
                                              .health_names = {kServiceName, kReadiness}}));
   if (!options.metrics_listen.empty()) {
-    BATON_ASSIGN_OR_RETURN(exposer_, metrics::Exposer::Start(options.metrics_listen, registry_));
+    BATON_ASSIGN_OR_RETURN(
+        exposer_, metrics::Exposer::Start(options.metrics_listen, registry_, StatusPages(core_)));
   }
   AddGauges();
   core_.admission->set_on_dispatched([this] { UpdateHealth(); });

@@ -5,9 +5,11 @@
 
 Ends with 77 where what a part needs is not installed."""
 
+import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import manifests
@@ -17,12 +19,13 @@ sys.path.insert(0, str(CHECKOUT / "tests/e2e"))
 import stack  # pylint: disable=wrong-import-position
 
 MODEL = "tiny-llama-needle"
+LOAD_TEST = KUBERNETES / "load-test"
 # Made by the operator, not by the manifests; docs/kubernetes.md has to tell of them.
 FROM_THE_OPERATOR = {"baton-model", "router-tls", "worker-tls"}
 # What a process may take beyond --drain_timeout to end, seconds.
 SHUTDOWN_SECONDS = 10
 # Of custom resources there is no schema in Kubernetes itself.
-CORE_GROUPS = ("v1", "apps/", "autoscaling/", "policy/", "networking.k8s.io/")
+CORE_GROUPS = ("v1", "apps/", "batch/", "autoscaling/", "policy/", "networking.k8s.io/")
 
 
 class Files(unittest.TestCase):
@@ -142,6 +145,7 @@ class Schemas(unittest.TestCase):
             self.skipTest("neither kustomize nor kubectl 1.22 is installed")
         for folder in ARRANGEMENTS:
             self.check(manifests.render(folder), 10)
+        self.check(manifests.render(LOAD_TEST), 4)
 
 
 class Rendered(unittest.TestCase):
@@ -286,6 +290,45 @@ class Rendered(unittest.TestCase):
                         self.assertEqual(allowed(arrangement, caller, callee, "egress"), wanted)
                         self.assertEqual(allowed(arrangement, caller, callee, "ingress"), wanted)
 
+    def test_the_load_test_may_reach_what_it_calls(self):
+        job, base = Arrangement(manifests.render(LOAD_TEST)), self.arrangements["base"]
+        [pod] = [item["spec"]["template"] for item in job.of("Job")]
+        labels = pod["metadata"]["labels"]
+        service = base.named("Service", "router")["spec"]["ports"]
+        arguments = " ".join(argument for container in pod["spec"]["initContainers"] + pod["spec"]["containers"]
+                             for argument in container["args"])
+        called = {int(port) for port in re.findall(r"router:(\d+)", arguments)}
+        self.assertEqual(called, {port["port"] for port in service})
+        router = base.named("Deployment", "router")["spec"]["template"]["metadata"]["labels"]
+        names = {port["targetPort"] for port in service}
+        policies = base.of("NetworkPolicy") + job.of("NetworkPolicy")
+        for subject, other, direction, peers in ((labels, router, "egress", "to"), (router, labels, "ingress", "from")):
+            reached = {port["port"] for policy in policies
+                       if manifests.selects(policy["spec"]["podSelector"], subject)
+                       for rule in policy["spec"].get(direction, [])
+                       if any("podSelector" in peer and manifests.selects(peer["podSelector"], other)
+                              for peer in rule[peers])
+                       for port in rule["ports"]}
+            self.assertLessEqual(names, reached, direction)
+        # It is no part of Baton to disruption budgets, monitors and the denial of everything.
+        self.assertNotEqual(labels["app.kubernetes.io/name"], router["app.kubernetes.io/name"])
+
+    def test_the_load_test_has_time_and_runs_without_rights(self):
+        job = Arrangement(manifests.render(LOAD_TEST))
+        [spec] = [item["spec"] for item in job.of("Job")]
+        pod = spec["template"]["spec"]
+        flags = manifests.read_flags((LOAD_TEST / "flags").read_text(encoding="utf-8"))
+        wait = next(int(argument.partition("=")[2]) for argument in pod["initContainers"][0]["args"]
+                    if argument.startswith("--wait="))
+        self.assertGreater(spec["activeDeadlineSeconds"], wait + manifests.seconds(flags["duration"]) + 120)
+        self.assertEqual(spec["backoffLimit"], 0)
+        self.assertTrue(pod["securityContext"]["runAsNonRoot"])
+        for container in pod["initContainers"] + pod["containers"]:
+            self.assertTrue(container["securityContext"]["readOnlyRootFilesystem"])
+            self.assertIn("memory", container["resources"]["limits"])
+        [name] = [volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume]
+        self.assertIsNotNone(job.named("ConfigMap", name))
+
     def test_a_pod_has_time_to_drain(self):
         for arrangement, workload in self.each_workload():
             pod = workload["spec"]["template"]["spec"]
@@ -396,6 +439,23 @@ class Binaries(unittest.TestCase):
         self.assertGreaterEqual(checked, 4)
         self.assertTrue(any('state="free"' in labels for labels in metrics["decode"]["baton_kv_pages"]))
         self.assertEqual(services.exit_codes, [0, 0, 0])
+
+    def test_the_load_test_runs_against_a_running_stack(self):
+        [job] = [document for path, document in manifests.documents() if path == LOAD_TEST / "job.yaml"]
+        pod = job["spec"]["template"]["spec"]
+        small = KUBERNETES / "overlays/cpu-dev/worker.flags"
+        with stack.Stack(MODEL, [f"--flagfile={small}"]) as services, tempfile.TemporaryDirectory() as results:
+            places = {"router:8000": services.router, "router:8001": services.services[-1].metrics_address,
+                      "/etc/baton/flags": str(LOAD_TEST / "flags"), "/results": results}
+            for container in pod["initContainers"] + pod["containers"]:
+                arguments = container["args"]
+                for place, here in places.items():
+                    arguments = [argument.replace(place, here) for argument in arguments]
+                if container["name"] == "load-test":
+                    arguments += ["--duration=2s", "--warmup=0"]
+                subprocess.run([stack.BINARIES / container["command"][0], *arguments], check=True, timeout=100,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            self.assertTrue((pathlib.Path(results) / "report.html").exists())
 
     def test_the_component_tls_fits_together_in_a_running_stack(self):
         certificates = CHECKOUT / "tests/data/tls"

@@ -63,7 +63,7 @@ of ours; times of prefill and decode are the stages `prefill_forward` and `decod
 SERVER = """
 ## Of the HTTP server
 
-Exported by the library that serves `/metrics`, without the constant labels. Latencies are of scrapes.
+Of the server of `/metrics`, under the names of prometheus-cpp's, without the constant labels. Latencies are of scrapes.
 
 | metric | type | labels | unit | from | is |
 |---|---|---|---|---|---|

@@ -11,6 +11,7 @@
 #include "common/engine/engine.h"
 #include "common/engine/request.h"
 #include "common/handoff/land/landing.h"
+#include "common/metrics/metric_families.h"
 #include "common/rpc/request_log.h"
 #include "common/rpc/request_metadata.h"
 #include "common/rpc/status_details.h"
@@ -48,6 +49,7 @@ GenerateCall::GenerateCall(worker::Worker& worker,
       started_(absl::Now()),
       deadline_(rpc::DeadlineOf(*context)),
       metadata_(rpc::ReadRequestMetadata(*context)),
+      span_(worker.spans(), metadata_.traceparent, /*may_begin=*/false),
       writer_(this, kMaxPendingBytes, MergeTokens) {}
 
 void GenerateCall::Start(const worker::v1::DecodeRequest& request) {
@@ -263,10 +265,33 @@ void GenerateCall::End(const absl::Status& status, const engine::RequestStats& s
                               {"cached_tokens", stats.cached_tokens},
                               {"completion_tokens", stats.completion_tokens},
                               {"kv_resident_bytes", stats.kv_resident_bytes}}});
+  EndSpan(described, stats);
   // What a caller that is gone, late or too slow has not read yet is of no use to it.
   const bool discard = absl::IsCancelled(described) || absl::IsDeadlineExceeded(described) ||
                        absl::IsResourceExhausted(described);
   writer_.Finish(rpc::FinishStatus(context_, described), discard);
+}
+
+void GenerateCall::EndSpan(const absl::Status& status, const engine::RequestStats& stats) {
+  namespace stage = metrics::stage;
+  const absl::Time now = absl::Now();
+  if (local_prefill_) {
+    span_.AddStages(
+        started_,
+        {{stage::kPrefillQueue, stats.queue_time}, {stage::kPrefillForward, stats.prefill_time}});
+  }
+  span_.AddStage(stage::kDecode, now - stats.decode_time, now);
+  span_.End("baton.worker.v1.Decode/Generate",
+            started_,
+            now,
+            status,
+            {{"baton.request_id", request_id_},
+             {"gen_ai.request.model", worker_.options().model_name},
+             {"gen_ai.usage.input_tokens", prompt_tokens_},
+             {"gen_ai.usage.output_tokens", stats.completion_tokens},
+             {"baton.kv_policy", stats.kv_policy},
+             {"baton.kv_resident_bytes", stats.kv_resident_bytes},
+             {"baton.cached_tokens", stats.cached_tokens}});
 }
 
 }  // namespace baton::decode::operations

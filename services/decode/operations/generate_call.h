@@ -15,6 +15,7 @@
 #include "common/handoff/land/landing.h"
 #include "common/rpc/request_metadata.h"
 #include "common/rpc/stream_writer.h"
+#include "common/trace/call_span.h"
 #include "common/worker/worker.h"
 #include "proto/baton/worker/v1/decode.pb.h"
 
@@ -63,6 +64,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<worker::v1::DecodeEve
   void Write(worker::v1::DecodeEvent event);
   void Cancel(absl::Status reason);
   void End(const absl::Status& status, const engine::RequestStats& stats);
+  void EndSpan(const absl::Status& status, const engine::RequestStats& stats);
 
   worker::Worker& worker_;
   handoff::Landing& landing_;
@@ -71,6 +73,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<worker::v1::DecodeEve
   const absl::Time started_;
   const absl::Time deadline_;
   const rpc::RequestMetadata metadata_;
+  trace::CallSpan span_;
   std::string request_id_;
   int64_t prompt_tokens_ = 0;
   kv::v1::KvLayout layout_;  // of this prompt

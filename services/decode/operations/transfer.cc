@@ -3,10 +3,19 @@
 #include <memory>
 #include <utility>
 
-#include "common/rpc/status_details.h"
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+#include "common/handoff/land/landing.h"
+#include "common/rpc/request_metadata.h"
 #include "common/rpc/status_mapping.h"
 #include "common/rpc/stream_writer.h"
+#include "common/trace/call_span.h"
 #include "common/worker/engine_status.h"
+#include "common/worker/worker.h"
 
 namespace baton::decode::operations {
 namespace {
@@ -23,8 +32,11 @@ class TransferCall final : public grpc::ServerBidiReactor<TransferRequest, Trans
                            public handoff::LandingResponder,
                            public std::enable_shared_from_this<TransferCall> {
  public:
-  explicit TransferCall(worker::Worker& worker)
-      : worker_(worker), writer_(this, kMaxPendingBytes, {}) {}
+  TransferCall(worker::Worker& worker, const grpc::CallbackServerContext& context)
+      : worker_(worker),
+        metadata_(rpc::ReadRequestMetadata(context)),
+        span_(worker.spans(), metadata_.traceparent, /*may_begin=*/false),
+        writer_(this, kMaxPendingBytes, {}) {}
 
   void Start(handoff::Landing& landing) {
     self_ = shared_from_this();
@@ -62,11 +74,27 @@ class TransferCall final : public grpc::ServerBidiReactor<TransferRequest, Trans
     if (absl::IsDataLoss(status)) {
       worker_.metrics().RecordChecksumFailure();
     }
-    writer_.Finish(rpc::ToGrpcStatus(worker::DescribeStatus(std::move(status))));
+    status = worker::DescribeStatus(std::move(status));
+    EndSpan(status);
+    writer_.Finish(rpc::ToGrpcStatus(status));
   }
 
  private:
+  // The first Finish counts, as for the stream; the session and the end of reading may race.
+  void EndSpan(const absl::Status& status) {
+    absl::MutexLock lock(&span_mutex_);
+    span_.End("baton.worker.v1.KvTransfer/Transfer",
+              started_,
+              absl::Now(),
+              status,
+              {{"baton.request_id", metadata_.request_id}});
+  }
+
   worker::Worker& worker_;
+  const absl::Time started_ = absl::Now();
+  const rpc::RequestMetadata metadata_;
+  absl::Mutex span_mutex_;
+  trace::CallSpan span_ ABSL_GUARDED_BY(span_mutex_);
   TransferRequest request_;  // of the outstanding read
   rpc::StreamWriter<TransferResponse, grpc::ServerBidiReactor<TransferRequest, TransferResponse>>
       writer_;
@@ -76,9 +104,9 @@ class TransferCall final : public grpc::ServerBidiReactor<TransferRequest, Trans
 
 }  // namespace
 
-grpc::ServerBidiReactor<TransferRequest, TransferResponse>* Transfer(worker::Worker& worker,
-                                                                     handoff::Landing& landing) {
-  auto call = std::make_shared<TransferCall>(worker);
+grpc::ServerBidiReactor<TransferRequest, TransferResponse>* Transfer(
+    worker::Worker& worker, handoff::Landing& landing, grpc::CallbackServerContext* context) {
+  auto call = std::make_shared<TransferCall>(worker, *context);
   if (absl::Status status = worker::CheckAccepting(worker); !status.ok()) {
     call->Refuse(status);
   } else {

@@ -6,6 +6,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/config/host_port.h"
+#include "common/metrics/metric_families.h"
 #include "common/rpc/request_log.h"
 #include "common/rpc/status_details.h"
 #include "common/rpc/status_mapping.h"
@@ -48,6 +49,7 @@ PrefillCall::PrefillCall(worker::Worker& worker, grpc::CallbackServerContext* co
       started_(absl::Now()),
       deadline_(rpc::DeadlineOf(*context)),
       metadata_(rpc::ReadRequestMetadata(*context)),
+      span_(worker.spans(), metadata_.traceparent, /*may_begin=*/false),
       writer_(this, kMaxPendingBytes, KeepNewestProgress) {}
 
 void PrefillCall::Start(handoff::Sender& sender,
@@ -109,6 +111,7 @@ std::unique_ptr<engine::KvSink> PrefillCall::OpenSink(handoff::Sender& sender,
                                                       const worker::v1::PrefillRequest& request) {
   rpc::RequestMetadata metadata = metadata_;
   metadata.request_id = request_id_;
+  metadata.traceparent = span_.traceparent();
   auto control = MakeGrpcControlStream(channels.Get(request.reservation().control_address()),
                                        deadline_,
                                        metadata,
@@ -266,7 +269,26 @@ void PrefillCall::End(const absl::Status& status, const engine::RequestStats& st
        .status = status,
        .duration = absl::Now() - started_,
        .counts = {{"prompt_tokens", prompt_tokens_}, {"kv_wire_bytes", stats.kv_wire_bytes}}});
+  EndSpan(status, stats);
   writer_.Finish(rpc::FinishStatus(context_, status), absl::IsCancelled(status));
+}
+
+void PrefillCall::EndSpan(const absl::Status& status, const engine::RequestStats& stats) {
+  namespace stage = metrics::stage;
+  span_.AddStages(started_,
+                  {{stage::kPrefillQueue, stats.queue_time},
+                   {stage::kPrefillForward, stats.prefill_time},
+                   {stage::kTransfer, stats.transfer_time}});
+  span_.End("baton.worker.v1.Prefill/Prefill",
+            started_,
+            absl::Now(),
+            status,
+            {{"baton.request_id", request_id_},
+             {"gen_ai.request.model", worker_.options().model_name},
+             {"gen_ai.usage.input_tokens", prompt_tokens_},
+             {"baton.kv_policy", stats.kv_policy},
+             {"baton.kv_logical_bytes", stats.kv_logical_bytes},
+             {"baton.kv_wire_bytes", stats.kv_wire_bytes}});
 }
 
 }  // namespace baton::prefill::operations

@@ -17,6 +17,7 @@
 #include "common/handoff/send/sender.h"
 #include "common/rpc/request_metadata.h"
 #include "common/rpc/stream_writer.h"
+#include "common/trace/call_span.h"
 #include "common/worker/worker.h"
 #include "proto/baton/worker/v1/prefill.pb.h"
 #include "services/prefill/peers/channel_cache.h"
@@ -69,6 +70,7 @@ class PrefillCall final : public grpc::ServerWriteReactor<worker::v1::PrefillEve
   void WriteCommitted(const engine::RequestStats& stats);
   void Write(worker::v1::PrefillEvent event);
   void End(const absl::Status& status, const engine::RequestStats& stats);
+  void EndSpan(const absl::Status& status, const engine::RequestStats& stats);
 
   worker::Worker& worker_;
   grpc::CallbackServerContext* const context_;
@@ -76,6 +78,7 @@ class PrefillCall final : public grpc::ServerWriteReactor<worker::v1::PrefillEve
   const absl::Time started_;
   const absl::Time deadline_;
   const rpc::RequestMetadata metadata_;
+  trace::CallSpan span_;
   std::string request_id_;
   int64_t prompt_tokens_ = 0;
   engine::HandoffShape handoff_shape_;

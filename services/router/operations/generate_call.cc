@@ -14,6 +14,7 @@
 #include "common/rpc/request_metadata.h"
 #include "common/rpc/status_details.h"
 #include "services/router/operations/wire_message.h"
+#include "services/router/session/request_span.h"
 #include "services/router/session/worker_failure.h"
 #include "services/router/validate/check_request.h"
 #include "services/router/validate/prepare_request.h"
@@ -55,6 +56,8 @@ absl::Status GenerateCall::CheckAccepting() const {
 absl::Status GenerateCall::ReadRequest(const grpc::ByteBuffer& request) {
   absl::Status status = ParseRequest(request, &request_);
   metadata_ = rpc::ReadRequestMetadata(*context_);
+  span_ = trace::CallSpan(core_->spans.get(), metadata_.traceparent, /*may_begin=*/true);
+  metadata_.traceparent = span_.traceparent();
   request_id_ = !request_.request_id().empty()  ? request_.request_id()
                 : !metadata_.request_id.empty() ? metadata_.request_id
                                                 : RandomRequestId();
@@ -94,6 +97,7 @@ absl::StatusOr<std::shared_ptr<Session>> GenerateCall::MakeSession() {
   plan.received = received_;
   plan.deadline = WithMargin(rpc::DeadlineOf(*context_), received_);
   plan.metadata = metadata_;
+  plan.span = span_;
   BATON_ASSIGN_OR_RETURN(RunningRequests::Claim claim, core_->running.Add(request_id_));
   return Session::Create(
       core_->session_services, std::move(plan), std::move(claim), shared_from_this());
@@ -137,6 +141,11 @@ void GenerateCall::EndWithoutSession(const absl::Status& status) {
                    .status = status,
                    .duration = *timeline.finished - received_,
                    .counts = {}});
+  span_.End(kGenerateRpc,
+            received_,
+            *timeline.finished,
+            status,
+            {{"baton.request_id", metadata_.request_id}});
   End(status);
 }
 

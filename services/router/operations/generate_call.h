@@ -61,6 +61,7 @@ class GenerateCall : public SessionClient, public std::enable_shared_from_this<G
   const absl::Time received_;
   inference::v1::GenerateRequest request_;
   rpc::RequestMetadata metadata_;
+  trace::CallSpan span_;  // a session that runs ends a copy of it
   std::string request_id_;
 
   absl::Mutex mutex_;

@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 
 #include "common/rpc/request_metadata.h"
+#include "common/trace/call_span.h"
 #include "proto/baton/worker/v1/sampling.pb.h"
 #include "services/router/session/sequence_output.h"
 
@@ -29,6 +30,7 @@ struct RequestPlan {
   absl::Time deadline = absl::InfiniteFuture();
   // Passed on to workers.
   rpc::RequestMetadata metadata;
+  trace::CallSpan span;
 
   // Prompt and every token that may follow.
   int64_t total_tokens() const {

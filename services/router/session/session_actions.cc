@@ -14,6 +14,7 @@
 #include "services/router/session/prefill_call.h"
 #include "services/router/session/request_flow.h"
 #include "services/router/session/request_plan.h"
+#include "services/router/session/request_span.h"
 #include "services/router/session/session.h"
 
 namespace baton::router {
@@ -184,6 +185,7 @@ void Session::AddEndActions() {
   Push(
       [this, status = flow_->final_status(), timeline = flow_->timeline(), usage = flow_->usage()] {
         LogEnd(status, timeline, usage);
+        EndSpan(plan_, status, timeline, usage);
       });
   AddCancelPrefill();
   AddCancelDecode();

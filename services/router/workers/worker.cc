@@ -150,10 +150,7 @@ std::optional<worker::v1::ServerInfo> Worker::info() const {
 
 WorkerState Worker::state() const {
   absl::MutexLock lock(&mutex_);
-  if (Ready()) {
-    return WorkerState::kReady;
-  }
-  return watching_ && loads_.draining() ? WorkerState::kDraining : WorkerState::kUnavailable;
+  return State();
 }
 
 uint64_t Worker::report_number() const {
@@ -161,9 +158,34 @@ uint64_t Worker::report_number() const {
   return report_number_;
 }
 
-bool Worker::Ready() const {
-  return !stopped_ && watching_ && !suspect_ && info_.has_value() && RoleFits(*info_) &&
-         loads_.ready() && !loads_.draining() && absl::Now() - reported_ < kMaxReportAge;
+WorkerState Worker::State() const {
+  if (stopped_ || !watching_ || !info_.has_value()) {
+    return WorkerState::kConnecting;
+  }
+  if (!RoleFits(*info_)) {
+    return WorkerState::kWrongRole;
+  }
+  if (loads_.draining()) {
+    return WorkerState::kDraining;
+  }
+  if (!loads_.ready()) {
+    return WorkerState::kNotReady;
+  }
+  if (absl::Now() - reported_ >= kMaxReportAge) {
+    return WorkerState::kSilent;
+  }
+  return suspect_ ? WorkerState::kSuspect : WorkerState::kReady;
+}
+
+WorkerView Worker::view() const {
+  absl::MutexLock lock(&mutex_);
+  return {.kind = kind_,
+          .address = address_,
+          .state = State(),
+          .full = full_,
+          .info = info_,
+          .loads = loads_,
+          .report_age = absl::Now() - reported_};
 }
 
 scheduling::PrefillLoad Worker::prefill_load() const {

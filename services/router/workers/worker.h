@@ -22,11 +22,31 @@
 namespace baton::router {
 
 enum class WorkerKind { kPrefill, kDecode };
-// Unavailable: not connected, without a fresh report, lost by a call, or of another role.
-enum class WorkerState { kReady, kDraining, kUnavailable };
 
 // Reports older than this are not believed: the worker hangs.
 inline constexpr absl::Duration kMaxReportAge = absl::Seconds(10);
+
+// Whether requests go to a worker, and if not, why: the first that holds.
+enum class WorkerState {
+  kConnecting,  // no report has come since the connection was lost, or ever
+  kWrongRole,   // listed for another role
+  kDraining,
+  kNotReady,  // says so itself
+  kSilent,    // its last report is older than kMaxReportAge
+  kSuspect,   // a call failed as if it were gone; until its next report
+  kReady,
+};
+
+// A worker at one moment, for people who look.
+struct WorkerView {
+  WorkerKind kind = WorkerKind::kPrefill;
+  std::string address;
+  WorkerState state = WorkerState::kConnecting;
+  bool full = false;  // refused a request for lack of room; until its next report
+  std::optional<worker::v1::ServerInfo> info;  // unset before the first answer
+  worker::v1::Loads loads;
+  absl::Duration report_age;  // infinite before the first report
+};
 
 // One worker address. Start connects, asks for ServerInfo and watches loads, for ever again with
 // back-off, until Stop. Thread-safe; held by shared_ptr because calls refer to it.
@@ -56,6 +76,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
   // ServerInfo of the present incarnation; unset before the first answer.
   std::optional<worker::v1::ServerInfo> info() const;
   WorkerState state() const;
+  WorkerView view() const;
   // Counts load reports.
   uint64_t report_number() const;
   scheduling::PrefillLoad prefill_load() const;
@@ -81,7 +102,10 @@ class Worker : public std::enable_shared_from_this<Worker> {
 
  private:
   void Connect();
-  bool Ready() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  WorkerState State() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Ready() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return State() == WorkerState::kReady;
+  }
   bool RoleFits(const worker::v1::ServerInfo& info) const;
 
   const uint64_t id_;

@@ -194,12 +194,13 @@ TEST_F(ServeTest, TheCallersRequestIdComesBackAndReachesTheWorkers) {
   Start();
   grpc::ClientContext context;
   context.AddMetadata("x-request-id", "abc-1");
-  context.AddMetadata("traceparent", "00-1-2-3");
+  constexpr char kTrace[] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  context.AddMetadata("traceparent", kTrace);
   inference::v1::GenerateResponse response;
   ASSERT_TRUE(stub_->Generate(&context, Request(2), &response).ok());
   EXPECT_EQ(seen, "abc-1");
   EXPECT_EQ(seen_header, "abc-1");
-  EXPECT_EQ(trace, "00-1-2-3");
+  EXPECT_EQ(trace, kTrace);
   EXPECT_EQ(response.started().request_id(), "abc-1");
 }
 

@@ -61,7 +61,8 @@ TEST_F(ServerTest, HealthStartsNotServingAndFollowsSetServing) {
 TEST_F(ServerTest, StatusDetailsMetadataAndPushbackCrossTheWire) {
   service_.status = ResourceExhausted(reason::kQueueFull, "queue full", absl::Milliseconds(700));
   grpc::ClientContext context;
-  AddRequestMetadata({.request_id = "r-7", .traceparent = "00-a-b-01", .tracestate = ""}, &context);
+  const std::string trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  AddRequestMetadata({.request_id = "r-7", .traceparent = trace, .tracestate = "a=b"}, &context);
   const absl::Time deadline = absl::Now() + absl::Seconds(60);
   SetDeadline(deadline, &context);
   worker::v1::Loads loads;
@@ -75,8 +76,21 @@ TEST_F(ServerTest, StatusDetailsMetadataAndPushbackCrossTheWire) {
   ASSERT_NE(pushback, trailers.end());
   EXPECT_EQ(std::string(pushback->second.data(), pushback->second.size()), "700");
   EXPECT_EQ(service_.metadata.request_id, "r-7");
-  EXPECT_EQ(service_.metadata.traceparent, "00-a-b-01");
+  EXPECT_EQ(service_.metadata.traceparent, trace);
+  EXPECT_EQ(service_.metadata.tracestate, "a=b");
   EXPECT_LT(service_.deadline, absl::InfiniteFuture());
+}
+
+TEST_F(ServerTest, MalformedTraceContextIsDroppedAndTheCallGoesOn) {
+  grpc::ClientContext context;
+  AddRequestMetadata({.request_id = "r-8", .traceparent = "00-a-b-01", .tracestate = "a=b"},
+                     &context);
+  SetDeadline(absl::Now() + absl::Seconds(60), &context);
+  worker::v1::Loads loads;
+  EXPECT_TRUE(Control::NewStub(channel_)->GetLoads(&context, {}, &loads).ok());
+  EXPECT_EQ(service_.metadata.request_id, "r-8");
+  EXPECT_EQ(service_.metadata.traceparent, "");
+  EXPECT_EQ(service_.metadata.tracestate, "");
 }
 
 TEST_F(ServerTest, ReflectionIsOn) {
