@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/ptx_f64.cuh"
+#include "kernels/cuda/ptx_tile.cuh"
 
 namespace baton::kernels::cuda {
 
@@ -24,9 +25,9 @@ struct OperandF64 {
   int64_t stride = 0;  // between its rows in memory
 };
 
-// One thread's results: acc[i][j] has two neighbouring columns of a row (ForEachPairF64).
+// One thread's results: acc[j][i] has two neighbouring columns of a row (ForEachPairF64).
 struct TileResultsF64 {
-  double acc[2][4][2] = {};
+  double acc[4][2][2] = {};
 };
 
 // fn(row, column, results of column and column + 1) for a thread's results of a tile.
@@ -38,7 +39,7 @@ __device__ inline void ForEachPairF64(TileResultsF64& results, const Function& f
   for (int i = 0; i < 2; ++i) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      fn(warp / 2 * 16 + 8 * i + lane / 4, warp % 2 * 32 + 8 * j + lane % 4 * 2, results.acc[i][j]);
+      fn(warp / 2 * 16 + 8 * i + lane / 4, warp % 2 * 32 + 8 * j + lane % 4 * 2, results.acc[j][i]);
     }
   }
 }
@@ -52,29 +53,21 @@ inline constexpr int kRowStride = kDepth + 4;
 inline constexpr int kDepthStride = static_cast<int>(kTileF64) + 4;
 inline constexpr int kStageElements = static_cast<int>(kTileF64) * kRowStride;
 
-// Four neighbouring elements of one stage of an operand.
-struct FourF64 {
-  double2 low;
-  double2 high;
-};
-
+// Starts the copy of one stage of an operand.
 template <OperandOrder kOrder>
-__device__ inline FourF64 LoadFour(const OperandF64& operand, int64_t depth) {
-  const int64_t t = threadIdx.x;
-  const double* at = kOrder == OperandOrder::kRows
-                         ? operand.data + t / 4 * operand.stride + depth + t % 4 * 4
-                         : operand.data + (depth + t / 16) * operand.stride + t % 16 * 4;
-  const auto* pairs = reinterpret_cast<const double2*>(at);
-  return {pairs[0], pairs[1]};
-}
-
-template <OperandOrder kOrder>
-__device__ inline void StoreFour(const FourF64& four, double* stage) {
+__device__ inline void CopyStage(const OperandF64& operand, int64_t depth, double* stage) {
   const int t = static_cast<int>(threadIdx.x);
-  double* at = kOrder == OperandOrder::kRows ? stage + t / 4 * kRowStride + t % 4 * 4
-                                             : stage + t / 16 * kDepthStride + t % 16 * 4;
-  reinterpret_cast<double2*>(at)[0] = four.low;
-  reinterpret_cast<double2*>(at)[1] = four.high;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int pair = t + i * kTileF64Threads;  // of elements
+    if (kOrder == OperandOrder::kRows) {
+      CopyAsync16(stage + pair / 8 * kRowStride + pair % 8 * 2,
+                  operand.data + pair / 8 * operand.stride + depth + pair % 8 * 2);
+    } else {
+      CopyAsync16(stage + pair / 32 * kDepthStride + pair % 32 * 2,
+                  operand.data + (depth + pair / 32) * operand.stride + pair % 32 * 2);
+    }
+  }
 }
 
 // The lane's element of the fragment that starts at `row` and `depth` of a stage.
@@ -85,36 +78,47 @@ __device__ inline double Fragment(const double* stage, int row, int depth) {
                                        : stage[(depth + lane % 4) * kDepthStride + row + lane / 4];
 }
 
+// A warp's operands of one stage.
+struct FragmentsF64 {
+  double rows[8];
+  double columns[4][4];
+};
+
 template <OperandOrder kOrderA, OperandOrder kOrderB>
-__device__ inline void MultiplyStage(const double* a, const double* b, TileResultsF64& results) {
+__device__ inline void LoadFragments(const double* a, const double* b, FragmentsF64& fragments) {
+  static_assert(kDepth == 16);
   const int warp = static_cast<int>(threadIdx.x / 32);
 #pragma unroll
-  for (int depth = 0; depth < kDepth; depth += 4) {
-    double rows[2];
-    double columns[4];
+  for (int i = 0; i < 8; ++i) {
+    fragments.rows[i] = Fragment<kOrderA>(a, warp / 2 * 16 + i % 2 * 8, i / 2 * 4);
+  }
 #pragma unroll
-    for (int i = 0; i < 2; ++i) rows[i] = Fragment<kOrderA>(a, warp / 2 * 16 + 8 * i, depth);
+  for (int j = 0; j < 4; ++j) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) columns[j] = Fragment<kOrderB>(b, warp % 2 * 32 + 8 * j, depth);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) MultiplyAddF64(results.acc[i][j], rows[i], columns[j]);
+    for (int i = 0; i < 4; ++i) {
+      fragments.columns[j][i] = Fragment<kOrderB>(b, warp % 2 * 32 + 8 * j, 4 * i);
     }
+  }
+}
+
+__device__ inline void MultiplyFragments(const FragmentsF64& fragments, TileResultsF64& results) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    MultiplyAddF64(results.acc[j], fragments.rows, fragments.columns[j]);
   }
 }
 
 }  // namespace matmul_f64_internal
 
-// Shared memory of MultiplyTileF64.
+// Shared memory of MultiplyTileF64: a stage's operands are read while one is multiplied and another
+// arrives.
 struct TileStageF64 {
-  alignas(16) double a[matmul_f64_internal::kStageElements];
-  alignas(16) double b[matmul_f64_internal::kStageElements];
+  alignas(16) double a[2][matmul_f64_internal::kStageElements];
+  alignas(16) double b[2][matmul_f64_internal::kStageElements];
 };
 
 // results += A B over `depth`, a multiple of 16 (0 too). All threads of the block call it; the
-// stage is free for other use when it returns. The loads of a stage are under way while the one
-// before is multiplied.
+// stage is free for other use when it returns. Rows in memory begin at multiples of 16 bytes.
 template <OperandOrder kOrderA, OperandOrder kOrderB>
 __device__ inline void MultiplyTileF64(const OperandF64& a,
                                        const OperandF64& b,
@@ -122,59 +126,33 @@ __device__ inline void MultiplyTileF64(const OperandF64& a,
                                        TileStageF64& stage,
                                        TileResultsF64& results) {
   using namespace matmul_f64_internal;  // NOLINT(google-build-using-namespace)
-  if (depth == 0) return;
-  FourF64 next_a = LoadFour<kOrderA>(a, 0);
-  FourF64 next_b = LoadFour<kOrderB>(b, 0);
-  for (int64_t begin = 0; begin < depth; begin += kDepth) {
-    StoreFour<kOrderA>(next_a, stage.a);
-    StoreFour<kOrderB>(next_b, stage.b);
-    __syncthreads();
-    if (begin + kDepth < depth) {
-      next_a = LoadFour<kOrderA>(a, begin + kDepth);
-      next_b = LoadFour<kOrderB>(b, begin + kDepth);
+  const auto copy = [&](int64_t begin, int buffer) {
+    if (begin < depth) {
+      CopyStage<kOrderA>(a, begin, stage.a[buffer]);
+      CopyStage<kOrderB>(b, begin, stage.b[buffer]);
     }
-    MultiplyStage<kOrderA, kOrderB>(stage.a, stage.b, results);
-    __syncthreads();
+    CommitCopies();
+  };
+  if (depth == 0) return;
+  copy(0, 0);
+  copy(kDepth, 1);
+  WaitForCopies<1>();
+  __syncthreads();
+  FragmentsF64 fragments;
+  LoadFragments<kOrderA, kOrderB>(stage.a[0], stage.b[0], fragments);
+  int buffer = 0;
+  for (int64_t begin = 0; begin < depth; begin += kDepth, buffer ^= 1) {
+    WaitForCopies<0>();
+    __syncthreads();  // everyone has read this stage
+    copy(begin + 2 * kDepth, buffer);
+    FragmentsF64 next = {};
+    if (begin + kDepth < depth) {
+      LoadFragments<kOrderA, kOrderB>(stage.a[buffer ^ 1], stage.b[buffer ^ 1], next);
+    }
+    MultiplyFragments(fragments, results);
+    fragments = next;
   }
-}
-
-// C = A B, with B [depth][columns] (kDepth) or its transpose (kRows). Strides are between rows in
-// memory.
-struct MatmulF64 {
-  const double* a = nullptr;  // [rows][depth]
-  int64_t a_stride = 0;
-  const double* b = nullptr;
-  int64_t b_stride = 0;
-  double* out = nullptr;  // [rows][columns]
-  int64_t out_stride = 0;
-  int64_t rows = 0;
-  int64_t columns = 0;
-  int64_t depth = 0;
-};
-
-// Block (x, y) computes tile x of row y of tiles.
-template <OperandOrder kOrderB>
-__global__ void __launch_bounds__(kTileF64Threads)
-    MatmulF64Kernel(const __grid_constant__ MatmulF64 args) {
-  __shared__ TileStageF64 stage;
-  const int64_t row = blockIdx.y * kTileF64;
-  const int64_t column = blockIdx.x * kTileF64;
-  const OperandF64 a = {args.a + row * args.a_stride, args.a_stride};
-  const OperandF64 b = {args.b + (kOrderB == OperandOrder::kRows ? column * args.b_stride : column),
-                        args.b_stride};
-  TileResultsF64 results;
-  MultiplyTileF64<OperandOrder::kRows, kOrderB>(a, b, args.depth, stage, results);
-  ForEachPairF64(results, [&](int r, int c, const double(&pair)[2]) {
-    double* at = args.out + (row + r) * args.out_stride + column + c;
-    *reinterpret_cast<double2*>(at) = make_double2(pair[0], pair[1]);
-  });
-}
-
-template <OperandOrder kOrderB>
-inline void LaunchMatmulF64(const MatmulF64& args, cudaStream_t stream) {
-  const dim3 tiles(static_cast<uint32_t>(args.columns / kTileF64),
-                   static_cast<uint32_t>(args.rows / kTileF64));
-  MatmulF64Kernel<kOrderB><<<tiles, kTileF64Threads, 0, stream>>>(args);
+  __syncthreads();
 }
 
 }  // namespace baton::kernels::cuda

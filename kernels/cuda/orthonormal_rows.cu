@@ -14,19 +14,22 @@ constexpr int kBlock = static_cast<int>(kTileF64);
 constexpr int kThreads = kTileF64Threads;
 constexpr int kFillThreads = 256;
 // A square that is this small a share of what it was has nothing but rounding left.
-constexpr double kDependent = 1e-12;
-// Row strides in shared memory: odd where columns are read, 4 modulo 16 where fragments are.
-constexpr int kFactorStride = kBlock + 1;
+constexpr double kDependent = 1e-14;
+// Parts of the columns whose products are summed by blocks of their own: there are few tiles.
+constexpr int kParts = 4;
+// A row's stride in shared memory: 4 modulo 16, where fragments are read.
 constexpr int kTileStride = kBlock + 4;
 
-// Element `index` of the fixed numbers: SplitMix64 (Steele, Lea and Flood, 2014) as a number in
-// [-1, 1).
-__device__ double FixedNumber(int64_t index) {
+// Column `column` of row `row` of fixed rows of length about 1: SplitMix64 (Steele, Lea and Flood,
+// 2014) as numbers of mean 0 and variance 1 / columns.
+__device__ double FixedNumber(const OrthonormalScratch& scratch, int64_t row, int64_t column) {
+  const int64_t index = row * scratch.columns + column;
   uint64_t z = (static_cast<uint64_t>(index) + 1) * 0x9e3779b97f4a7c15u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
   z ^= z >> 31;
-  return static_cast<double>(z >> 11) * 0x1p-52 - 1.0;
+  const double number = static_cast<double>(z >> 11) * 0x1p-52 - 1.0;
+  return number * sqrt(3.0 / static_cast<double>(scratch.columns));
 }
 
 __global__ void __launch_bounds__(kFillThreads)
@@ -34,9 +37,33 @@ __global__ void __launch_bounds__(kFillThreads)
   const int64_t column = int64_t{blockIdx.x} * kFillThreads + threadIdx.x;
   const int64_t row = blockIdx.y;
   if (column < scratch.width) {
-    const int64_t index = row * scratch.columns + column;
-    rows[row * scratch.width + column] = column < scratch.columns ? FixedNumber(index) : 0.0;
+    rows[row * scratch.width + column] =
+        column < scratch.columns ? FixedNumber(scratch, row, column) : 0.0;
   }
+}
+
+// Block (x, y, z) computes tile x of row y of tiles of S = V V^T over part z of the columns: on and
+// right of the diagonal, which is all that the factorization reads.
+__global__ void __launch_bounds__(kThreads, 1)
+    MultiplyRows(const __grid_constant__ OrthonormalScratch scratch, const double* rows) {
+  __shared__ TileStageF64 stage;
+  if (blockIdx.x < blockIdx.y) return;
+  const int64_t row = blockIdx.y * kTileF64;
+  const int64_t column = blockIdx.x * kTileF64;
+  const int64_t depth = scratch.width / kParts;
+  const double* part = rows + blockIdx.z * depth;
+  TileResultsF64 results;
+  MultiplyTileF64<OperandOrder::kRows, OperandOrder::kRows>(
+      {part + row * scratch.width, scratch.width},
+      {part + column * scratch.width, scratch.width},
+      depth,
+      stage,
+      results);
+  double* square = scratch.square + blockIdx.z * scratch.rows * scratch.rows;
+  ForEachPairF64(results, [&](int r, int c, const double(&pair)[2]) {
+    double* at = square + (row + r) * scratch.rows + column + c;
+    *reinterpret_cast<double2*>(at) = make_double2(pair[0], pair[1]);
+  });
 }
 
 // One step of the factorization [S | V] -> L^-1 [S | V], S = V V^T, for the 64 rows from 64 `block`
@@ -47,41 +74,81 @@ struct FactorStep {
   int64_t block = 0;
 
   __device__ int64_t first() const { return block * kTileF64; }
+  // An element of S that is still the parts MultiplyRows has left.
+  __device__ double Product(int64_t row, int64_t column) const {
+    double sum = 0.0;
+#pragma unroll
+    for (int64_t part = 0; part < kParts; ++part) {
+      sum += scratch.square[(part * scratch.rows + row) * scratch.rows + column];
+    }
+    return sum;
+  }
   // The block's columns of R: what the rows above take off it, transposed.
   __device__ OperandF64 Above() const { return {scratch.square + first(), scratch.rows}; }
 };
 
-// Inverts the Cholesky factor of the matrix that fills `m` ([64], rows kFactorStride apart, both
-// halves), in place, by eliminating column after column of the matrix with the identity beside it:
-// behind column c the identity's part takes the place of the matrix's. The half above the diagonal
-// is left undefined. Rows of `dependent` ([64], in shared memory) get zeros.
-__device__ void InvertFactor(double* m, const double* before, int32_t* dependent) {
-  __shared__ double below[kBlock];  // of the factor's column, 0 up to the diagonal
-  __shared__ double row[kBlock];    // behind column c: that column again; before: of the inverse
-  const int t = static_cast<int>(threadIdx.x);
-  for (int c = 0; c < kBlock; ++c) {
-    if (t < kBlock) {
-      const double pivot = m[c * kFactorStride + c];
+// A 64 x 64 matrix over the threads of a block: a thread has of it the rows row() + 16 i and the
+// columns column() + 16 j, so that all have work until the last rows are eliminated.
+struct SpreadMatrix {
+  static constexpr int kSide = 16;
+  static constexpr int kCount = kBlock / kSide;
+  double at[kCount][kCount];
+
+  __device__ static int row() { return static_cast<int>(threadIdx.x) / kSide; }
+  __device__ static int column() { return static_cast<int>(threadIdx.x) % kSide; }
+};
+
+struct FactorShared {
+  double rows[2][kBlock];     // of the matrix: the pivot's and the next one's
+  double before[kBlock];      // the diagonal as it came
+  int32_t dependent[kBlock];  // set by InvertFactor
+};
+
+// Inverts the Cholesky factor of a symmetric matrix in place, by eliminating column after column of
+// the matrix with the identity beside it: behind column c the identity's part takes the place of
+// the matrix's. The half above the diagonal is left undefined. By symmetry the pivot's row is its
+// column too, so that it is all that threads tell each other. Dependent rows get zeros.
+__device__ void InvertFactor(SpreadMatrix& m, FactorShared& shared) {
+  constexpr int kSide = SpreadMatrix::kSide;
+  constexpr int kCount = SpreadMatrix::kCount;
+  const int row = SpreadMatrix::row();
+  const int column = SpreadMatrix::column();
+#pragma unroll
+  for (int part = 0; part < kCount; ++part) {
+#pragma unroll 1
+    for (int side = 0; side < kSide; ++side) {
+      const int c = part * kSide + side;
+      double* pivots = shared.rows[c % 2];
+      if (row == side) {
+#pragma unroll
+        for (int j = 0; j < kCount; ++j) pivots[column + j * kSide] = m.at[part][j];
+      }
+      __syncthreads();  // everyone is done with the row before the last too
+      const double pivot = pivots[c];
       // Not greater: a NaN is dependent.
-      const bool lost = !(pivot > kDependent * before[c]);
-      const double inverse = lost ? 0.0 : 1.0 / sqrt(pivot);
-      const double factor = m[t * kFactorStride + c] * inverse;
-      below[t] = t > c ? factor : 0.0;
-      row[t] = t > c ? factor : t < c ? m[c * kFactorStride + t] * inverse : inverse;
-      if (t == c) dependent[c] = lost ? 1 : 0;
-    }
-    __syncthreads();
-    for (int at = t; at < kBlock * kBlock; at += kThreads) {
-      const int r = at / kBlock;
-      const int q = at % kBlock;
-      double* element = m + r * kFactorStride + q;
-      if (r > c) {
-        *element = (q == c ? 0.0 : *element) - below[r] * row[q];
-      } else if (r == c && q <= c) {
-        *element = row[q];
+      const bool lost = !(pivot > kDependent * shared.before[c]);
+      const double inverse = lost ? 0.0 : rsqrt(pivot);
+      if (threadIdx.x == 0) shared.dependent[c] = lost ? 1 : 0;
+      double scaled[kCount];  // of the pivot's row, with the identity's one
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        const bool own = j == part && column == side;
+        scaled[j] = (own ? 1.0 : pivots[column + j * kSide]) * inverse;
+        if (own) {
+#pragma unroll
+          for (int i = part; i < kCount; ++i) m.at[i][j] = 0.0;
+        }
+      }
+#pragma unroll
+      for (int i = part; i < kCount; ++i) {
+        const bool below = i > part || row > side;
+        const double factor = below ? pivots[row + i * kSide] * inverse : 0.0;
+#pragma unroll
+        for (int j = 0; j < kCount; ++j) {
+          m.at[i][j] = i == part && row == side ? scaled[j] : fma(-factor, scaled[j], m.at[i][j]);
+        }
       }
     }
-    __syncthreads();
   }
 }
 
@@ -89,30 +156,38 @@ __device__ void InvertFactor(double* m, const double* before, int32_t* dependent
 __global__ void __launch_bounds__(kThreads) FactorBlock(const __grid_constant__ FactorStep step) {
   __shared__ union {
     TileStageF64 stage;
-    double m[kBlock * kFactorStride];
-  } shared;
-  __shared__ double before[kBlock];
-  __shared__ int32_t dependent[kBlock];
-  const int64_t stride = step.scratch.rows;
+    double tile[kBlock * kTileStride];
+  } products;
+  __shared__ FactorShared shared;
   TileResultsF64 results;
   MultiplyTileF64<OperandOrder::kDepth, OperandOrder::kDepth>(
-      step.Above(), step.Above(), step.first(), shared.stage, results);
-  const double* square = step.scratch.square + step.first() * stride + step.first();
+      step.Above(), step.Above(), step.first(), products.stage, results);
   ForEachPairF64(results, [&](int r, int c, const double(&pair)[2]) {
     for (int i = 0; i < 2; ++i) {
-      const double product = square[r * stride + c + i];
-      shared.m[r * kFactorStride + c + i] = product - pair[i];
-      if (r == c + i) before[r] = product;
+      const double product = step.Product(step.first() + r, step.first() + c + i);
+      products.tile[r * kTileStride + c + i] = product - pair[i];
+      if (r == c + i) shared.before[r] = product;
     }
   });
   __syncthreads();
-  InvertFactor(shared.m, before, dependent);
-  for (int at = static_cast<int>(threadIdx.x); at < kBlock * kBlock; at += kThreads) {
-    const int r = at / kBlock;
-    const int c = at % kBlock;
-    step.scratch.inverse[at] = c <= r ? shared.m[r * kFactorStride + c] : 0.0;
-  }
-  if (threadIdx.x < kBlock) step.scratch.dependent[threadIdx.x] = dependent[threadIdx.x];
+  SpreadMatrix m;
+  const auto for_each = [&](const auto& fn) {
+#pragma unroll
+    for (int i = 0; i < SpreadMatrix::kCount; ++i) {
+#pragma unroll
+      for (int j = 0; j < SpreadMatrix::kCount; ++j) {
+        fn(SpreadMatrix::row() + i * SpreadMatrix::kSide,
+           SpreadMatrix::column() + j * SpreadMatrix::kSide,
+           m.at[i][j]);
+      }
+    }
+  };
+  for_each([&](int r, int c, double& at) { at = products.tile[r * kTileStride + c]; });
+  InvertFactor(m, shared);
+  for_each(
+      [&](int r, int c, double& at) { step.scratch.inverse[r * kBlock + c] = c <= r ? at : 0.0; });
+  __syncthreads();
+  if (threadIdx.x < kBlock) step.scratch.dependent[threadIdx.x] = shared.dependent[threadIdx.x];
 }
 
 // results = inverse x tile ([64], rows kTileStride apart, in shared memory).
@@ -123,14 +198,17 @@ __device__ void MultiplyByInverse(const double* inverse,
   const int warp = static_cast<int>(threadIdx.x / 32);
   const double* rows = inverse + (warp / 2 * 16 + lane / 4) * kBlock + lane % 4;
   const double* columns = tile + lane % 4 * kTileStride + warp % 2 * 32 + lane / 4;
-  for (int depth = 0; depth < kBlock; depth += 4) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const double a = rows[8 * i * kBlock + depth];
+  for (int depth = 0; depth < kBlock; depth += 16) {
+    double a[8];
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        MultiplyAddF64(results.acc[i][j], a, columns[depth * kTileStride + 8 * j]);
-      }
+    for (int i = 0; i < 8; ++i) a[i] = rows[i % 2 * 8 * kBlock + depth + i / 2 * 4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      double b[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) b[i] = columns[(depth + 4 * i) * kTileStride + 8 * j];
+      MultiplyAddF64(results.acc[j], a, b);
     }
   }
 }
@@ -156,7 +234,9 @@ __global__ void __launch_bounds__(kThreads)
       step.Above(), {top, stride}, step.first(), shared.stage, results);
   ForEachPairF64(results, [&](int r, int c, double(&pair)[2]) {
     for (int i = 0; i < 2; ++i) {
-      shared.tile[r * kTileStride + c + i] = target[r * stride + c + i] - pair[i];
+      const double before =
+          of_square ? step.Product(step.first() + r, column + c + i) : target[r * stride + c + i];
+      shared.tile[r * kTileStride + c + i] = before - pair[i];
       pair[i] = 0.0;
     }
   });
@@ -167,8 +247,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = 0; i < 2; ++i) {
       const int64_t at = column + c + i;
       const bool fixed = replaced && at < scratch.columns;
-      target[r * stride + c + i] =
-          fixed ? FixedNumber((step.first() + r) * scratch.columns + at) : pair[i];
+      target[r * stride + c + i] = fixed ? FixedNumber(scratch, step.first() + r, at) : pair[i];
     }
   });
 }
@@ -180,7 +259,7 @@ OrthonormalScratch CarveOrthonormal(int64_t rows, int64_t columns, int64_t width
   scratch.rows = rows;
   scratch.width = width;
   scratch.columns = columns;
-  scratch.square = carver.Take<double>(rows * rows);
+  scratch.square = carver.Take<double>(kParts * rows * rows);
   scratch.inverse = carver.Take<double>(kTileF64 * kTileF64);
   scratch.dependent = carver.Take<int32_t>(kTileF64);
   return scratch;
@@ -193,17 +272,9 @@ void FillRows(const OrthonormalScratch& scratch, double* rows, cudaStream_t stre
 }
 
 void OrthonormaliseRows(const OrthonormalScratch& scratch, double* rows, cudaStream_t stream) {
-  LaunchMatmulF64<OperandOrder::kRows>({.a = rows,
-                                        .a_stride = scratch.width,
-                                        .b = rows,
-                                        .b_stride = scratch.width,
-                                        .out = scratch.square,
-                                        .out_stride = scratch.rows,
-                                        .rows = scratch.rows,
-                                        .columns = scratch.rows,
-                                        .depth = scratch.width},
-                                       stream);
   const int64_t blocks = scratch.rows / kTileF64;
+  const auto side = static_cast<uint32_t>(blocks);
+  MultiplyRows<<<dim3(side, side, kParts), kThreads, 0, stream>>>(scratch, rows);
   for (int64_t block = 0; block < blocks; ++block) {
     const FactorStep step = {.scratch = scratch, .rows = rows, .block = block};
     const auto tiles = static_cast<uint32_t>(blocks - block - 1 + scratch.width / kTileF64);

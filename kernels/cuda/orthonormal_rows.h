@@ -14,21 +14,21 @@ struct OrthonormalScratch {
   int64_t rows = 0;
   int64_t width = 0;             // zero columns behind the first `columns`
   int64_t columns = 0;           // at least twice the rows
-  double* square = nullptr;      // [rows][rows]
+  double* square = nullptr;      // [4][rows][rows]: parts of products, then in the first the factor
   double* inverse = nullptr;     // [64][64]: of the triangular factor's block on the diagonal
   int32_t* dependent = nullptr;  // [64]: rows of the block that are combinations of those before
 };
 OrthonormalScratch CarveOrthonormal(int64_t rows, int64_t columns, int64_t width, Carver& carver);
 
-// Fills the rows with numbers in [-1, 1), always the same.
+// Fills the rows with numbers that are always the same, each row of length about 1.
 void FillRows(const OrthonormalScratch& scratch, double* rows, cudaStream_t stream);
 
 // Makes row i of `rows`, [rows][width], orthogonal to the rows before it and of length 1, by the
 // Cholesky factor of their products: V becomes L^-1 V with L L^T = V V^T (Yamamoto et al.,
 // "Roundoff error analysis of the CholeskyQR2 algorithm", ETNA 44, 2015). One call leaves
 // dependencies of 1e-16 times the square of the rows' condition, and gives a row that depends on
-// the others up to rounding fixed numbers instead; after three calls rows are orthonormal to
-// rounding whatever they were. 1 + 2 rows / 64 launches.
+// the others up to rounding fixed numbers instead; after two calls rows are orthonormal to rounding
+// whatever they were. 1 + 2 rows / 64 launches.
 void OrthonormaliseRows(const OrthonormalScratch& scratch, double* rows, cudaStream_t stream);
 
 }  // namespace baton::kernels::cuda

@@ -3,12 +3,27 @@
 
 namespace baton::kernels::cuda {
 
-// d += a b of m8n8k4 in fp64. Lane l has of A column l%4 of row l/4, of B row l%4 of column l/4,
-// and of D the columns 2 (l%4) + {0, 1} of row l/4.
-__device__ inline void MultiplyAddF64(double (&d)[2], double a, double b) {
-  asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"
-      : "+d"(d[0]), "+d"(d[1])
-      : "d"(a), "d"(b));
+// d += a b of m16n8k16 in fp64. Lane l has of A, in a[i], column l%4 + 4 (i/2) of row l/4 + 8
+// (i%2), of B, in b[i], row l%4 + 4 i of column l/4, and of D, in d[i], the columns 2 (l%4) + {0,
+// 1} of row l/4 + 8 i.
+__device__ inline void MultiplyAddF64(double (&d)[2][2],
+                                      const double (&a)[8],
+                                      const double (&b)[4]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, "
+      "{%4,%5,%6,%7,%8,%9,%10,%11}, {%12,%13,%14,%15}, {%0,%1,%2,%3};"
+      : "+d"(d[0][0]), "+d"(d[0][1]), "+d"(d[1][0]), "+d"(d[1][1])
+      : "d"(a[0]),
+        "d"(a[1]),
+        "d"(a[2]),
+        "d"(a[3]),
+        "d"(a[4]),
+        "d"(a[5]),
+        "d"(a[6]),
+        "d"(a[7]),
+        "d"(b[0]),
+        "d"(b[1]),
+        "d"(b[2]),
+        "d"(b[3]));
 }
 
 }  // namespace baton::kernels::cuda

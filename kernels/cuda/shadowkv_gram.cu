@@ -5,6 +5,10 @@
 #include <cstdint>
 
 #include "kernels/core/carver.h"
+#include "kernels/cuda/allow_shared.h"
+#include "kernels/cuda/matmul_f64.cuh"
+#include "kernels/cuda/ptx_bf16.cuh"
+#include "kernels/cuda/ptx_tile.cuh"
 #include "kernels/cuda/shadowkv_gram.cuh"
 #include "kernels/cuda/shadowkv_keys.cuh"
 #include "kernels/kv_format/shadowkv.h"
@@ -14,16 +18,29 @@ namespace baton::kernels::cuda::shadowkv {
 namespace {
 
 constexpr int kThreads = 256;
-// Results of a block, and tokens in shared memory at once.
-constexpr int kTile = 64;
-constexpr int kStageTokens = 16;
-// Tokens that are summed in fp32.
-constexpr int64_t kPlainTokens = 256;
-// Numbers of a slab: two of them fit the second-level cache.
-constexpr int64_t kSlabFloats = int64_t{1} << 22;
-// Blocks that keep the device busy: tokens are split among so many.
-constexpr int64_t kEnoughBlocks = 528;
+// Results of a block, of 2 x 4 warps with kWarpRows x kWarpColumns each.
+constexpr int kTile = 128;
+constexpr int kWarpRows = 64;
+constexpr int kWarpColumns = 32;
+// Tokens that are multiplied between two synchronisations, a multiple of a matrix operand's 16, and
+// how many times as many are in shared memory.
+constexpr int kStageTokens = 32;
+constexpr int kStages = 3;
+// A token's elements in shared memory: rows of 16 bytes more than a power of two spread what a
+// matrix operand reads over all banks.
+constexpr int kTokenStride = kTile + 8;
+// Tokens that are summed in fp32, at most and, where there are more, at least.
+constexpr int64_t kMostPlainTokens = 1024;
+constexpr int64_t kLeastPlainTokens = 256;
+// Keys of a slab: two of them fit the second-level cache.
+constexpr int64_t kSlabKeys = int64_t{1} << 22;
+// Sums in fp32 of all parts, if one part does not take more.
+constexpr int64_t kPartSums = int64_t{7} << 20;
+// Two blocks for each multiprocessor of an H200: tokens are split among no more.
+constexpr int64_t kEnoughBlocks = 264;
 constexpr int kMirrorTile = 32;
+
+int64_t RoundUp(int64_t count, int64_t step) { return (count + step - 1) / step * step; }
 
 struct SlabArgs {
   FactorProblem problem;
@@ -39,7 +56,8 @@ __global__ void __launch_bounds__(kThreads) FillSlab(const __grid_constant__ Sla
   const int64_t columns = args.scratch.columns;
   const int64_t row = blockIdx.x;
   const auto token = static_cast<int32_t>(args.first + row);
-  float* target = args.scratch.slab + row * columns;
+  uint16_t* high = args.scratch.high + row * columns;
+  uint16_t* low = args.scratch.low + row * columns;
   const int32_t half = config.head_dim / 2;
   const int32_t head_steps = half / 4;
   const int32_t layer_steps = config.kv_heads * head_steps;
@@ -58,115 +76,150 @@ __global__ void __launch_bounds__(kThreads) FillSlab(const __grid_constant__ Sla
                                         {.layer = from.key_bias, .column = column},
                                         token,
                                         pair);
-    float* at = target + layer * config.width() + column + pair;
-    *reinterpret_cast<float4*>(at) =
-        make_float4(pairs.low[0], pairs.low[1], pairs.low[2], pairs.low[3]);
-    *reinterpret_cast<float4*>(at + half) =
-        make_float4(pairs.high[0], pairs.high[1], pairs.high[2], pairs.high[3]);
+    const int64_t at = layer * config.width() + column + pair;
+    StoreSplit(pairs.low, high + at, low + at);
+    StoreSplit(pairs.high, high + at + half, low + at + half);
   }
-  for (int64_t c = int64_t{steps} * 8 + threadIdx.x; c < columns; c += kThreads) target[c] = 0.0f;
+  for (int64_t c = int64_t{steps} * 8 + threadIdx.x; c < columns; c += kThreads) {
+    high[c] = 0;
+    low[c] = 0;
+  }
 }
 
+// Elements of a stage's tokens in the columns of the block's rows and of its columns.
 struct GramStage {
-  float rows[2][kStageTokens][kTile];
-  float columns[2][kStageTokens][kTile];
+  uint16_t row_high[kStageTokens][kTokenStride];
+  uint16_t row_low[kStageTokens][kTokenStride];
+  uint16_t column_high[kStageTokens][kTokenStride];
+  uint16_t column_low[kStageTokens][kTokenStride];
 };
 
-// A thread's 4 x 4 results: rows 4 (thread / 16) and columns 4 (thread % 16) and the next three.
-struct GramResults {
-  float plain[4][4] = {};
-  double sums[4][4] = {};
-
-  __device__ void Flush() {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        sums[i][j] += double{plain[i][j]};
-        plain[i][j] = 0.0f;
-      }
-    }
+// Starts the copy of the slab's tokens from `token` on, zeros for columns past the last.
+__device__ void CopyStage(const GramScratch& scratch, int64_t token, GramStage& stage) {
+  constexpr int kCopies = kTile / 8;  // of a token
+  for (int at = static_cast<int>(threadIdx.x); at < kStageTokens * kCopies; at += kThreads) {
+    const int t = at / kCopies;
+    const int c = at % kCopies * 8;
+    const auto copy = [&](const uint16_t* from, int64_t tile, uint16_t* to) {
+      const int64_t column = tile * kTile + c;
+      const bool there = column < scratch.columns;
+      CopyAsync16(to, from + (token + t) * scratch.columns + (there ? column : 0), there ? 16 : 0);
+    };
+    copy(scratch.high, blockIdx.y, &stage.row_high[t][c]);
+    copy(scratch.low, blockIdx.y, &stage.row_low[t][c]);
+    copy(scratch.high, blockIdx.x, &stage.column_high[t][c]);
+    copy(scratch.low, blockIdx.x, &stage.column_low[t][c]);
   }
+}
+
+// A warp's results: rows 16 i and columns 8 j on, as MultiplyAddBf16 has them.
+struct GramResults {
+  float at[kWarpRows / 16][kWarpColumns / 8][4] = {};
 };
 
-__device__ void AddStage(const GramStage& stage, int buffer, GramResults& results) {
-  const int t = static_cast<int>(threadIdx.x);
+__device__ int FirstWarpRow() { return static_cast<int>(threadIdx.x) / 32 / 4 * kWarpRows; }
+__device__ int FirstWarpColumn() { return static_cast<int>(threadIdx.x) / 32 % 4 * kWarpColumns; }
+
+// The second operand of 16 tokens and the warp's columns.
+__device__ void LoadColumns(const uint16_t (*tokens)[kTokenStride],
+                            uint32_t (&columns)[kWarpColumns / 8][2]) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
-  for (int k = 0; k < kStageTokens; ++k) {
-    const float4 r = *reinterpret_cast<const float4*>(&stage.rows[buffer][k][t / 16 * 4]);
-    const float4 c = *reinterpret_cast<const float4*>(&stage.columns[buffer][k][t % 16 * 4]);
-    const float rows[4] = {r.x, r.y, r.z, r.w};
-    const float columns[4] = {c.x, c.y, c.z, c.w};
+  for (int j = 0; j < kWarpColumns / 8; j += 2) {
+    uint32_t x[4];
+    LoadTransposed(&tokens[lane % 16][FirstWarpColumn() + 8 * j + lane / 16 * 8], x);
+    columns[j][0] = x[0], columns[j][1] = x[1];
+    columns[j + 1][0] = x[2], columns[j + 1][1] = x[3];
+  }
+}
+
+// The first operand of 16 tokens and 16 of the warp's rows.
+__device__ void LoadRows(const uint16_t (*tokens)[kTokenStride], int i, uint32_t (&rows)[4]) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  LoadTransposed(&tokens[lane / 16 * 8 + lane % 8][FirstWarpRow() + 16 * i + lane / 8 % 2 * 8],
+                 rows);
+}
+
+// Products of the low halves are left out: they are 2^-18 of the others.
+__device__ void AddStage(const GramStage& stage, GramResults& results) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+  for (int token = 0; token < kStageTokens; token += 16) {
+    uint32_t column_high[kWarpColumns / 8][2];
+    uint32_t column_low[kWarpColumns / 8][2];
+    LoadColumns(stage.column_high + token, column_high);
+    LoadColumns(stage.column_low + token, column_low);
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        results.plain[i][j] = __fmaf_rn(rows[i], columns[j], results.plain[i][j]);
+    for (int i = 0; i < kWarpRows / 16; ++i) {
+      uint32_t row_high[4];
+      uint32_t row_low[4];
+      LoadRows(stage.row_high + token, i, row_high);
+      LoadRows(stage.row_low + token, i, row_low);
+#pragma unroll
+      for (int j = 0; j < kWarpColumns / 8; ++j) {
+        MultiplyAddBf16(results.at[i][j], row_low, column_high[j]);
+        MultiplyAddBf16(results.at[i][j], row_high, column_low[j]);
+        MultiplyAddBf16(results.at[i][j], row_high, column_high[j]);
       }
     }
   }
 }
 
-// Adds up the products of two tiles of columns over the slab's tokens [begin, end), both multiples
-// of a stage. A stage is loaded while the one before is multiplied.
+// Adds up the products over the slab's tokens [begin, end), both multiples of a stage.
 __device__ void SumProducts(const GramScratch& scratch,
                             int64_t begin,
                             int64_t end,
-                            GramStage& stage,
+                            GramStage* stages,
                             GramResults& results) {
-  const int row = static_cast<int>(threadIdx.x) / 16;
-  const int column = static_cast<int>(threadIdx.x) % 16 * 4;
-  const float* of_rows = scratch.slab + blockIdx.y * kTile + column;
-  const float* of_columns = scratch.slab + blockIdx.x * kTile + column;
-  const auto load = [&](const float* from, int64_t token) {
-    return *reinterpret_cast<const float4*>(from + (token + row) * scratch.columns);
-  };
-  float4 next_rows = {};
-  float4 next_columns = {};
-  if (begin < end) {
-    next_rows = load(of_rows, begin);
-    next_columns = load(of_columns, begin);
-  }
-  int buffer = 0;
-  for (int64_t token = begin; token < end; token += kStageTokens, buffer ^= 1) {
-    *reinterpret_cast<float4*>(&stage.rows[buffer][row][column]) = next_rows;
-    *reinterpret_cast<float4*>(&stage.columns[buffer][row][column]) = next_columns;
-    __syncthreads();  // everyone is done with the other buffer too
-    if (token + kStageTokens < end) {
-      next_rows = load(of_rows, token + kStageTokens);
-      next_columns = load(of_columns, token + kStageTokens);
+  const int64_t count = (end - begin) / kStageTokens;
+  const auto copy = [&](int64_t index) {
+    if (index < count) {
+      CopyStage(scratch, begin + index * kStageTokens, stages[index % kStages]);
     }
-    AddStage(stage, buffer, results);
-    if ((token + kStageTokens - begin) % kPlainTokens == 0) results.Flush();
+    CommitCopies();
+  };
+  for (int64_t index = 0; index < kStages - 1; ++index) copy(index);
+  for (int64_t index = 0; index < count; ++index) {
+    WaitForCopies<kStages - 2>();
+    __syncthreads();  // everyone is done with the stage before too
+    copy(index + kStages - 1);
+    AddStage(stages[index % kStages], results);
   }
-  results.Flush();
 }
 
-// Block (x, y, z) adds part z of the slab's tokens to tile (y, x) of the Gram matrix z; only tiles
-// on and right of the diagonal.
-__global__ void __launch_bounds__(kThreads)
-    AddSlab(const __grid_constant__ GramScratch scratch, int64_t rows, bool fresh) {
-  __shared__ GramStage stage;
+// Block (x, y, z) sums part z of the slab's first `tokens` tokens for tile (y, x) of the Gram
+// matrix; only tiles on and right of the diagonal.
+__global__ void __launch_bounds__(kThreads, 2)
+    SumSlab(const __grid_constant__ GramScratch scratch, int64_t tokens) {
+  extern __shared__ __align__(16) std::byte memory[];
   if (blockIdx.x < blockIdx.y) return;
-  const int64_t stages = rows / kStageTokens;
-  const int64_t part = (stages + scratch.splits - 1) / scratch.splits * kStageTokens;
-  const int64_t begin = blockIdx.z * part;
+  const int64_t part = (tokens / kStageTokens + scratch.parts - 1) / scratch.parts * kStageTokens;
+  const int64_t begin = min(tokens, blockIdx.z * part);
   GramResults results;
-  SumProducts(scratch, begin, min(rows, begin + part), stage, results);
-  double* gram = scratch.gram + blockIdx.z * scratch.columns * scratch.columns;
-  const int64_t row = int64_t{blockIdx.y} * kTile + threadIdx.x / 16 * 4;
-  const int64_t column = int64_t{blockIdx.x} * kTile + threadIdx.x % 16 * 4;
+  SumProducts(
+      scratch, begin, min(tokens, begin + part), reinterpret_cast<GramStage*>(memory), results);
+  const int64_t columns = scratch.columns;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int64_t first_row = int64_t{blockIdx.y} * kTile + FirstWarpRow() + lane / 4;
+  const int64_t first_column = int64_t{blockIdx.x} * kTile + FirstWarpColumn() + lane % 4 * 2;
+  float* sums = scratch.sums + blockIdx.z * columns * columns;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    double* at = gram + (row + i) * scratch.columns + column;
+  for (int i = 0; i < kWarpRows / 8; ++i) {
+    const int64_t row = first_row + 8 * i;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) at[j] = (fresh ? 0.0 : at[j]) + results.sums[i][j];
+    for (int j = 0; j < kWarpColumns / 8; ++j) {
+      const int64_t column = first_column + 8 * j;
+      if (row >= columns || column >= columns) continue;
+      const float(&at)[4] = results.at[i / 2][j];
+      *reinterpret_cast<float2*>(sums + row * columns + column) =
+          make_float2(at[i % 2 * 2], at[i % 2 * 2 + 1]);
+    }
   }
 }
 
-// Adds the splits up and fills in the other half.
+// Adds the parts' sums to the Gram matrix, which is zero before if `fresh`, and fills in the other
+// half.
 __global__ void __launch_bounds__(kThreads)
-    FinishGram(const __grid_constant__ GramScratch scratch) {
+    AddParts(const __grid_constant__ GramScratch scratch, bool fresh) {
   __shared__ double tile[kMirrorTile][kMirrorTile + 1];
   if (blockIdx.x < blockIdx.y) return;
   const int64_t columns = scratch.columns;
@@ -176,9 +229,9 @@ __global__ void __launch_bounds__(kThreads)
   for (int r = static_cast<int>(threadIdx.x) / kMirrorTile; r < kMirrorTile;
        r += kThreads / kMirrorTile) {
     const int64_t at = (row + r) * columns + column + c;
-    double sum = scratch.gram[at];
-    for (int64_t split = 1; split < scratch.splits; ++split) {
-      sum += scratch.gram[split * columns * columns + at];
+    double sum = fresh ? 0.0 : scratch.gram[at];
+    for (int64_t part = 0; part < scratch.parts; ++part) {
+      sum += double{scratch.sums[part * columns * columns + at]};
     }
     scratch.gram[at] = sum;
     tile[r][c] = sum;
@@ -195,30 +248,39 @@ __global__ void __launch_bounds__(kThreads)
 
 GramScratch CarveGram(int64_t columns, int64_t tokens, Carver& carver) {
   GramScratch scratch;
-  scratch.columns = (columns + kTile - 1) / kTile * kTile;
-  const int64_t tiles = scratch.columns / kTile;
+  scratch.columns = RoundUp(columns, kTileF64);
+  const int64_t slab = std::min(tokens, std::max(kLeastPlainTokens, kSlabKeys / scratch.columns));
+  scratch.slab_tokens = RoundUp(slab, kStageTokens);
+  const int64_t square = scratch.columns * scratch.columns;
+  const int64_t most_parts = RoundUp(slab, kLeastPlainTokens) / kLeastPlainTokens;
+  const int64_t least_parts = RoundUp(slab, kMostPlainTokens) / kMostPlainTokens;
+  const int64_t sums = std::max(least_parts * square, std::min(most_parts * square, kPartSums));
+  const int64_t tiles = RoundUp(columns, kTile) / kTile;
   const int64_t blocks = tiles * (tiles + 1) / 2;
-  scratch.splits = std::clamp<int64_t>(
-      (kEnoughBlocks + blocks - 1) / blocks, 1, (tokens + kPlainTokens - 1) / kPlainTokens);
-  const int64_t slab = std::min(tokens, std::max(kPlainTokens, kSlabFloats / scratch.columns));
-  scratch.slab_tokens = (slab + kStageTokens - 1) / kStageTokens * kStageTokens;
-  scratch.gram = carver.Take<double>(scratch.splits * scratch.columns * scratch.columns);
-  scratch.slab = carver.Take<float>(scratch.slab_tokens * scratch.columns);
+  scratch.parts =
+      std::max(least_parts, std::min({most_parts, sums / square, kEnoughBlocks / blocks}));
+  scratch.gram = carver.Take<double>(square);
+  scratch.sums = carver.Take<float>(sums);
+  scratch.high = carver.Take<uint16_t>(scratch.slab_tokens * scratch.columns);
+  scratch.low = carver.Take<uint16_t>(scratch.slab_tokens * scratch.columns);
   return scratch;
 }
 
 void ComputeGram(const FactorProblem& problem, const GramScratch& scratch, cudaStream_t stream) {
-  const auto tiles = static_cast<uint32_t>(scratch.columns / kTile);
+  const auto tiles = static_cast<uint32_t>(RoundUp(scratch.columns, kTile) / kTile);
+  const dim3 blocks(tiles, tiles, static_cast<uint32_t>(scratch.parts));
   const auto mirror_tiles = static_cast<uint32_t>(scratch.columns / kMirrorTile);
+  constexpr size_t kShared = kStages * sizeof(GramStage);
+  // A refusal shows when the kernel is launched.
+  (void)AllowShared(SumSlab, kShared);
   for (int64_t first = 0; first < problem.tokens; first += scratch.slab_tokens) {
     const int64_t count = std::min(scratch.slab_tokens, problem.tokens - first);
-    const int64_t rows = (count + kStageTokens - 1) / kStageTokens * kStageTokens;
+    const int64_t rows = RoundUp(count, kStageTokens);
     FillSlab<<<static_cast<uint32_t>(rows), kThreads, 0, stream>>>(
         {.problem = problem, .scratch = scratch, .first = first, .count = count});
-    AddSlab<<<dim3(tiles, tiles, static_cast<uint32_t>(scratch.splits)), kThreads, 0, stream>>>(
-        scratch, rows, first == 0);
+    SumSlab<<<blocks, kThreads, kShared, stream>>>(scratch, rows);
+    AddParts<<<dim3(mirror_tiles, mirror_tiles), kThreads, 0, stream>>>(scratch, first == 0);
   }
-  FinishGram<<<dim3(mirror_tiles, mirror_tiles), kThreads, 0, stream>>>(scratch);
 }
 
 }  // namespace baton::kernels::cuda::shadowkv

@@ -27,21 +27,23 @@ struct FactorProblem {
 
 // Device memory of ComputeGram. Columns are padded with zeros to a multiple of 64.
 struct GramScratch {
-  int64_t columns = 0;      // padded
-  int64_t slab_tokens = 0;  // a multiple of 16
-  int64_t splits = 0;
-  double* gram = nullptr;  // [splits][columns][columns]: the first is the result
-  float* slab = nullptr;   // [slab_tokens][columns]: keys before RoPE
+  int64_t columns = 0;       // padded
+  int64_t slab_tokens = 0;   // a multiple of 32
+  int64_t parts = 0;         // of a slab
+  double* gram = nullptr;    // [columns][columns]: the result
+  float* sums = nullptr;     // [parts][columns][columns]
+  uint16_t* high = nullptr;  // [slab_tokens][columns]: keys before RoPE in bf16
+  uint16_t* low = nullptr;   // and what is left of them
 };
 // Grows with both; of no less than 16 tokens.
 GramScratch CarveGram(int64_t columns, int64_t tokens, Carver& carver);
 
-// gram = sum over tokens of k k^T: fp32 within 256 tokens, fp64 from there on, in the order of
-// tokens within each of `splits` parts of a slab and then of parts.
+// gram = sum over tokens of k k^T, keys as sums of two bf16 numbers: fp32 within a part of a slab,
+// about 600 tokens and 1,024 at most, fp64 from there on, always in the same order. Leaves errors
+// of 2^-17 of a product.
 //
-// fp32 units: 2 columns^2 tokens / 2 operations, 8.6 GFLOP for 8K tokens of 1024 columns, 0.3 ms at
-// half of an H200's 60 TFLOP/s. Keys as sums of two bf16 on the matrix units would take three
-// products at ten times the rate, and leave errors of 2^-17 of a product.
+// Matrix units: 3 products of columns^2 tokens operations by symmetry, 29 GFLOP for 8K tokens of
+// 1024 columns, 0.07 ms at 400 TFLOP/s.
 void ComputeGram(const FactorProblem& problem, const GramScratch& scratch, cudaStream_t stream);
 
 }  // namespace baton::kernels::cuda::shadowkv

@@ -110,6 +110,16 @@ __device__ inline void StoreEight(const float (&x)[8], DType dtype, std::byte* t
   }
 }
 
+// Four numbers as sums of two of bf16 each, which leave 2^-17 of them. Both targets are aligned to
+// 8 bytes.
+__device__ inline void StoreSplit(const float (&x)[4], uint16_t* high, uint16_t* low) {
+  const uint2 highs = make_uint2(PackBf16(x[0], x[1]), PackBf16(x[2], x[3]));
+  *reinterpret_cast<uint2*>(high) = highs;
+  *reinterpret_cast<uint2*>(low) =
+      make_uint2(PackBf16(x[0] - LowBf16(highs.x), x[1] - HighBf16(highs.x)),
+                 PackBf16(x[2] - LowBf16(highs.y), x[3] - HighBf16(highs.y)));
+}
+
 // One element of an array.
 __device__ inline float LoadElement(const std::byte* data, DType dtype, int64_t index) {
   return dtype == DType::kF32 ? reinterpret_cast<const float*>(data)[index]

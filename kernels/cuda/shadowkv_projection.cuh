@@ -65,6 +65,69 @@ __device__ inline int8_t CoefficientCode(float value, float scale) {
 
 }  // namespace projection_internal
 
+// Coefficients of a group before they are coded, and their columns' scales.
+template <int kRanks>
+struct ProjectionResults {
+  float coefficients[projection_internal::kTokens][kRanks + 1];
+  float scales[kRanks];
+};
+
+namespace projection_internal {
+
+// Finds and stores the scale of each column, from its largest magnitude among the group's tokens.
+template <int kRanks>
+__device__ inline void FindScales(const ProjectionGroup& group,
+                                  const CoefficientTarget& target,
+                                  int32_t first_rank,
+                                  ProjectionResults<kRanks>& results) {
+  const ShadowKvConfig& config = *group.config;
+  const auto rank = static_cast<int32_t>(threadIdx.x);
+  if (rank < kRanks && first_rank + rank < config.rank) {
+    float largest = 0.0f;
+    for (int32_t token = 0; token < group.tokens; ++token) {
+      largest = fmaxf(largest, fabsf(results.coefficients[token][rank]));
+    }
+    const uint16_t scale = CoefficientScale(largest);
+    const size_t scales = ShadowKvCoefficientLayout(config, target.tokens).scales;
+    reinterpret_cast<uint16_t*>(target.section +
+                                scales)[target.group * config.rank + first_rank + rank] = scale;
+    results.scales[rank] = __half2float(__ushort_as_half(scale));
+  }
+  __syncthreads();
+}
+
+}  // namespace projection_internal
+
+// Codes the results, which are of the basis's rows from `first_rank` on. All threads of a block of
+// kProjectThreads call it, each behind what it wrote of the results.
+template <int kRanks>
+__device__ inline void CodeCoefficients(const ProjectionGroup& group,
+                                        const CoefficientTarget& target,
+                                        int32_t first_rank,
+                                        ProjectionResults<kRanks>& results) {
+  const ShadowKvConfig& config = *group.config;
+  __syncthreads();
+  if (config.int8_coefficients) {
+    projection_internal::FindScales(group, target, first_rank, results);
+  }
+  const int32_t ranks = min(kRanks, config.rank - first_rank);
+  const int64_t first_token = target.group * kShadowKvBlockTokens;
+  for (int at = static_cast<int>(threadIdx.x); at < group.tokens * kRanks; at += kProjectThreads) {
+    const int token = at / kRanks;
+    const int rank = at % kRanks;
+    if (rank >= ranks) continue;
+    const int64_t index = (first_token + token) * config.rank + first_rank + rank;
+    const float x = results.coefficients[token][rank];
+    if (config.int8_coefficients) {
+      reinterpret_cast<int8_t*>(target.section)[index] =
+          projection_internal::CoefficientCode(x, results.scales[rank]);
+    } else {
+      StoreElement(x, config.dtype, index, target.section);
+    }
+  }
+  __syncthreads();
+}
+
 template <int kRanks>
 union ProjectionShared {
   struct {
@@ -72,10 +135,7 @@ union ProjectionShared {
     alignas(16) float keys[2 * projection_internal::kPairs][projection_internal::kTokenStride];
     alignas(16) float basis[2 * projection_internal::kPairs][kRanks + 4];
   } factors;
-  struct {
-    float coefficients[projection_internal::kTokens][kRanks + 1];
-    float scales[kRanks];
-  } results;
+  ProjectionResults<kRanks> results;
 };
 
 // Projects a group on kRanks rows of the basis from `first_rank` on. layer_of(i) tells layer i,
@@ -127,25 +187,7 @@ class Projection {
         shared_.results.coefficients[FirstToken() + i][FirstRank() + j] = sums_[i][j];
       }
     }
-    __syncthreads();
-    if (config_.int8_coefficients) FindScales(target);
-    const int32_t ranks = min(kRanks, config_.rank - first_rank_);
-    const int64_t first_token = target.group * kShadowKvBlockTokens;
-    for (int at = static_cast<int>(threadIdx.x); at < group_.tokens * kRanks;
-         at += kProjectThreads) {
-      const int token = at / kRanks;
-      const int rank = at % kRanks;
-      if (rank >= ranks) continue;
-      const int64_t index = (first_token + token) * config_.rank + first_rank_ + rank;
-      const float x = shared_.results.coefficients[token][rank];
-      if (config_.int8_coefficients) {
-        reinterpret_cast<int8_t*>(target.section)[index] =
-            projection_internal::CoefficientCode(x, shared_.results.scales[rank]);
-      } else {
-        StoreElement(x, config_.dtype, index, target.section);
-      }
-    }
-    __syncthreads();
+    CodeCoefficients(group_, target, first_rank_, shared_.results);
   }
 
  private:
@@ -216,23 +258,6 @@ class Projection {
         for (int i = 0; i < 4; ++i) sums_[i][j] = __fmaf_rn(tokens[i], row, sums_[i][j]);
       }
     }
-  }
-
-  // Of each column, from its largest magnitude among the group's tokens.
-  __device__ void FindScales(const CoefficientTarget& target) {
-    const auto rank = static_cast<int32_t>(threadIdx.x);
-    if (rank < kRanks && first_rank_ + rank < config_.rank) {
-      float largest = 0.0f;
-      for (int32_t token = 0; token < group_.tokens; ++token) {
-        largest = fmaxf(largest, fabsf(shared_.results.coefficients[token][rank]));
-      }
-      const uint16_t scale = projection_internal::CoefficientScale(largest);
-      const size_t scales = ShadowKvCoefficientLayout(config_, target.tokens).scales;
-      reinterpret_cast<uint16_t*>(target.section +
-                                  scales)[target.group * config_.rank + first_rank_ + rank] = scale;
-      shared_.results.scales[rank] = __half2float(__ushort_as_half(scale));
-    }
-    __syncthreads();
   }
 
   const ProjectionGroup& group_;

@@ -15,6 +15,7 @@ constexpr int kPairRows = 2 * kRows;
 constexpr int kThreads = 256;
 constexpr int kStride = kPairRows + 1;
 constexpr double kNegligible = 1e-14;
+constexpr int kSweeps = 12;
 
 struct EigenArgs {
   EigenScratch scratch;
@@ -237,13 +238,15 @@ EigenScratch CarveEigen(int64_t size, Carver& carver) {
   return scratch;
 }
 
-void SolveSymmetric(
-    const EigenScratch& scratch, int64_t columns, int sweeps, double* matrix, cudaStream_t stream) {
+void SolveSymmetric(const EigenScratch& scratch,
+                    int64_t columns,
+                    double* matrix,
+                    cudaStream_t stream) {
   EigenArgs args = {.scratch = scratch, .matrix = matrix};
   const auto pairs = static_cast<uint32_t>(scratch.size / kPairRows);
   const int rounds = static_cast<int>(scratch.size / kRows) - 1;
   BeginKernel<<<static_cast<uint32_t>(scratch.size), kThreads, 0, stream>>>(args);
-  for (int sweep = 0; sweep < sweeps; ++sweep) {
+  for (int sweep = 0; sweep < kSweeps; ++sweep) {
     for (int round = 0; round < rounds; ++round) {
       args.round = round;
       SweepPair<<<pairs, kThreads, 0, stream>>>(args);

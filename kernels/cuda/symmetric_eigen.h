@@ -20,16 +20,15 @@ struct EigenScratch {
 };
 EigenScratch CarveEigen(int64_t size, Carver& carver);
 
-// Sweeps that a matrix of any kind takes, and one that is near a diagonal one.
-inline constexpr int kAnySweeps = 12;
-inline constexpr int kNearSweeps = 6;
-
 // Diagonalises `matrix`, [size][size], in place, by two-sided Jacobi rotations: rows of 16 go in
 // pairs through rounds, a block solves each pair's 32 x 32 matrix, then all apply the rotations
 // (Golub and Van Loan, Matrix Computations, sections 8.5.3 to 8.5.6). Rows from `columns` on hold
-// zeros and are not among the order's first `columns`. Launches `sweeps` sweeps; a pair of
-// blocks that has nothing above 1e-14 of the trace off its diagonal is left as it is.
-void SolveSymmetric(
-    const EigenScratch& scratch, int64_t columns, int sweeps, double* matrix, cudaStream_t stream);
+// zeros and are not among the order's first `columns`. Launches 12 sweeps, more than any matrix
+// takes; a pair of blocks that has nothing above 1e-14 of the trace off its diagonal is left as it
+// is.
+void SolveSymmetric(const EigenScratch& scratch,
+                    int64_t columns,
+                    double* matrix,
+                    cudaStream_t stream);
 
 }  // namespace baton::kernels::cuda

@@ -55,7 +55,7 @@ std::vector<Shape> Shapes(bool quick) {
     shapes.insert(shapes.end(),
                   {{.prompts = kMostFirstTokenPrompts, .tokens = 512, .repeats = 20},
                    {.prompts = 1, .tokens = 32768, .repeats = 5},
-                   {.prompts = 1, .tokens = 131072, .repeats = 5, .policies = {"diffkv"}}});
+                   {.prompts = 1, .tokens = 131071, .repeats = 5, .policies = {"diffkv"}}});
   }
   return shapes;
 }
