@@ -141,7 +141,7 @@ inline constexpr CounterFamily<2> kResumes = {
     "baton_resume_total",
     "Answers that had begun when their worker was lost: where the prompt's KV came from for the "
     "next "
-    "one (reprefill), and whether it took them up (resumed, failed).",
+    "one (reprefill, retained_kv), and whether it took them up (resumed, failed).",
     {"source", "outcome"}};
 
 // --- KV
@@ -182,6 +182,20 @@ inline constexpr CounterFamily<0> kKvChecksumFailures = {
     "baton_kv_chunk_checksum_failures_total", "Segments whose checksum did not match.", {}};
 inline constexpr GaugeFamily<1> kKvTransportInfo = {
     "baton_kv_transport_info", "1 for a transport that carries KV of this worker.", {"transport"}};
+
+inline constexpr GaugeFamily<0> kKvRetainedBytes = {
+    "baton_kv_retained_bytes", "Host memory of encoded KV that prefill retains.", {}};
+inline constexpr GaugeFamily<0> kKvRetainedEntries = {
+    "baton_kv_retained_entries", "Requests whose encoded KV prefill retains.", {}};
+inline constexpr CounterFamily<1> kKvRetainedLookups = {
+    "baton_kv_retained_lookups_total",
+    "Requests that were to be served from retained KV: `hit` shipped it, `miss` prefilled again.",
+    {"outcome"}};
+inline constexpr CounterFamily<1> kKvRetainedEvictions = {
+    "baton_kv_retained_evictions_total",
+    "Retained KV dropped before its request ended: `acknowledged` and `unacknowledged` for room, "
+    "`no_room` while it was being filled, `expired` at the end of its lease.",
+    {"reason"}};
 
 inline constexpr GaugeFamily<0> kKvLandingBytes = {
     "baton_kv_landing_bytes", "Memory that connected peers may put KV into (ucx).", {}};

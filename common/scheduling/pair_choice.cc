@@ -48,60 +48,103 @@ double ShareLeft(const DecodeLoad& load, const PairNeeds& needs) {
          static_cast<double>(load.pool_tokens);
 }
 
+double NearBonus(const Place* prefill, const Place& decode) {
+  if (prefill == nullptr) {
+    return 0.0;
+  }
+  if (!decode.host.empty() && decode.host == prefill->host) {
+    return kSameHostBonus;
+  }
+  return !decode.rack.empty() && decode.rack == prefill->rack ? kSameRackBonus : 0.0;
+}
+
+bool CanTake(const PrefillLoad& load, const PairNeeds& needs) {
+  return HasFreeSlot(load) || (load.ready && needs.prefer_prefill == load.worker);
+}
+
+// Lower is better, for both roles.
+auto PrefillCost(const PrefillLoad& load, const PairNeeds& needs) {
+  return std::tuple(needs.prefer_prefill != load.worker,
+                    needs.avoid_prefill == load.worker,
+                    load.waiting_tokens + load.unreported_tokens,
+                    load.unreported_requests);
+}
+
+auto DecodeCost(const DecodeLoad& load, const PairNeeds& needs, const Place* prefill) {
+  return std::tuple(needs.avoid_decode == load.worker,
+                    needs.prefer_decode != load.worker,
+                    -ShareLeft(load, needs) - NearBonus(prefill, load.place),
+                    load.running_sequences + load.unreported_requests);
+}
+
+const PrefillLoad* BestPrefill(std::span<const PrefillLoad> prefills, const PairNeeds& needs) {
+  const PrefillLoad* best = nullptr;
+  for (const PrefillLoad& load : prefills) {
+    if (CanTake(load, needs) &&
+        (best == nullptr || PrefillCost(load, needs) < PrefillCost(*best, needs))) {
+      best = &load;
+    }
+  }
+  return best;
+}
+
+const DecodeLoad* BestDecode(std::span<const DecodeLoad> decodes,
+                             const PairNeeds& needs,
+                             bool must_prefill,
+                             const Place* prefill) {
+  const DecodeLoad* best = nullptr;
+  for (const DecodeLoad& load : decodes) {
+    if (HasRoom(load, needs) && (load.can_prefill || !must_prefill) &&
+        (best == nullptr || DecodeCost(load, needs, prefill) < DecodeCost(*best, needs, prefill))) {
+      best = &load;
+    }
+  }
+  return best;
+}
+
 }  // namespace
 
 std::optional<uint64_t> ChoosePrefill(std::span<const PrefillLoad> prefills,
                                       const PairNeeds& needs) {
-  const auto cost = [&](const PrefillLoad& load) {
-    return std::tuple(needs.avoid_prefill == load.worker,
-                      load.waiting_tokens + load.unreported_tokens,
-                      load.unreported_requests);
-  };
-  const PrefillLoad* best = nullptr;
-  for (const PrefillLoad& load : prefills) {
-    if (HasFreeSlot(load) && (best == nullptr || cost(load) < cost(*best))) {
-      best = &load;
-    }
-  }
+  const PrefillLoad* best = BestPrefill(prefills, needs);
   return best == nullptr ? std::nullopt : std::optional<uint64_t>(best->worker);
 }
 
 std::optional<uint64_t> ChooseDecode(std::span<const DecodeLoad> decodes,
                                      const PairNeeds& needs,
-                                     bool must_prefill) {
-  const auto cost = [&](const DecodeLoad& load) {
-    return std::tuple(needs.avoid_decode == load.worker,
-                      needs.prefer_decode != load.worker,
-                      -ShareLeft(load, needs),
-                      load.running_sequences + load.unreported_requests);
-  };
-  const DecodeLoad* best = nullptr;
-  for (const DecodeLoad& load : decodes) {
-    if (HasRoom(load, needs) && (load.can_prefill || !must_prefill) &&
-        (best == nullptr || cost(load) < cost(*best))) {
-      best = &load;
-    }
-  }
+                                     bool must_prefill,
+                                     const Place* prefill) {
+  const DecodeLoad* best = BestDecode(decodes, needs, must_prefill, prefill);
   return best == nullptr ? std::nullopt : std::optional<uint64_t>(best->worker);
 }
 
 std::optional<WorkerPair> ChoosePair(std::span<const PrefillLoad> prefills,
                                      std::span<const DecodeLoad> decodes,
                                      const PairNeeds& needs) {
-  const bool any_prefill = std::ranges::any_of(prefills, &PrefillLoad::ready);
-  std::optional<uint64_t> prefill;
-  if (any_prefill) {
-    prefill = ChoosePrefill(prefills, needs);
-    if (!prefill.has_value()) {
-      return std::nullopt;
-    }
+  if (std::ranges::none_of(prefills, &PrefillLoad::ready)) {
+    const auto decode = ChooseDecode(decodes, needs, /*must_prefill=*/true);
+    return decode.has_value() ? std::optional(WorkerPair{.prefill = {}, .decode = *decode})
+                              : std::nullopt;
   }
-  const std::optional<uint64_t> decode =
-      ChooseDecode(decodes, needs, /*must_prefill=*/!any_prefill);
-  if (!decode.has_value()) {
+  const PrefillLoad* prefill = BestPrefill(prefills, needs);
+  const DecodeLoad* decode = nullptr;
+  if (prefill != nullptr) {
+    decode = BestDecode(decodes, needs, /*must_prefill=*/false, &prefill->place);
+  }
+  if (decode == nullptr) {
     return std::nullopt;
   }
-  return WorkerPair{.prefill = prefill, .decode = *decode};
+  for (const PrefillLoad& other : prefills) {
+    if (!CanTake(other, needs) || PrefillCost(other, needs) != PrefillCost(*prefill, needs)) {
+      continue;
+    }
+    const DecodeLoad* near = BestDecode(decodes, needs, /*must_prefill=*/false, &other.place);
+    if (DecodeCost(*near, needs, &other.place) < DecodeCost(*decode, needs, &prefill->place)) {
+      prefill = &other;
+      decode = near;
+    }
+  }
+  return WorkerPair{.prefill = prefill->worker, .decode = decode->worker};
 }
 
 bool CanServe(std::span<const PrefillLoad> prefills, std::span<const DecodeLoad> decodes) {

@@ -4,8 +4,15 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 
 namespace baton::scheduling {
+
+// Where a worker stands; empty: not told.
+struct Place {
+  std::string host = {};
+  std::string rack = {};
+};
 
 // A prefill worker as the router knows it: its last report, corrected by what this router has sent
 // since.
@@ -17,6 +24,7 @@ struct PrefillLoad {
   // Sent by this router and not in the report yet.
   int64_t unreported_requests = 0;
   int64_t unreported_tokens = 0;
+  Place place = {};
 };
 
 // A decode worker, likewise.
@@ -34,6 +42,7 @@ struct DecodeLoad {
   int64_t unreported_tokens = 0;
   // This request was refused by the worker and no newer report has come.
   bool refused = false;
+  Place place = {};
 };
 
 // What the request needs.
@@ -43,6 +52,9 @@ struct PairNeeds {
   int64_t total_tokens = 0;
   // The decode worker that may have kept KV for the request: chosen if it has room.
   std::optional<uint64_t> prefer_decode = {};
+  // The prefill worker that retains the request's KV. It is chosen while it is ready, also without
+  // a free slot: it has nothing to compute.
+  std::optional<uint64_t> prefer_prefill = {};
   // A prefill worker that has just failed this request: chosen only when there is no other.
   std::optional<uint64_t> avoid_prefill = {};
   std::optional<uint64_t> avoid_decode = {};
@@ -54,20 +66,28 @@ struct WorkerPair {
   uint64_t decode = 0;
 };
 
-// The least-loaded prefill worker with a free slot: fewest tokens ahead of the request, then fewest
-// unreported requests, then the first of the list.
+// The preferred prefill worker, else the least-loaded one with a free slot: fewest tokens ahead of
+// the request, then fewest unreported requests, then the first of the list.
 std::optional<uint64_t> ChoosePrefill(std::span<const PrefillLoad> prefills,
                                       const PairNeeds& needs);
 
+// How much fuller, as a share of its pool, a decode worker on the prefill worker's host or in its
+// rack may be and still be taken before a farther one: KV that stays on a host costs no network,
+// but a full pool makes requests wait. Chosen, not measured.
+inline constexpr double kSameHostBonus = 0.2;
+inline constexpr double kSameRackBonus = 0.1;
+
 // The preferred decode worker, else the one with the largest share of its pool left after taking
 // the request, among those that have room for it; then fewest running sequences, then the first of
-// the list.
+// the list. Workers near `prefill` have their bonus; nullptr: nobody is near.
 std::optional<uint64_t> ChooseDecode(std::span<const DecodeLoad> decodes,
                                      const PairNeeds& needs,
-                                     bool must_prefill);
+                                     bool must_prefill,
+                                     const Place* prefill = nullptr);
 
-// The pair that serves the request now, or nullopt: it waits until loads change. A decode worker of
-// role both prefills only when no prefill worker is ready at all.
+// The pair that serves the request now, or nullopt: it waits until loads change. Among prefill
+// workers that are equally good the one with the best decode worker near it is taken. A decode
+// worker of role both prefills only when no prefill worker is ready at all.
 std::optional<WorkerPair> ChoosePair(std::span<const PrefillLoad> prefills,
                                      std::span<const DecodeLoad> decodes,
                                      const PairNeeds& needs);

@@ -37,6 +37,12 @@ ABSL_FLAG(std::string,
           advertise,
           "",
           "host:port under which peers reach --listen (port 0: the one in use); empty: as it is");
+ABSL_FLAG(
+    std::string,
+    host_label,
+    "",
+    "name of the machine: the router likes pairs of workers with the same one; empty: not told");
+ABSL_FLAG(std::string, rack_label, "", "the same for the rack");
 ABSL_FLAG(std::string,
           transports,
           "grpc",
@@ -59,6 +65,15 @@ ABSL_FLAG(bool,
           require_rdma,
           false,
           "refuse to move KV by anything but RDMA; needs --transports=ucx");
+ABSL_FLAG(
+    int64_t,
+    retain_mib,
+    256,
+    "host memory for encoded KV that prefill retains until its request ends, in MiB; 0: none");
+ABSL_FLAG(absl::Duration,
+          retain_lease,
+          absl::Minutes(10),
+          "life of retained KV whose request nobody ends");
 ABSL_FLAG(std::string, port_file, "", "file to write {\"grpc\": port, \"metrics\": port} to");
 ABSL_FLAG(std::string, device, "cpu", "cpu or reference (cuda: in a build with it)");
 ABSL_FLAG(int32_t, threads, 1, "compute threads");
@@ -196,6 +211,14 @@ absl::Status SetTransports(WorkerOptions& options) {
                      "flag --ucx_allowed_peers");
 }
 
+absl::Status SetRetention(WorkerOptions& options) {
+  const int64_t retain_mib = absl::GetFlag(FLAGS_retain_mib);
+  BATON_RETURN_IF_ERROR(config::CheckFlagRange("retain_mib", retain_mib, 0, kMaxPoolBytes >> 20));
+  options.retain_bytes = retain_mib << 20;
+  options.retain_lease = absl::GetFlag(FLAGS_retain_lease);
+  return CheckDuration("retain_lease", options.retain_lease);
+}
+
 // A pool's flag in bytes; without a value for -1.
 absl::StatusOr<std::optional<int64_t>> PoolBytes(const char* name, int64_t mib) {
   BATON_RETURN_IF_ERROR(config::CheckFlagRange(name, mib, -1, kMaxPoolBytes >> 20));
@@ -293,6 +316,8 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(engine::Role role,
   options.listen = absl::GetFlag(FLAGS_listen);
   options.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
   options.advertise = absl::GetFlag(FLAGS_advertise);
+  options.host_label = absl::GetFlag(FLAGS_host_label);
+  options.rack_label = absl::GetFlag(FLAGS_rack_label);
   options.port_file = absl::GetFlag(FLAGS_port_file);
   options.tls = rpc::TlsOptionsFromFlags();
   options.device = absl::GetFlag(FLAGS_device);
@@ -311,6 +336,7 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(engine::Role role,
   BATON_RETURN_IF_ERROR(SetSimulation(options));
   BATON_RETURN_IF_ERROR(CheckDuration("stall_timeout", options.stall_timeout));
   BATON_RETURN_IF_ERROR(CheckDuration("drain_timeout", options.drain_timeout));
+  BATON_RETURN_IF_ERROR(SetRetention(options));
   BATON_ASSIGN_OR_RETURN(options.engine, EngineOptionsFromFlags(role));
   options.compute = options.engine.page_dtype;
   BATON_ASSIGN_OR_RETURN(options.pools, PoolSizesFromFlags());

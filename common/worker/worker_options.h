@@ -31,6 +31,9 @@ struct WorkerOptions {
   // host:port under which peers reach this worker (port 0: the one in use); empty: the listen
   // address.
   std::string advertise = {};
+  // Labels of where the worker stands, for the router's choice of pairs; empty: not told.
+  std::string host_label = {};
+  std::string rack_label = {};
   // Receives the ports once everything listens; empty: none.
   std::string port_file = {};
   rpc::TlsOptions tls = {};
@@ -38,6 +41,10 @@ struct WorkerOptions {
   std::vector<std::string> transports = {"grpc"};
   // listen empty: the host of `listen` and a free port; advertise_host empty: that of `advertise`.
   transport::UcxTransportOptions ucx = {};
+  // Prefill: host memory for encoded KV of requests that have not ended; 0: none is retained. And
+  // how long it is retained when nobody says that its request has ended.
+  int64_t retain_bytes = int64_t{256} << 20;
+  absl::Duration retain_lease = absl::Minutes(10);
 
   std::string device = "cpu";
   // Compute threads, the executor thread included.

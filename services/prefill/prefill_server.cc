@@ -4,7 +4,12 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
+#include "common/handoff/retain/retention.h"
+#include "common/handoff/retain/retention_store.h"
 #include "common/handoff/send/sender.h"
+#include "common/metrics/gauge_writer.h"
+#include "common/metrics/metric_families.h"
+#include "common/metrics/registry.h"
 #include "common/rpc/tls.h"
 #include "common/worker/transports.h"
 #include "common/worker/worker.h"
@@ -30,10 +35,19 @@ absl::Status PrefillServer::Bring(worker::WorkerOptions options) {
   BATON_ASSIGN_OR_RETURN(worker_, worker::Worker::Load(std::move(options)));
   sender_ = std::make_unique<handoff::Sender>(
       transports_->list(), handshake_client_.get(), worker_->layout(), handoff::SenderOptions{});
+  metrics::Registry& registry = worker_->metrics().registry();
+  retention_ = std::make_unique<handoff::Retention>(
+      handoff::RetentionOptions{.budget_bytes = worker_->options().retain_bytes,
+                                .lease = worker_->options().retain_lease},
+      registry);
   BATON_RETURN_IF_ERROR(worker_->StartEngine(/*reservations=*/nullptr));
   transports_->Watch(worker_->metrics());
-  prefill_service_ =
-      std::make_unique<PrefillService>(worker_.get(), sender_.get(), channels_.get());
+  registry.AddGauges([store = &retention_->store()](metrics::GaugeWriter& gauges) {
+    gauges.Set(metrics::kKvRetainedBytes, static_cast<double>(store->bytes()));
+    gauges.Set(metrics::kKvRetainedEntries, static_cast<double>(store->entries()));
+  });
+  prefill_service_ = std::make_unique<PrefillService>(
+      worker_.get(), sender_.get(), retention_.get(), channels_.get());
   BATON_RETURN_IF_ERROR(
       worker_->StartServer({prefill_service_.get()}, {"baton.worker.v1.Prefill"}));
   return worker_->Open();
@@ -45,6 +59,7 @@ PrefillServer::~PrefillServer() {
   }
   // Transfers that end only now report to calls, which report to the worker.
   sender_.reset();
+  retention_.reset();  // counts in the worker's registry
 }
 
 void PrefillServer::Shutdown(absl::Duration grace) { worker_->Shutdown(grace); }

@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#include "common/handoff/retain/retention.h"
 #include "common/handoff/send/sender.h"
 #include "common/worker/transports.h"
 #include "common/worker/worker.h"
@@ -36,6 +37,7 @@ class PrefillServer {
   std::unique_ptr<ChannelCache> channels_;
   std::unique_ptr<GrpcHandshakeClient> handshake_client_;
   std::unique_ptr<worker::Transports> transports_;
+  std::unique_ptr<handoff::Retention> retention_;
   std::unique_ptr<handoff::Sender> sender_;
   std::unique_ptr<PrefillService> prefill_service_;
   std::unique_ptr<worker::Worker> worker_;

@@ -1,9 +1,11 @@
 // baton.worker.v1.Prefill: thin adapter, its operation is in operations/.
 #pragma once
 
+#include "common/handoff/retain/retention.h"
 #include "common/handoff/send/sender.h"
 #include "common/worker/worker.h"
 #include "proto/baton/worker/v1/prefill.grpc.pb.h"
+#include "services/prefill/operations/shipping.h"
 #include "services/prefill/peers/channel_cache.h"
 
 namespace baton::prefill {
@@ -11,16 +13,21 @@ namespace baton::prefill {
 // Thread-safe. All arguments are borrowed.
 class PrefillService : public worker::v1::Prefill::CallbackService {
  public:
-  PrefillService(worker::Worker* worker, handoff::Sender* sender, ChannelCache* channels)
-      : worker_(*worker), sender_(*sender), channels_(*channels) {}
+  PrefillService(worker::Worker* worker,
+                 handoff::Sender* sender,
+                 handoff::Retention* retention,
+                 ChannelCache* channels)
+      : worker_(*worker), shipping_{*sender, *retention, *channels} {}
 
   grpc::ServerWriteReactor<worker::v1::PrefillEvent>* Prefill(
       grpc::CallbackServerContext* context, const worker::v1::PrefillRequest* request) override;
+  grpc::ServerUnaryReactor* Release(grpc::CallbackServerContext* context,
+                                    const worker::v1::ReleaseRequest* request,
+                                    worker::v1::ReleaseResponse* response) override;
 
  private:
   worker::Worker& worker_;
-  handoff::Sender& sender_;
-  ChannelCache& channels_;
+  const operations::Shipping shipping_;
 };
 
 }  // namespace baton::prefill

@@ -45,6 +45,7 @@ void BeginAtZero(metrics::Registry& registry) {
   }
   for (const std::string_view outcome : {"resumed", "failed"}) {
     registry.Get(metrics::kResumes, {"reprefill", outcome});
+    registry.Get(metrics::kResumes, {"retained_kv", outcome});
   }
   for (const std::string_view role : {"prefill", "decode"}) {
     registry.Get(metrics::kStreamIncomplete, {role});
@@ -93,8 +94,11 @@ void RouterMetrics::CountRetry(RetryReason reason) {
   registry_->Get(metrics::kRequestRetries, {RetryLabel(reason)}).Increment();
 }
 
-void RouterMetrics::CountResume(bool resumed) {
-  registry_->Get(metrics::kResumes, {"reprefill", resumed ? "resumed" : "failed"}).Increment();
+void RouterMetrics::CountResume(bool resumed, bool from_retained_kv) {
+  registry_
+      ->Get(metrics::kResumes,
+            {from_retained_kv ? "retained_kv" : "reprefill", resumed ? "resumed" : "failed"})
+      .Increment();
 }
 
 void RouterMetrics::ObserveAdmit(absl::Duration duration) {

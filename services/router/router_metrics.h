@@ -24,7 +24,7 @@ class RouterMetrics {
   void ObserveTokenGap(absl::Duration gap, int tokens);
   void CountRetry(RetryReason reason);
   // An answer that had begun was taken up by another decode worker, or could not be.
-  void CountResume(bool resumed);
+  void CountResume(bool resumed, bool from_retained_kv);
   // Time from receiving a request until it entered the queue, and from its pair's choice until the
   // decode call was opened: what the router itself costs.
   void ObserveAdmit(absl::Duration duration);

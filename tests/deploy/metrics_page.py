@@ -13,7 +13,7 @@ OF_HISTOGRAMS = {"le", "quantile"}
 OPEN = {"format", "transport", "version", "block_size", "num_gpu_blocks"}
 # By the first of these words in a name.
 UNITS = {"seconds": "s", "bytes": "bytes", "tokens": "tokens", "pages": "pages", "slots": "slots",
-         "requests": "requests", "sessions": "conversations", "turns": "turns", "leases": "leases",
+         "requests": "requests", "sessions": "conversations", "turns": "turns", "entries": "entries", "leases": "leases",
          "workers": "workers",
          "info": "1", "ready": "0 or 1", "perc": "0 to 1", "scrapes": "scrapes", "latencies": "µs"}
 
@@ -24,7 +24,7 @@ Every service answers `GET /metrics` on `--metrics_listen` with Prometheus' text
 no request, prompt or address is ever a label. Names end in their unit, in seconds and bytes; counters end in `_total`. A worker of `--role=both` exports what prefill and decode export.
 What to do with them: [alerts](alerts.md), and the dashboards of `deploy/monitoring`.
 
-Counters of faults are there from the start, at 0. `baton_kv_landing_*` are exported by workers with the transport `ucx` only. A stage that a role does not have is not exported, and histograms
+Counters of faults are there from the start, at 0. `baton_kv_landing_*` are exported by workers with the transport `ucx` only, `baton_kv_retained_*` by role prefill. A stage that a role does not have is not exported, and histograms
 of workers begin with their first request.
 
 This page is written by `BATON_UPDATE_GOLDENS=1 tests/deploy/monitoring_test.py Live`, from the answers of running services, and a test compares the two.

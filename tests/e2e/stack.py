@@ -73,7 +73,7 @@ class Stack:
             self.router = self._await(
                 self._start("router", self._start_workers() + self._router_flags))
             subprocess.run(
-                [BINARIES / "baton-client", "health", "--router", self.router,
+                [*self._before("client"), BINARIES / "baton-client", "health", "--router", self.router,
                  f"--wait={START_SECONDS}", *self._tls_flags],
                 check=True, stdout=subprocess.DEVNULL)
         except BaseException:
@@ -103,11 +103,15 @@ class Stack:
         prefill = self._start("prefill", self._worker_flags)
         return [f"--prefill={self._await(prefill)}", f"--decode={self._await(decode)}"]
 
+    def _before(self, name):
+        """Words that go before the command of a process: where it runs."""
+        return []
+
     def _start(self, name, flags):
         port_file = pathlib.Path(self._folder.name) / f"{name}.json"
         with open(port_file.with_suffix(".log"), "wb") as log:
             self._processes.append(subprocess.Popen(
-                [BINARIES / f"baton-{name}", f"--model={MODELS / self._model}",
+                [*self._before(name), BINARIES / f"baton-{name}", f"--model={MODELS / self._model}",
                  f"--port_file={port_file}", "--listen=127.0.0.1:0",
                  "--metrics_listen=127.0.0.1:0", *self._tls_flags, *flags],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log))

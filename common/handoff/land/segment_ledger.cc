@@ -71,12 +71,16 @@ absl::StatusOr<SegmentExtent> SegmentLedger::CheckExtent(const kv::SegmentHeader
                                                    geometry_.layers,
                                                    " and hidden states on their own"));
   }
-  if (header.head_begin != 0 || header.head_count != geometry_.kv_heads) {
+  // Without tensor parallelism a page holds all heads of the model.
+  if (header.head_begin != 0 || header.head_count != geometry_.kv_heads ||
+      header.head_total != geometry_.kv_heads) {
     return absl::InvalidArgumentError(absl::StrCat("segment of KV heads ",
                                                    header.head_begin,
                                                    " (",
                                                    header.head_count,
-                                                   "); whole pages of ",
+                                                   ") of ",
+                                                   header.head_total,
+                                                   "; whole pages of ",
                                                    geometry_.kv_heads,
                                                    " heads are wanted"));
   }

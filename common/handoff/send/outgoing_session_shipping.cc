@@ -100,6 +100,7 @@ void OutgoingSession::SendHeader(const Segment& segment) {
   header.layer_begin = static_cast<uint16_t>(segment.layer_begin);
   header.layer_count = static_cast<uint16_t>(segment.layer_count);
   header.head_count = static_cast<uint16_t>(geometry_.kv_heads);
+  header.head_total = static_cast<uint16_t>(geometry_.kv_heads);
   header.page_begin = static_cast<uint32_t>(segment.page_begin);
   header.page_count = static_cast<uint32_t>(segment.page_count);
   header.format = format_;

@@ -1,6 +1,10 @@
 #include "common/kv/manifest/segment_header.h"
 
 #include <algorithm>
+#include <array>
+#include <optional>
+#include <span>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -79,12 +83,21 @@ absl::Status CheckFrame(std::span<const std::byte> bytes) {
                                             bytes.size(),
                                             " bytes that says ",
                                             header_bytes,
-                                            "; version 1 has ",
+                                            "; version 2 has ",
                                             SegmentHeader::kBytes));
   }
   const uint64_t checksum = Reader(bytes.subspan(kChecksumOffset)).Get<uint64_t>();
   if (checksum != Xxh3(bytes.first(kChecksumOffset))) {
     return absl::DataLossError("segment header: its checksum does not match");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckHeads(const SegmentHeader& header) {
+  const uint32_t end = uint32_t{header.head_begin} + header.head_count;
+  if (header.head_count == 0 || end > header.head_total) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "segment header: KV heads ", header.head_begin, "..", end, " of ", header.head_total));
   }
   return absl::OkStatus();
 }
@@ -121,6 +134,7 @@ std::array<std::byte, SegmentHeader::kBytes> EncodeSegmentHeader(const SegmentHe
   writer.Put(static_cast<uint16_t>(header.format));
   writer.Put(header.format_version);
   writer.Put(static_cast<uint16_t>(header.checksum_type));
+  writer.Put(header.head_total);
   writer.Put(header.payload_bytes);
   writer.Put(header.checksum);
   Writer(std::span(bytes).subspan(kChecksumOffset))
@@ -146,6 +160,7 @@ absl::StatusOr<SegmentHeader> DecodeSegmentHeader(std::span<const std::byte> byt
   const auto format = reader.Get<uint16_t>();
   reader.Into(header.format_version);
   const auto checksum_type = reader.Get<uint16_t>();
+  reader.Into(header.head_total);
   reader.Into(header.payload_bytes);
   reader.Into(header.checksum);
   if (format < static_cast<uint16_t>(WireFormat::kDense) ||
@@ -158,6 +173,7 @@ absl::StatusOr<SegmentHeader> DecodeSegmentHeader(std::span<const std::byte> byt
     return absl::FailedPreconditionError(
         absl::StrCat("segment header: checksum type ", checksum_type, " is unknown here"));
   }
+  BATON_RETURN_IF_ERROR(CheckHeads(header));
   const std::span<const std::byte> padding = reader.rest();
   if (std::any_of(padding.begin(), padding.end(), [](std::byte b) { return b != std::byte{0}; })) {
     return absl::DataLossError("segment header: its padding is not zero");

@@ -1,4 +1,4 @@
-// The fixed binary header of a KV segment (wire version 1). It travels on the control stream while
+// The fixed binary header of a KV segment (wire version 2). It travels on the control stream while
 // the payload lands in place; every field is little-endian, the struct is never sent as it is.
 #pragma once
 
@@ -18,7 +18,7 @@ enum class ChecksumType : uint16_t { kXxh3_64 = 1 };
 
 struct SegmentHeader {
   static constexpr uint32_t kMagic = 0x564b5442;  // "BTKV"
-  static constexpr uint16_t kVersion = 1;
+  static constexpr uint16_t kVersion = 2;
   static constexpr size_t kBytes = 96;
 
   uint64_t reservation_id = 0;
@@ -27,13 +27,14 @@ struct SegmentHeader {
   uint32_t segment_index = 0;  // 0, 1, ... within the attempt
   uint16_t layer_begin = 0;    // sections of the window: stored KV layers, then hidden states
   uint16_t layer_count = 0;
-  uint16_t head_begin = 0;  // KV heads
+  uint16_t head_begin = 0;  // KV heads whose values the pages hold, of head_total
   uint16_t head_count = 0;
   uint32_t page_begin = 0;  // of each layer's pages in the window
   uint32_t page_count = 0;
   WireFormat format = WireFormat::kDense;
   uint16_t format_version = 1;
   ChecksumType checksum_type = ChecksumType::kXxh3_64;
+  uint16_t head_total = 0;     // KV heads of the model, over all tensor-parallel ranks
   uint64_t payload_bytes = 0;  // whole pages: layer by layer, pages ascending
   uint64_t checksum = 0;       // of the payload in that order
 
@@ -53,7 +54,8 @@ constexpr uint64_t TransferId(uint32_t attempt, uint32_t segment_index) {
 std::array<std::byte, SegmentHeader::kBytes> EncodeSegmentHeader(const SegmentHeader& header);
 
 // kDataLoss: truncated, wrong magic or header checksum; kFailedPrecondition: another version, an
-// unknown format or checksum type. Never reads past `bytes`.
+// unknown format or checksum type; kInvalidArgument: no KV heads, or heads outside of head_total.
+// Never reads past `bytes`.
 absl::StatusOr<SegmentHeader> DecodeSegmentHeader(std::span<const std::byte> bytes);
 
 }  // namespace baton::kv

@@ -46,6 +46,8 @@ v1::ServerInfo GetServerInfo(const Worker& worker) {
   for (const std::string& transport : worker.options().transports) {
     info.add_transports(transport);
   }
+  info.set_host(worker.options().host_label);
+  info.set_rack(worker.options().rack_label);
   return info;
 }
 

@@ -8,12 +8,11 @@ namespace baton::prefill::operations {
 
 grpc::ServerWriteReactor<worker::v1::PrefillEvent>* Prefill(
     worker::Worker& worker,
-    handoff::Sender& sender,
-    ChannelCache& channels,
+    const Shipping& shipping,
     grpc::CallbackServerContext* context,
     const worker::v1::PrefillRequest& request) {
   auto call = std::make_shared<PrefillCall>(worker, context);
-  call->Start(sender, channels, request);
+  call->Start(shipping, request);
   return call.get();  // it holds itself until OnDone
 }
 

@@ -4,10 +4,9 @@
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 
-#include "common/handoff/send/sender.h"
 #include "common/worker/worker.h"
 #include "proto/baton/worker/v1/prefill.pb.h"
-#include "services/prefill/peers/channel_cache.h"
+#include "services/prefill/operations/shipping.h"
 
 namespace baton::prefill::operations {
 
@@ -15,8 +14,7 @@ namespace baton::prefill::operations {
 // reactor that streams its events. The reactor owns itself. Nothing blocks.
 grpc::ServerWriteReactor<worker::v1::PrefillEvent>* Prefill(
     worker::Worker& worker,
-    handoff::Sender& sender,
-    ChannelCache& channels,
+    const Shipping& shipping,
     grpc::CallbackServerContext* context,
     const worker::v1::PrefillRequest& request);
 

@@ -1,18 +1,28 @@
 #include "services/prefill/operations/prefill_call.h"
 
+#include <memory>
+#include <span>
 #include <utility>
 
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 
 #include "common/base/status_macros.h"
 #include "common/config/host_port.h"
+#include "common/engine/kv_sink.h"
+#include "common/engine/request.h"
+#include "common/handoff/send/sender.h"
 #include "common/metrics/metric_families.h"
 #include "common/rpc/request_log.h"
+#include "common/rpc/request_metadata.h"
 #include "common/rpc/status_details.h"
 #include "common/rpc/status_mapping.h"
 #include "common/worker/conversions.h"
 #include "common/worker/engine_status.h"
 #include "common/worker/prompt_layout.h"
+#include "common/worker/worker.h"
+#include "services/prefill/operations/identity.h"
+#include "services/prefill/operations/shipping.h"
 #include "services/prefill/peers/grpc_control_stream.h"
 
 namespace baton::prefill::operations {
@@ -52,14 +62,18 @@ PrefillCall::PrefillCall(worker::Worker& worker, grpc::CallbackServerContext* co
       span_(worker.spans(), metadata_.traceparent, /*may_begin=*/false),
       writer_(this, kMaxPendingBytes, KeepNewestProgress) {}
 
-void PrefillCall::Start(handoff::Sender& sender,
-                        ChannelCache& channels,
-                        const worker::v1::PrefillRequest& request) {
+void PrefillCall::Start(const Shipping& shipping, const worker::v1::PrefillRequest& request) {
   self_ = shared_from_this();
   request_id_ = request.request_id();
   absl::Status status = Check(request);
   if (status.ok()) {
-    status = Submit(sender, channels, request);
+    absl::StatusOr<engine::GenerateRequest> generate = Read(request);
+    status = generate.status();
+    if (status.ok() && request.use_retained_kv()) {
+      Lookup(shipping, request, *std::move(generate));
+    } else if (status.ok()) {
+      status = Submit(shipping, request, *std::move(generate));
+    }
   }
   if (!status.ok()) {
     End(worker::DescribeStatus(std::move(status)), {});
@@ -84,9 +98,8 @@ absl::Status PrefillCall::Check(const worker::v1::PrefillRequest& request) const
   return absl::OkStatus();
 }
 
-absl::Status PrefillCall::Submit(handoff::Sender& sender,
-                                 ChannelCache& channels,
-                                 const worker::v1::PrefillRequest& request) {
+absl::StatusOr<engine::GenerateRequest> PrefillCall::Read(
+    const worker::v1::PrefillRequest& request) {
   engine::GenerateRequest generate;
   generate.request_id = request_id_;
   BATON_ASSIGN_OR_RETURN(generate.prompt, worker::PromptFromBytes(request.prompt_token_ids()));
@@ -99,27 +112,46 @@ absl::Status PrefillCall::Submit(handoff::Sender& sender,
                          worker_.engine().DescribeHandoff(generate.kv_policy, prompt_tokens_));
   ends_with_first_token_ = generate.sampling.max_tokens == 1;
   with_logprobs_ = generate.sampling.logprobs.has_value();
-  generate.open_sink = [&] { return OpenSink(sender, channels, request); };
+  return generate;
+}
+
+absl::Status PrefillCall::Submit(const Shipping& shipping,
+                                 const worker::v1::PrefillRequest& request,
+                                 engine::GenerateRequest generate) {
+  generate.open_sink = [&] { return OpenRetainingSink(shipping, request); };
   BATON_RETURN_IF_ERROR(worker_.engine().Submit(std::move(generate), shared_from_this()));
   AnnounceAccepted();
   MarkAccepted();
   return absl::OkStatus();
 }
 
-std::unique_ptr<engine::KvSink> PrefillCall::OpenSink(handoff::Sender& sender,
-                                                      ChannelCache& channels,
+std::unique_ptr<engine::KvSink> PrefillCall::OpenRetainingSink(
+    const Shipping& shipping, const worker::v1::PrefillRequest& request) {
+  const int64_t kv_bytes = int64_t{handoff_shape_.shipped_layers} *
+                               handoff_shape_.window.pages_per_layer *
+                               handoff_shape_.window.page_bytes +
+                           handoff_shape_.hidden_pages * handoff_shape_.hidden_page_bytes;
+  retained_ =
+      shipping.retention.store().Open(request_id_, IdentityOf(request), kv_bytes, deadline_);
+  std::unique_ptr<engine::KvSink> sink = OpenSink(shipping, request);
+  return retained_ == nullptr ? std::move(sink)
+                              : shipping.retention.Retain(retained_, std::move(sink));
+}
+
+std::unique_ptr<engine::KvSink> PrefillCall::OpenSink(const Shipping& shipping,
                                                       const worker::v1::PrefillRequest& request) {
   rpc::RequestMetadata metadata = metadata_;
   metadata.request_id = request_id_;
   metadata.traceparent = span_.traceparent();
-  auto control = MakeGrpcControlStream(channels.Get(request.reservation().control_address()),
-                                       deadline_,
-                                       metadata,
-                                       [call = weak_from_this()](const absl::Status& status) {
-                                         if (const auto self = call.lock(); self != nullptr) {
-                                           self->Cancel(status);
-                                         }
-                                       });
+  auto control =
+      MakeGrpcControlStream(shipping.channels.Get(request.reservation().control_address()),
+                            deadline_,
+                            metadata,
+                            [call = weak_from_this(), shipping](const absl::Status& status) {
+                              if (const auto self = call.lock(); self != nullptr) {
+                                self->OnTransferFailed(shipping, status);
+                              }
+                            });
   handoff::OutgoingTransfer transfer;
   transfer.request_id = request_id_;
   transfer.reserved = request.reservation();
@@ -132,7 +164,17 @@ std::unique_ptr<engine::KvSink> PrefillCall::OpenSink(handoff::Sender& sender,
   transfer.report = [self = shared_from_this()](const handoff::TransferReport& report) {
     self->OnReport(report);
   };
-  return sender.Open(std::move(transfer), std::move(control));
+  return shipping.sender.Open(std::move(transfer), std::move(control));
+}
+
+// A refused transfer ends the request: nobody wants its KV. When decode or a segment was lost, the
+// prompt is computed to its end if its KV is retained, so that it need not be computed again.
+void PrefillCall::OnTransferFailed(const Shipping& shipping, const absl::Status& status) {
+  const bool lost = absl::IsUnavailable(status) || absl::IsDataLoss(status);
+  if (lost && retained_ != nullptr && shipping.retention.store().Holds(*retained_)) {
+    return;
+  }
+  Cancel(status);
 }
 
 void PrefillCall::OnReport(const handoff::TransferReport& report) {
@@ -147,8 +189,10 @@ void PrefillCall::AnnounceAccepted() {
   }
   announced_ = true;
   PrefillEvent event;
-  event.mutable_accepted()->set_waiting_requests(
-      static_cast<uint32_t>(worker_.engine().load().waiting_requests));
+  worker::v1::PrefillAccepted& accepted = *event.mutable_accepted();
+  accepted.set_waiting_requests(static_cast<uint32_t>(worker_.engine().load().waiting_requests));
+  accepted.set_retains_kv(retained_ != nullptr || from_retained_);
+  accepted.set_from_retained_kv(from_retained_);
   Write(std::move(event));
 }
 
@@ -156,7 +200,7 @@ void PrefillCall::MarkAccepted() {
   absl::Status reason;
   {
     absl::MutexLock lock(&mutex_);
-    accepted_ = true;
+    carrier_ = Carrier::kEngine;
     reason = cancel_reason_;
     if (reason.ok() || ended_) {
       return;
@@ -171,16 +215,22 @@ void PrefillCall::OnCancel() {
 }
 
 void PrefillCall::Cancel(absl::Status reason) {
+  Carrier carrier = Carrier::kNobody;
   {
     absl::MutexLock lock(&mutex_);
     if (cancel_reason_.ok()) {
       cancel_reason_ = reason;
     }
-    if (!accepted_ || ended_) {
-      return;  // not the engine's yet, or no more: the id may be another request's
+    if (ended_) {
+      return;  // the id may be another request's
     }
+    carrier = carrier_;
   }
-  worker_.engine().Cancel(request_id_, std::move(reason));
+  if (carrier == Carrier::kEngine) {
+    worker_.engine().Cancel(request_id_, std::move(reason));
+  } else if (carrier == Carrier::kRetention) {
+    End(NamePeer(std::move(reason)), {});
+  }
 }
 
 void PrefillCall::OnDone() { self_.reset(); }
@@ -256,7 +306,7 @@ void PrefillCall::End(const absl::Status& status, const engine::RequestStats& st
       return;
     }
     ended_ = true;
-    accepted = accepted_;
+    accepted = carrier_ != Carrier::kNobody;
   }
   worker_.metrics().RecordRequest(status, stats);
   if (accepted && !status.ok()) {

@@ -14,19 +14,21 @@
 #include "grpcpp/support/server_callback.h"
 
 #include "common/engine/request.h"
+#include "common/handoff/retain/retained_kv.h"
 #include "common/handoff/send/sender.h"
 #include "common/rpc/request_metadata.h"
 #include "common/rpc/stream_writer.h"
 #include "common/trace/call_span.h"
 #include "common/worker/worker.h"
 #include "proto/baton/worker/v1/prefill.pb.h"
-#include "services/prefill/peers/channel_cache.h"
+#include "services/prefill/operations/shipping.h"
 
 namespace baton::prefill::operations {
 
 // Reactor and listener in one: shared by gRPC (until OnDone) and by engine and sender (until they
 // have dropped the request). The call ends once, in End, when the engine says that the request is
-// over; a client that goes away only asks the engine to cancel.
+// over; a client that goes away only asks the engine to cancel. A call that ships retained KV has
+// no engine request and ends when the transfer has, or at once with its client.
 class PrefillCall final : public grpc::ServerWriteReactor<worker::v1::PrefillEvent>,
                           public engine::RequestListener,
                           public std::enable_shared_from_this<PrefillCall> {
@@ -35,9 +37,7 @@ class PrefillCall final : public grpc::ServerWriteReactor<worker::v1::PrefillEve
   PrefillCall(worker::Worker& worker, grpc::CallbackServerContext* context);
 
   // Called once, by whoever made it with make_shared.
-  void Start(handoff::Sender& sender,
-             ChannelCache& channels,
-             const worker::v1::PrefillRequest& request);
+  void Start(const Shipping& shipping, const worker::v1::PrefillRequest& request);
 
   // gRPC.
   void OnWriteDone(bool ok) override { writer_.OnWriteDone(ok); }
@@ -51,13 +51,29 @@ class PrefillCall final : public grpc::ServerWriteReactor<worker::v1::PrefillEve
   void OnDone(const absl::Status& status, const engine::RequestStats& stats) override;
 
  private:
+  // Who carries the request, and so whom a cancellation goes to.
+  enum class Carrier { kNobody, kEngine, kRetention };
+
   absl::Status Check(const worker::v1::PrefillRequest& request) const;
-  absl::Status Submit(handoff::Sender& sender,
-                      ChannelCache& channels,
-                      const worker::v1::PrefillRequest& request);
-  std::unique_ptr<engine::KvSink> OpenSink(handoff::Sender& sender,
-                                           ChannelCache& channels,
+  // What the engine is asked for; keeps what the call needs of it.
+  absl::StatusOr<engine::GenerateRequest> Read(const worker::v1::PrefillRequest& request);
+  absl::Status Submit(const Shipping& shipping,
+                      const worker::v1::PrefillRequest& request,
+                      engine::GenerateRequest generate);
+  std::unique_ptr<engine::KvSink> OpenSink(const Shipping& shipping,
                                            const worker::v1::PrefillRequest& request);
+  std::unique_ptr<engine::KvSink> OpenRetainingSink(const Shipping& shipping,
+                                                    const worker::v1::PrefillRequest& request);
+  // Decode or the connection ended the transfer.
+  void OnTransferFailed(const Shipping& shipping, const absl::Status& status);
+  // Ships retained KV, as soon as there is some; else computes it.
+  void Lookup(const Shipping& shipping,
+              const worker::v1::PrefillRequest& request,
+              engine::GenerateRequest generate);
+  // OK, or why the call has ended or is to end.
+  absl::Status SetCarrier(Carrier carrier);
+  void Replay(const std::shared_ptr<const handoff::RetainedKv>& kv,
+              std::shared_ptr<engine::KvSink> sink);
   void OnReport(const handoff::TransferReport& report);
   // Writes the first message, once, before any other.
   void AnnounceAccepted();
@@ -86,6 +102,9 @@ class PrefillCall final : public grpc::ServerWriteReactor<worker::v1::PrefillEve
   // The first token is the last one: every sequence ends with it.
   bool ends_with_first_token_ = false;
   bool with_logprobs_ = false;
+  // Set before the engine knows the request; null: its KV is not retained.
+  std::shared_ptr<handoff::RetainedKv> retained_;
+  bool from_retained_ = false;
   rpc::StreamWriter<worker::v1::PrefillEvent> writer_;
   std::shared_ptr<PrefillCall> self_;  // until gRPC's OnDone
 
@@ -94,7 +113,7 @@ class PrefillCall final : public grpc::ServerWriteReactor<worker::v1::PrefillEve
   int32_t complete_sequences_ = 0;
 
   absl::Mutex mutex_;
-  bool accepted_ ABSL_GUARDED_BY(mutex_) = false;
+  Carrier carrier_ ABSL_GUARDED_BY(mutex_) = Carrier::kNobody;
   absl::Status cancel_reason_ ABSL_GUARDED_BY(mutex_);  // OK: nobody has cancelled
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   handoff::TransferReport report_ ABSL_GUARDED_BY(mutex_);

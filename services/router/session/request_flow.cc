@@ -207,7 +207,7 @@ void RequestFlow::End(absl::Status status, absl::Time now) {
   }
   held_event_.reset();
   if (std::exchange(resuming_, false)) {
-    observer_->OnResume(/*resumed=*/false);
+    observer_->OnResume(/*resumed=*/false, from_retained_kv_);
   }
   if (!status.ok()) {
     FillUsage(now);

@@ -29,6 +29,7 @@ enum class FlowCommand {
   kCancelDecode,   // end the decode call and forget it
   kOpenPrefill,    // Prefill.Prefill on the current prefill worker, with attempt()
   kCancelPrefill,  // end the prefill call and forget it
+  kLeavePrefill,   // forget it, but let it compute: its KV is retained for the next pair
   kStartLease,     // renew the reservation's lease until kStopLease
   kStopLease,
   kRequeue,         // back to the head of the queue: refused, or the pair was lost
@@ -56,7 +57,8 @@ class FlowObserver {
   virtual void OnTokenGap(absl::Duration gap, int tokens) = 0;
   virtual void OnRetry(RetryReason reason) = 0;
   // An answer that had begun was taken up by another decode worker, or could not be.
-  virtual void OnResume(bool resumed) = 0;
+  // `from_retained_kv`: the prompt was not computed again.
+  virtual void OnResume(bool resumed, bool from_retained_kv) = 0;
 };
 
 // The rules of architecture.md section 3 without any input or output: events in, commands out.
@@ -84,6 +86,8 @@ class RequestFlow {
   // The decode call ended with this status.
   void OnDecodeEnd(const absl::Status& status, absl::Time now);
   void OnPrefillEvent(const worker::v1::PrefillEvent& event, absl::Time now);
+  // Whether a prefill worker holds the request's KV, or will, and can ship it again.
+  void OnKvRetained(bool retained) { kv_retained_ = retained; }
   void OnPrefillEnd(const absl::Status& status, absl::Time now);
   // The client took output; decode may be read again.
   void OnOutputTaken();
@@ -115,6 +119,8 @@ class RequestFlow {
   const inference::v1::Usage& usage() const { return usage_; }
   const worker::v1::Reserved& reservation() const { return reservation_; }
   bool local_prefill() const { return local_prefill_; }
+  // KV of the request was damaged on its way.
+  bool data_loss_seen() const { return data_loss_seen_; }
   uint32_t attempt() const { return attempt_; }
   const Timeline& timeline() const { return timeline_; }
   uint32_t delivered_tokens() const;
@@ -197,6 +203,8 @@ class RequestFlow {
   uint32_t retries_ = 0;
   uint32_t resumes_ = 0;
   bool data_loss_seen_ = false;
+  bool kv_retained_ = false;
+  bool from_retained_kv_ = false;  // the present attempt
   // First tokens have been taken, from prefill or from a decode worker of role both.
   bool output_begun_ = false;
   bool first_tokens_seen_ = false;  // from prefill, of the present reservation

@@ -121,7 +121,7 @@ void RequestFlow::AssumeCommitted(absl::Time now) {
   }
   handed_off_ = true;
   if (std::exchange(resuming_, false)) {
-    observer_->OnResume(/*resumed=*/true);
+    observer_->OnResume(/*resumed=*/true, from_retained_kv_);
   }
   if (!timeline_.committed.has_value()) {
     timeline_.committed = now;
@@ -198,8 +198,9 @@ void RequestFlow::StartOver() {
   }
   if (prefill_open_) {
     prefill_open_ = false;
-    Emit(FlowCommand::kCancelPrefill);
+    Emit(kv_retained_ ? FlowCommand::kLeavePrefill : FlowCommand::kCancelPrefill);
   }
+  from_retained_kv_ = false;
   // Also when the decode call has ended: its worker is given back with it.
   decode_open_ = false;
   decode_reading_ = false;

@@ -26,8 +26,11 @@ void RequestFlow::OnPrefillEvent(const worker::v1::PrefillEvent& event, absl::Ti
     case worker::v1::PrefillEvent::kCommitted:
       OnCommitted(event.committed(), now);
       break;
+    case worker::v1::PrefillEvent::kAccepted:
+      from_retained_kv_ = event.accepted().from_retained_kv();
+      break;
     default:
-      break;  // accepted and progress only show life
+      break;  // progress only shows life
   }
 }
 
@@ -167,6 +170,12 @@ void RequestFlow::PrefillLost(const absl::Status& status, absl::Time now) {
     return;
   }
   ++retries_;
+  // Decode was lost to prefill, which still has the KV: another decode worker can take it.
+  if (kv_retained_ && LostAtDecode(status)) {
+    observer_->OnRetry(RetryReason::kDecodeLost);
+    StartOver();
+    return;
+  }
   // Committed, but the first tokens died with the worker: this reservation can't be used. Or sent
   // twice and damaged twice: other memory and another prefill.
   if (held_event_.has_value() || second_data_loss) {

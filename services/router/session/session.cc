@@ -235,6 +235,9 @@ void Session::OnPrefillEvent(uint64_t call, const worker::v1::PrefillEvent& even
       return;
     }
     prefill_ticket_.Acknowledge();
+    if (event.has_accepted()) {
+      SetRetainedAt(flow, event.accepted().retains_kv() ? prefill_ticket_.worker() : nullptr);
+    }
     flow.OnPrefillEvent(event, absl::Now());
   });
 }
@@ -256,6 +259,10 @@ void Session::NotePrefillEnd(const absl::Status& status) {
   if (status.ok()) {
     services_.metrics->CountIncompleteStream("prefill");
   }
+  if (ShipsAgain(status)) {
+    return;
+  }
+  SetRetainedAt(*flow_, nullptr);
   if (ClassifyPrefillFailure(status) == WorkerFailure::kBusy) {
     worker->MarkFull();
     return;
@@ -264,6 +271,24 @@ void Session::NotePrefillEnd(const absl::Status& status) {
   if (absl::IsUnavailable(status) || absl::IsUnknown(status)) {
     Push([worker] { worker->Suspect(); });
   }
+}
+
+// Where the same decode worker was lost twice, the way to it counts as cut: another prefill worker
+// computes the prompt anew, if there is one. What was damaged twice is not sent a third time.
+bool Session::ShipsAgain(const absl::Status& status) {
+  if (retained_at_ != prefill_ticket_.worker()) {
+    return false;
+  }
+  if (LostAtDecode(status)) {
+    const std::shared_ptr<Worker>& decode = decode_ticket_.worker();
+    Push([decode] { decode->Suspect(); });  // it may be dead, and this the first to know
+    avoid_decode_ = decode->id();
+    if (std::exchange(lost_way_to_, decode->id()) == decode->id()) {
+      avoid_prefill_ = retained_at_->id();
+    }
+    return true;
+  }
+  return absl::IsDataLoss(status) && !flow_->data_loss_seen();
 }
 
 void Session::OnFirstToken(absl::Duration since_received) {
@@ -276,7 +301,9 @@ void Session::OnTokenGap(absl::Duration gap, int tokens) {
 
 void Session::OnRetry(RetryReason reason) { services_.metrics->CountRetry(reason); }
 
-void Session::OnResume(bool resumed) { services_.metrics->CountResume(resumed); }
+void Session::OnResume(bool resumed, bool from_retained_kv) {
+  services_.metrics->CountResume(resumed, from_retained_kv);
+}
 
 void Session::LogEnd(const absl::Status& status,
                      const Timeline& timeline,

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -92,7 +93,7 @@ class Session final : public AdmissionClient,
   void OnFirstToken(absl::Duration since_received) override;
   void OnTokenGap(absl::Duration gap, int tokens) override;
   void OnRetry(RetryReason reason) override;
-  void OnResume(bool resumed) override;
+  void OnResume(bool resumed, bool from_retained_kv) override;
 
  private:
   // A decided command with what it needs, taken when it was decided.
@@ -115,12 +116,18 @@ class Session final : public AdmissionClient,
   void AddOpenPrefill() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddCancelDecode() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddCancelPrefill() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddLeavePrefill() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `worker` retains the request's KV from now on, and nobody else.
+  void SetRetainedAt(RequestFlow& flow, std::shared_ptr<Worker> worker)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddStartLease() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddEndpointWait() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   AdmissionRequest MakeAdmissionRequest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void NoteDecodeEnd(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NotePrefillEnd(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A transfer failed and prefill, which retains its KV, is to ship it again.
+  bool ShipsAgain(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogEnd(const absl::Status& status,
               const Timeline& timeline,
               const inference::v1::Usage& usage) const;
@@ -146,7 +153,9 @@ class Session final : public AdmissionClient,
   uint64_t last_call_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t prefill_number_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t decode_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<Worker> retained_at_ ABSL_GUARDED_BY(mutex_);
   std::optional<uint64_t> avoid_prefill_ ABSL_GUARDED_BY(mutex_);
+  std::optional<uint64_t> lost_way_to_ ABSL_GUARDED_BY(mutex_);  // the decode worker
   std::optional<uint64_t> avoid_decode_ ABSL_GUARDED_BY(mutex_);
   std::unordered_map<uint64_t, uint64_t> refusals_ ABSL_GUARDED_BY(mutex_);
   TimerQueue::Id deadline_timer_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -156,6 +165,7 @@ class Session final : public AdmissionClient,
   std::shared_ptr<SessionClient> client_;
   std::shared_ptr<DecodeCall> decode_call_;
   std::shared_ptr<PrefillCall> prefill_call_;
+  std::vector<std::shared_ptr<PrefillCall>> left_prefill_calls_;
   std::shared_ptr<LeaseKeeper> lease_;
 };
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -12,10 +13,12 @@
 #include "services/router/session/decode_call.h"
 #include "services/router/session/lease_keeper.h"
 #include "services/router/session/prefill_call.h"
+#include "services/router/session/release_kv.h"
 #include "services/router/session/request_flow.h"
 #include "services/router/session/request_plan.h"
 #include "services/router/session/request_span.h"
 #include "services/router/session/session.h"
+#include "services/router/workers/worker.h"
 
 namespace baton::router {
 namespace {
@@ -53,6 +56,9 @@ void Session::AddAction(FlowCommand command) {
     case FlowCommand::kCancelPrefill:
       AddCancelPrefill();
       return;
+    case FlowCommand::kLeavePrefill:
+      AddLeavePrefill();
+      return;
     case FlowCommand::kStartLease:
       AddStartLease();
       return;
@@ -83,11 +89,16 @@ void Session::AddAction(FlowCommand command) {
 }
 
 AdmissionRequest Session::MakeAdmissionRequest() {
+  std::optional<uint64_t> prefer_prefill;
+  if (retained_at_ != nullptr && avoid_prefill_ != retained_at_->id()) {
+    prefer_prefill = retained_at_->id();
+  }
   return {.id = id_,
           .client = weak_from_this(),
           .needs = {.prompt_tokens = plan_.prompt_tokens,
                     .total_tokens = plan_.total_tokens(),
                     .prefer_decode = services_.homes->Find(plan_.session_id),
+                    .prefer_prefill = prefer_prefill,
                     .avoid_prefill = avoid_prefill_,
                     .avoid_decode = avoid_decode_},
           .bytes = MemoryBytes(plan_),
@@ -128,6 +139,10 @@ void Session::AddOpenPrefill() {
   request.set_kv_policy(flow_->reservation().layout().policy());
   *request.mutable_reservation() = flow_->reservation();
   request.set_attempt(flow_->attempt());
+  if (retained_at_ != prefill_ticket_.worker()) {
+    SetRetainedAt(*flow_, nullptr);
+  }
+  request.set_use_retained_kv(retained_at_ != nullptr);
   prefill_number_ = ++last_call_;
   Push([this,
         worker = prefill_ticket_.worker(),
@@ -161,6 +176,28 @@ void Session::AddCancelPrefill() {
   });
 }
 
+void Session::AddLeavePrefill() {
+  prefill_number_ = 0;
+  auto ticket = std::make_shared<WorkerTicket>(std::move(prefill_ticket_));
+  prefill_ticket_ = WorkerTicket();
+  Push([this, ticket] { left_prefill_calls_.push_back(std::exchange(prefill_call_, nullptr)); });
+}
+
+void Session::SetRetainedAt(RequestFlow& flow, std::shared_ptr<Worker> worker) {
+  flow.OnKvRetained(worker != nullptr);
+  if (worker == retained_at_) {
+    return;
+  }
+  if (const auto before = std::exchange(retained_at_, std::move(worker)); before != nullptr) {
+    Push([this, before] {
+      for (const auto& call : std::exchange(left_prefill_calls_, {})) {
+        call->Cancel();
+      }
+      ReleaseKv(before, plan_.request_id);
+    });
+  }
+}
+
 void Session::AddStartLease() {
   Push([this, worker = decode_ticket_.worker(), reservation = flow_->reservation()] {
     lease_ = LeaseKeeper::Start(worker, reservation, services_.timers);
@@ -189,6 +226,7 @@ void Session::AddEndActions() {
       });
   AddCancelPrefill();
   AddCancelDecode();
+  SetRetainedAt(*flow_, nullptr);
   Push([this, timer = deadline_timer_] {
     services_.timers->Cancel(timer);
     client_.reset();

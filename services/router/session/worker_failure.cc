@@ -1,6 +1,7 @@
 #include "services/router/session/worker_failure.h"
 
 #include <string>
+#include <string_view>
 
 #include "common/rpc/status_details.h"
 
@@ -60,6 +61,10 @@ WorkerFailure ClassifyPrefillFailure(const absl::Status& status) {
     default:
       return WorkerFailure::kFinal;
   }
+}
+
+bool LostAtDecode(const absl::Status& status) {
+  return absl::IsUnavailable(status) && rpc::ReasonOf(status) == rpc::reason::kDecodeLost;
 }
 
 absl::Status DeadlineExceeded(std::string_view phase) {

@@ -25,6 +25,10 @@ WorkerFailure ClassifyDecodeFailure(const absl::Status& status, bool reserving);
 // Status of a Prefill.Prefill that ended before its commit; OK as above.
 WorkerFailure ClassifyPrefillFailure(const absl::Status& status);
 
+// Whether a prefill call ended because the way to its decode worker is lost: prefill itself is
+// well.
+bool LostAtDecode(const absl::Status& status);
+
 // DEADLINE_EXCEEDED that names the phase: "queue", "prefill", "transfer" or "decode".
 absl::Status DeadlineExceeded(std::string_view phase);
 

@@ -188,6 +188,11 @@ WorkerView Worker::view() const {
           .report_age = absl::Now() - reported_};
 }
 
+scheduling::Place Worker::PlaceOf() const {
+  return info_.has_value() ? scheduling::Place{.host = info_->host(), .rack = info_->rack()}
+                           : scheduling::Place{};
+}
+
 scheduling::PrefillLoad Worker::prefill_load() const {
   absl::MutexLock lock(&mutex_);
   return {.worker = id_,
@@ -195,7 +200,8 @@ scheduling::PrefillLoad Worker::prefill_load() const {
           .free_slots = full_ ? 0 : static_cast<int64_t>(loads_.free_slots()),
           .waiting_tokens = static_cast<int64_t>(loads_.waiting_tokens()),
           .unreported_requests = unacknowledged_requests_ + recent_requests_,
-          .unreported_tokens = unacknowledged_tokens_ + recent_tokens_};
+          .unreported_tokens = unacknowledged_tokens_ + recent_tokens_,
+          .place = PlaceOf()};
 }
 
 scheduling::DecodeLoad Worker::decode_load(std::optional<uint64_t> refused_at) const {
@@ -210,7 +216,8 @@ scheduling::DecodeLoad Worker::decode_load(std::optional<uint64_t> refused_at) c
           .reservations = static_cast<int64_t>(loads_.reservations()),
           .unreported_requests = unacknowledged_requests_ + recent_requests_,
           .unreported_tokens = unacknowledged_tokens_ + recent_tokens_,
-          .refused = refused_at.has_value() && *refused_at >= report_number_};
+          .refused = refused_at.has_value() && *refused_at >= report_number_,
+          .place = PlaceOf()};
 }
 
 void Worker::Suspect() {

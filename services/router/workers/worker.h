@@ -106,6 +106,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
   bool Ready() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return State() == WorkerState::kReady;
   }
+  scheduling::Place PlaceOf() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool RoleFits(const worker::v1::ServerInfo& info) const;
 
   const uint64_t id_;

@@ -76,7 +76,7 @@ void Repair(const Worker& worker, TransferRequest& message) {
     manifest.set_segment_header_version(baton::kv::SegmentHeader::kVersion);
     manifest.set_prompt_tokens(kPromptTokens);
     manifest.set_attempt(1);
-  } else if (message.segment_header().size() >= 62) {
+  } else if (message.segment_header().size() >= 64) {
     // The fields as the fuzzer has them, at their places in the header.
     const std::string& raw = message.segment_header();
     const auto at = [&raw](size_t i) { return static_cast<uint8_t>(raw[i]); };
@@ -94,7 +94,8 @@ void Repair(const Worker& worker, TransferRequest& message) {
     if (at(48) >= 1 && at(48) <= 4) {
       header.format = static_cast<baton::kv::WireFormat>(at(48));
     }
-    header.payload_bytes = static_cast<uint64_t>(at(54) | at(55) << 8);
+    header.head_total = at(54);
+    header.payload_bytes = static_cast<uint64_t>(at(56) | at(57) << 8);
     const auto bytes = baton::kv::EncodeSegmentHeader(header);
     message.set_segment_header(bytes.data(), bytes.size());
   }

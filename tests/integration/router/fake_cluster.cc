@@ -81,6 +81,13 @@ class FakeWorker::Services final : public worker::v1::Prefill::Service,
                    : worker_.NormalPrefill(context, *request, writer);
   }
 
+  grpc::Status Release(grpc::ServerContext* /*context*/,
+                       const worker::v1::ReleaseRequest* /*request*/,
+                       worker::v1::ReleaseResponse* /*response*/) override {
+    ++worker_.releases_;
+    return grpc::Status::OK;
+  }
+
   grpc::Status Generate(grpc::ServerContext* context,
                         const worker::v1::DecodeRequest* request,
                         DecodeWriter* writer) override {
@@ -209,7 +216,8 @@ grpc::Status FakeWorker::NormalPrefill(grpc::ServerContext* /*context*/,
                                        const worker::v1::PrefillRequest& request,
                                        PrefillWriter* writer) {
   worker::v1::PrefillEvent accepted;
-  accepted.mutable_accepted();
+  accepted.mutable_accepted()->set_retains_kv(retains_kv_);
+  accepted.mutable_accepted()->set_from_retained_kv(request.use_retained_kv());
   writer->Write(accepted);
   WriteFirstTokens(request, writer);
   handoffs_->Commit(request.reservation().reservation_id());

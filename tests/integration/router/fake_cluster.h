@@ -65,11 +65,15 @@ class FakeWorker {
   void set_decode(DecodeHandler handler);
   void set_free_slots(uint32_t slots) { free_slots_ = slots; }
   void set_draining(bool draining) { draining_ = draining; }
+  // The normal prefill behaviour says that it retains the KV, and ships it when asked to.
+  void set_retains_kv(bool retains) { retains_kv_ = retains; }
   void set_pool_tokens(uint64_t tokens) { pool_tokens_ = tokens; }
 
   int open_calls() const { return open_calls_; }
   int calls() const { return calls_; }
   int renewals() const { return renewals_; }
+  // Requests whose retained KV was released.
+  int releases() const { return releases_; }
   // Tokens written by the normal decode behaviour.
   int64_t tokens_written() const { return tokens_written_; }
 
@@ -108,6 +112,8 @@ class FakeWorker {
   std::atomic<int> open_calls_{0};
   std::atomic<int> calls_{0};
   std::atomic<int> renewals_{0};
+  std::atomic<int> releases_{0};
+  std::atomic<bool> retains_kv_{false};
   std::atomic<int64_t> tokens_written_{0};
   absl::Mutex mutex_;
   PrefillHandler prefill_ ABSL_GUARDED_BY(mutex_);

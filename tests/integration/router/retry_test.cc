@@ -1,4 +1,5 @@
 // Workers that refuse, die and break their streams.
+#include <algorithm>
 #include <atomic>
 #include <string>
 #include <thread>
@@ -6,6 +7,7 @@
 #include "gmock/gmock.h"
 
 #include "common/rpc/status_details.h"
+#include "common/rpc/status_mapping.h"
 #include "tests/integration/router/fake_cluster.h"
 #include "tests/integration/router/router_fixture.h"
 
@@ -166,6 +168,78 @@ TEST_F(RetryTest, DecodeLostInAnAnswerIsContinuedByAnother) {
   EXPECT_EQ(outcome.usage.retries(), 1u);
   EXPECT_EQ(told, std::string("\x2c\x01\0\0\x2d\x01\0\0\x2d\x01\0\0", 12));
   ExpectBaseline();
+}
+
+// The prefill worker that retains the KV is asked for it, though another one is free, and told when
+// the request has ended.
+TEST_F(RetryTest, ALostAnswerIsContinuedFromTheKvThatPrefillRetains) {
+  FakeWorker& first = AddPrefill();
+  FakeWorker& second = AddPrefill();
+  FakeWorker& decode = AddDecode();
+  std::atomic<int> from_retained = 0;
+  for (FakeWorker* prefill : {&first, &second}) {
+    prefill->set_retains_kv(true);
+    prefill->set_prefill([&, prefill](int call, auto* context, const auto& request, auto* writer) {
+      EXPECT_EQ(request.use_retained_kv(), call == 2);
+      from_retained += request.use_retained_kv() ? 1 : 0;
+      prefill->set_free_slots(0);
+      return prefill->NormalPrefill(context, request, writer);
+    });
+  }
+  decode.set_decode([&](int call, auto* context, const auto& request, auto* writer) {
+    if (call > 1) {
+      return decode.NormalDecode(context, request, writer);
+    }
+    handoffs_.WaitForCommit(decode.WriteReserved(request, writer), context);
+    decode.WriteToken(0, writer);
+    return kGone;
+  });
+  Start();
+  const StreamOutcome outcome = Stream(Request(6));
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_EQ(outcome.token_ids.size(), 6u);
+  EXPECT_EQ(from_retained, 1);
+  EXPECT_EQ(first.calls() * second.calls(), 0) << "one worker prefilled and shipped again";
+  EXPECT_TRUE(WaitUntil([&] { return first.releases() + second.releases() == 1; }));
+  ExpectBaseline();
+}
+
+// A way from prefill to decode that fails twice is given up; so is KV that arrives damaged twice.
+TEST_F(RetryTest, KvThatCannotBeShippedAgainIsPrefilledByAnother) {
+  for (const auto code : {grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::DATA_LOSS}) {
+    SCOPED_TRACE(code);
+    FakeWorker& first = AddPrefill();
+    FakeWorker& second = AddPrefill();
+    AddDecode();
+    std::atomic<int> failures = 0;
+    for (FakeWorker* prefill : {&first, &second}) {
+      prefill->set_retains_kv(true);
+      prefill->set_prefill([&, prefill](int, auto* context, const auto& request, auto* writer) {
+        EXPECT_EQ(request.use_retained_kv(), failures == 1);
+        if (failures == 2) {
+          return prefill->NormalPrefill(context, request, writer);
+        }
+        ++failures;
+        worker::v1::PrefillEvent accepted;
+        accepted.mutable_accepted()->set_retains_kv(true);
+        writer->Write(accepted);
+        return rpc::ToGrpcStatus(
+            code == grpc::StatusCode::DATA_LOSS
+                ? absl::DataLossError("checksum")
+                : rpc::WithReason(absl::UnavailableError("reset"), rpc::reason::kDecodeLost));
+      });
+    }
+    Start();
+    const StreamOutcome outcome = Stream(Request(3));
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+    EXPECT_EQ(std::max(first.calls(), second.calls()), 2);
+    EXPECT_EQ(std::min(first.calls(), second.calls()), 1);
+    EXPECT_TRUE(WaitUntil([&] { return first.releases() == 1 && second.releases() == 1; }));
+    ExpectBaseline();
+    router_.reset();
+    prefills_.clear();
+    decodes_.clear();
+  }
 }
 
 TEST_F(RetryTest, DecodeLostBehindTheLastTokenLosesNothing) {

@@ -22,7 +22,9 @@ using worker::v1::Control;
 class ControlTest : public testing::Test {
  protected:
   void SetUp() override {
-    decode_ = StartDecode(TinyOptions(engine::Role::kDecode));
+    worker::WorkerOptions options = TinyOptions(engine::Role::kDecode);
+    options.host_label = "node-1";
+    decode_ = StartDecode(options);
     ASSERT_NE(decode_, nullptr);
     channel_ = ChannelTo(decode_->worker());
     stub_ = Control::NewStub(channel_);
@@ -54,6 +56,8 @@ TEST_F(ControlTest, ServerInfoSaysWhatTheWorkerIs) {
   EXPECT_EQ(info.kv_pool_tokens(), uint64_t{4096} / 12 * 32);
   ASSERT_EQ(info.transports_size(), 1);
   EXPECT_EQ(info.transports(0), "grpc");
+  EXPECT_EQ(info.host(), "node-1");
+  EXPECT_EQ(info.rack(), "");
 }
 
 TEST_F(ControlTest, LoadsFollowReservations) {

@@ -277,6 +277,7 @@ class StormTest : public testing::TestWithParam<std::string> {
     if (canceller.joinable()) {
       canceller.join();
     }
+    ReleaseKv(ChannelTo(prefill_->worker()), request.id);
     return outcome;
   }
   // Whether the prompt has been handed over and decode is to be read.

@@ -150,7 +150,8 @@ absl::Status DecodeCall::Finish() { return rpc::FromGrpcStatus(reader_->Finish()
 PrefillCall::PrefillCall(const std::shared_ptr<grpc::Channel>& channel,
                          const Request& request,
                          const worker::v1::Reserved& reserved,
-                         uint32_t attempt)
+                         uint32_t attempt,
+                         bool use_retained_kv)
     : stub_(worker::v1::Prefill::NewStub(channel)) {
   worker::v1::PrefillRequest proto;
   proto.set_request_id(request.id);
@@ -159,6 +160,7 @@ PrefillCall::PrefillCall(const std::shared_ptr<grpc::Channel>& channel,
   proto.set_kv_policy(reserved.layout().policy());
   *proto.mutable_reservation() = reserved;
   proto.set_attempt(attempt);
+  proto.set_use_retained_kv(use_retained_kv);
   rpc::SetDeadline(request.deadline, &context_);
   reader_ = stub_->Prefill(&context_, proto);
 }
@@ -177,6 +179,9 @@ void PrefillCall::ReadAll(Outcome& outcome) {
   PrefillEvent event;
   bool committed = false;
   while (reader_->Read(&event)) {
+    if (event.has_accepted()) {
+      outcome.accepted = event.accepted();
+    }
     for (const auto& delta : event.first_tokens().tokens()) {
       Append(outcome, delta);
     }
@@ -193,6 +198,14 @@ void PrefillCall::ReadAll(Outcome& outcome) {
 }
 
 absl::Status PrefillCall::Finish() { return rpc::FromGrpcStatus(reader_->Finish()); }
+
+void ReleaseKv(const std::shared_ptr<grpc::Channel>& prefill, const std::string& request_id) {
+  grpc::ClientContext context;
+  worker::v1::ReleaseRequest request;
+  request.set_request_id(request_id);
+  worker::v1::ReleaseResponse response;
+  EXPECT_TRUE(worker::v1::Prefill::NewStub(prefill)->Release(&context, request, &response).ok());
+}
 
 Outcome RunSplit(const std::shared_ptr<grpc::Channel>& prefill,
                  const std::shared_ptr<grpc::Channel>& decode,
@@ -211,6 +224,7 @@ Outcome RunSplit(const std::shared_ptr<grpc::Channel>& prefill,
   if (outcome.status.ok()) {
     decode_call.ReadAll(outcome);
   }
+  ReleaseKv(prefill, request.id);
   return outcome;
 }
 

@@ -48,6 +48,7 @@ struct Outcome {
   absl::Status status;
   std::vector<std::vector<uint32_t>> tokens;                        // [n]
   std::vector<std::vector<worker::v1::SequenceFinished>> finished;  // [n]; one each when complete
+  worker::v1::PrefillAccepted accepted;
   worker::v1::PrefillCommitted committed;
   worker::v1::DecodeUsage usage;
   bool has_usage = false;
@@ -83,7 +84,8 @@ class PrefillCall {
   PrefillCall(const std::shared_ptr<grpc::Channel>& channel,
               const Request& request,
               const worker::v1::Reserved& reserved,
-              uint32_t attempt = 1);
+              uint32_t attempt = 1,
+              bool use_retained_kv = false);
   ~PrefillCall() { context_.TryCancel(); }
 
   bool Read(worker::v1::PrefillEvent* event) { return reader_->Read(event); }
@@ -99,10 +101,13 @@ class PrefillCall {
   std::unique_ptr<grpc::ClientReader<worker::v1::PrefillEvent>> reader_;
 };
 
+// Tells prefill that the request has ended, as a router does.
+void ReleaseKv(const std::shared_ptr<grpc::Channel>& prefill, const std::string& request_id);
+
 // An outcome that holds nothing yet, of as many sequences as the request has.
 Outcome EmptyOutcome(const Request& request);
 
-// The whole way: reserve, prefill unless decode goes on from kept KV, decode.
+// The whole way: reserve, prefill unless decode goes on from kept KV, decode, release.
 Outcome RunSplit(const std::shared_ptr<grpc::Channel>& prefill,
                  const std::shared_ptr<grpc::Channel>& decode,
                  const Request& request);

@@ -250,6 +250,7 @@ TEST_P(CorruptionMatrixTest, EveryFieldOfASealedHeaderIsHeld) {
       {"first head", [](Header& h) { ++h.head_begin; }},
       {"heads + 1", [](Header& h) { ++h.head_count; }},
       {"heads - 1", [](Header& h) { --h.head_count; }},
+      {"all heads + 1", [](Header& h) { ++h.head_total; }},
       {"first page", [](Header& h) { ++h.page_begin; }},
       {"pages + 1", [](Header& h) { ++h.page_count; }},
       {"pages - 1", [](Header& h) { --h.page_count; }},

@@ -53,6 +53,11 @@ TEST_F(LandingSessionTest, EveryWrongHeaderFieldIsRefused) {
   ExpectRefused("layer overflow", kInvalid, [](Header& h) { h.layer_count = 0xffff; });
   ExpectRefused("head begin", kInvalid, [](Header& h) { h.head_begin = 1; });
   ExpectRefused("head count", kInvalid, [](Header& h) { h.head_count = 1; });
+  ExpectRefused("head total", kInvalid, [](Header& h) { ++h.head_total; });
+  ExpectRefused("the heads of another rank", kInvalid, [](Header& h) {
+    h.head_begin = h.head_count;
+    h.head_total = static_cast<uint16_t>(2 * h.head_count);
+  });
   ExpectRefused("page begin", kInvalid, [](Header& h) { ++h.page_begin; });
   ExpectRefused("page overflow", kInvalid, [](Header& h) { h.page_begin = 0xfffffffc; });
   ExpectRefused("page count", kInvalid, [](Header& h) { --h.page_count; });
@@ -93,7 +98,7 @@ TEST_F(LandingSessionTest, EveryWrongManifestFieldIsRefused) {
   EXPECT_EQ(Run(edit([](Manifest& m) { m.set_epoch(1); })).code(), kPrecondition);
   EXPECT_EQ(Run(edit([](Manifest& m) { m.set_attempt(0); })).code(), kInvalid);
   EXPECT_EQ(Run(edit([](Manifest& m) { m.set_prompt_tokens(38); })).code(), kInvalid);
-  EXPECT_EQ(Run(edit([](Manifest& m) { m.set_segment_header_version(2); })).code(), kPrecondition);
+  EXPECT_EQ(Run(edit([](Manifest& m) { m.set_segment_header_version(1); })).code(), kPrecondition);
   EXPECT_EQ(Run(edit([](Manifest& m) { m.set_transport("ucx"); })).code(), kPrecondition);
   EXPECT_EQ(Run(edit([](Manifest& m) { m.mutable_layout()->set_layers(4); })).code(),
             kPrecondition);

@@ -28,6 +28,7 @@ SegmentHeader MakeHeader() {
   header.page_count = 0x91929394;
   header.format = WireFormat::kDiffKv;
   header.format_version = 0xa1a2;
+  header.head_total = 0xe1e2;
   header.payload_bytes = 0xb1b2b3b4b5b6b7b8;
   header.checksum = 0xc1c2c3c4c5c6c7c8;
   return header;
@@ -58,8 +59,10 @@ TEST(SegmentHeaderTest, RoundTripsRandomHeaders) {
     header.segment_index = static_cast<uint32_t>(random());
     header.layer_begin = static_cast<uint16_t>(random());
     header.layer_count = static_cast<uint16_t>(random());
-    header.head_begin = static_cast<uint16_t>(random());
-    header.head_count = static_cast<uint16_t>(random());
+    header.head_begin = static_cast<uint16_t>(random() % 0x4000);
+    header.head_count = static_cast<uint16_t>(1 + random() % 0x4000);
+    header.head_total =
+        static_cast<uint16_t>(header.head_begin + header.head_count + random() % 0x4000);
     header.page_begin = static_cast<uint32_t>(random());
     header.page_count = static_cast<uint32_t>(random());
     header.format = static_cast<WireFormat>(1 + random() % 4);
@@ -76,26 +79,27 @@ TEST(SegmentHeaderTest, BytesAreExactlyThese) {
   const Bytes bytes = Encode(MakeHeader());
   EXPECT_EQ(absl::BytesToHexString(
                 absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())),
-            "42544b56"                              // magic "BTKV"
-            "0100"                                  // version
-            "6000"                                  // header_bytes
-            "0807060504030201"                      // reservation_id
-            "1817161514131211"                      // epoch
-            "24232221"                              // attempt
-            "34333231"                              // segment_index
-            "4241"                                  // layer_begin
-            "5251"                                  // layer_count
-            "6261"                                  // head_begin
-            "7271"                                  // head_count
-            "84838281"                              // page_begin
-            "94939291"                              // page_count
-            "0300"                                  // format
-            "a2a1"                                  // format_version
-            "0100"                                  // checksum_type
-            "b8b7b6b5b4b3b2b1"                      // payload_bytes
-            "c8c7c6c5c4c3c2c1"                      // checksum
-            "000000000000000000000000000000000000"  // padding
-            "06b36c7af0ce8d87");                    // xxh3-64 of all before
+            "42544b56"                          // magic "BTKV"
+            "0200"                              // version
+            "6000"                              // header_bytes
+            "0807060504030201"                  // reservation_id
+            "1817161514131211"                  // epoch
+            "24232221"                          // attempt
+            "34333231"                          // segment_index
+            "4241"                              // layer_begin
+            "5251"                              // layer_count
+            "6261"                              // head_begin
+            "7271"                              // head_count
+            "84838281"                          // page_begin
+            "94939291"                          // page_count
+            "0300"                              // format
+            "a2a1"                              // format_version
+            "0100"                              // checksum_type
+            "e2e1"                              // head_total
+            "b8b7b6b5b4b3b2b1"                  // payload_bytes
+            "c8c7c6c5c4c3c2c1"                  // checksum
+            "00000000000000000000000000000000"  // padding
+            "cea9156d67e60273");                // xxh3-64 of all before
 }
 
 TEST(SegmentHeaderTest, EveryTruncationIsDataLoss) {
@@ -132,6 +136,42 @@ TEST(SegmentHeaderTest, OtherVersionsFormatsAndChecksumTypesAreFailedPreconditio
   }
 }
 
+TEST(SegmentHeaderTest, AHeaderOfTheVersionBeforeIsFailedPrecondition) {
+  Bytes bytes = Encode(MakeHeader());
+  bytes[4] = std::byte{1};
+  Seal(bytes);
+  EXPECT_EQ(DecodeSegmentHeader(bytes).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+// What a rank of a tensor-parallel worker may say of its heads.
+TEST(SegmentHeaderTest, HeadsAreARangeOfTheModels) {
+  struct Case {
+    uint16_t begin;
+    uint16_t count;
+    uint16_t total;
+    bool valid;
+  };
+  const std::vector<Case> cases = {{0, 8, 8, true},
+                                   {0, 1, 8, true},
+                                   {7, 1, 8, true},
+                                   {4, 4, 8, true},
+                                   {0, 0, 8, false},
+                                   {8, 0, 8, false},
+                                   {8, 1, 8, false},
+                                   {5, 4, 8, false},
+                                   {0, 1, 0, false},
+                                   {0xffff, 0xffff, 0xffff, false}};
+  for (const Case& heads : cases) {
+    SegmentHeader header = MakeHeader();
+    header.head_begin = heads.begin;
+    header.head_count = heads.count;
+    header.head_total = heads.total;
+    EXPECT_EQ(DecodeSegmentHeader(Encode(header)).status().code(),
+              heads.valid ? absl::StatusCode::kOk : absl::StatusCode::kInvalidArgument)
+        << heads.begin << " (" << heads.count << ") of " << heads.total;
+  }
+}
+
 TEST(SegmentHeaderTest, FormatsOneToFourAreKnown) {
   for (int format = 0; format < 7; ++format) {
     Bytes bytes = Encode(MakeHeader());
@@ -149,7 +189,7 @@ TEST(SegmentHeaderTest, FormatsOneToFourAreKnown) {
 }
 
 TEST(SegmentHeaderTest, NonZeroPaddingIsDataLoss) {
-  for (size_t at = 70; at < 88; ++at) {
+  for (size_t at = 72; at < 88; ++at) {
     Bytes bytes = Encode(MakeHeader());
     bytes[at] = std::byte{1};
     Seal(bytes);

@@ -36,6 +36,8 @@ void SetEverything(Registry& registry) {
   registry.Get(kKvLogicalBytes).Increment(1000000);
   registry.Get(kKvLeasesExpired, {"decode"}).Increment();
   registry.Get(kKvChecksumFailures).Increment();
+  registry.Get(kKvRetainedLookups, {"hit"}).Increment();
+  registry.Get(kKvRetainedEvictions, {"acknowledged"}).Increment();
   registry.AddGauges([](GaugeWriter& gauges) {
     gauges.Set(kRequestsRunning, 5);
     gauges.Set(kRequestsWaiting, 2);
@@ -48,6 +50,8 @@ void SetEverything(Registry& registry) {
     gauges.Set(kKvPageTokens, 32);
     gauges.Set(kKvLeasesActive, 1);
     gauges.Set(kKvTransportInfo, {"grpc"}, 1);
+    gauges.Set(kKvRetainedBytes, 3 << 20);
+    gauges.Set(kKvRetainedEntries, 2);
     gauges.Set(kKvLandingBytes, 8 << 20);
     gauges.Set(kKvLandingSlots, {"granted"}, 2);
     gauges.Set(kKvLandingSlots, {"quarantined"}, 1);

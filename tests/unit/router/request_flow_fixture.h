@@ -22,12 +22,16 @@ class CountingObserver final : public FlowObserver {
   void OnFirstToken(absl::Duration since) override { first_token = since; }
   void OnTokenGap(absl::Duration /*gap*/, int tokens) override { gap_tokens += tokens; }
   void OnRetry(RetryReason reason) override { retries.push_back(reason); }
-  void OnResume(bool resumed) override { resumes.push_back(resumed); }
+  void OnResume(bool resumed, bool from_retained) override {
+    resumes.push_back(resumed);
+    from_retained_kv.push_back(from_retained);
+  }
 
   std::optional<absl::Duration> first_token;
   int gap_tokens = 0;
   std::vector<RetryReason> retries;
   std::vector<bool> resumes;
+  std::vector<bool> from_retained_kv;
 };
 
 class RequestFlowTest : public ::testing::Test {

@@ -173,6 +173,50 @@ TEST_F(RequestFlowTest, DecodeLostAfterTheFirstTokenIsContinuedByAnotherPair) {
   EXPECT_EQ(flow_->usage().resumes(), 1u);
 }
 
+TEST_F(RequestFlowTest, DecodeLostWhilePrefillRetainsTheKvLetsItCompute) {
+  Start();
+  Reserve();
+  flow_->OnKvRetained(true);
+  flow_->OnDecodeEnd(absl::UnavailableError("gone"), now_);
+  EXPECT_THAT(Take(),
+              ElementsAre(FlowCommand::kLeavePrefill,
+                          FlowCommand::kCancelDecode,
+                          FlowCommand::kStopLease,
+                          FlowCommand::kRequeue));
+}
+
+TEST_F(RequestFlowTest, DecodeLostToAPrefillThatRetainsTheKvStartsOverOnAnotherPair) {
+  const absl::Status lost =
+      rpc::WithReason(absl::UnavailableError("reset"), rpc::reason::kDecodeLost);
+  Start();
+  Reserve();
+  flow_->OnPrefillEnd(lost, now_);
+  EXPECT_EQ(flow_->phase(), Phase::kAwaitingPrefill) << "nobody has the KV";
+  flow_->OnPrefillWorker(now_);
+  flow_->OnKvRetained(true);
+  flow_->OnPrefillEnd(lost, now_);
+  EXPECT_THAT(Take(), Contains(FlowCommand::kRequeue));
+  EXPECT_EQ(observer_.retries.back(), RetryReason::kDecodeLost);
+}
+
+TEST_F(RequestFlowTest, AResumeSaysWhereThePromptsKvCameFrom) {
+  Start();
+  Reserve();
+  SendFirst();
+  SendCommit();
+  for (const bool from_retained : {true, false}) {
+    flow_->OnDecodeEnd(absl::UnavailableError("gone"), now_);
+    Reserve();
+    worker::v1::PrefillEvent accepted;
+    accepted.mutable_accepted()->set_from_retained_kv(from_retained);
+    flow_->OnPrefillEvent(accepted, now_);
+    SendFirst();
+    SendCommit();
+  }
+  EXPECT_THAT(observer_.resumes, ElementsAre(true, true));
+  EXPECT_THAT(observer_.from_retained_kv, ElementsAre(true, false));
+}
+
 TEST_F(RequestFlowTest, AContinuedAnswerMayOvertakeItsRepeatedFirstToken) {
   Start();
   Reserve();

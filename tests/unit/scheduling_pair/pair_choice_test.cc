@@ -61,6 +61,15 @@ TEST(PairChoiceTest, TheDecodeWorkerThatKeptSomethingIsPreferredWhileItHasRoom) 
   EXPECT_EQ(ChooseDecode(std::vector{Decode(1, 0), Decode(2, 0)}, needs, false), 1u);
 }
 
+TEST(PairChoiceTest, ThePrefillWorkerThatRetainsTheKvNeedsNoFreeSlot) {
+  PairNeeds needs = kSmall;
+  needs.prefer_prefill = 1;
+  std::vector<PrefillLoad> prefills = {Prefill(1, 0, 900), Prefill(2, 4)};
+  EXPECT_EQ(ChoosePrefill(prefills, needs), 1u);
+  prefills[0].ready = false;
+  EXPECT_EQ(ChoosePrefill(prefills, needs), 2u);
+}
+
 TEST(PairChoiceTest, AFailedPrefillWorkerIsTheLastResort) {
   PairNeeds needs = kSmall;
   needs.avoid_prefill = 1;
@@ -116,6 +125,58 @@ TEST(PairChoiceTest, RoleBothPrefillsOnlyWhenNoPrefillWorkerIsReady) {
   ASSERT_TRUE(local.has_value());
   EXPECT_FALSE(local->prefill.has_value());
   EXPECT_EQ(local->decode, 2u);
+}
+
+// Topology is a score: it decides between workers that are about equally full.
+TEST(PairChoiceTest, ADecodeWorkerOnTheSameHostOrInTheSameRackIsTakenUnlessItIsMuchFuller) {
+  const Place prefill = {.host = "a", .rack = "r"};
+  std::vector<DecodeLoad> decodes = {Decode(1, 0), Decode(2, 0), Decode(3, 0)};
+  decodes[1].place = {.host = "b", .rack = "r"};
+  decodes[2].place = {.host = "a", .rack = "r"};
+  const auto used = [&](int64_t rack_percent, int64_t host_percent) {
+    decodes[1].pages_free = 100 - rack_percent;
+    decodes[2].pages_free = 100 - host_percent;
+    return *ChooseDecode(decodes, kSmall, false, &prefill);
+  };
+  EXPECT_EQ(used(0, 0), 3u);
+  EXPECT_EQ(used(0, 9), 3u);
+  EXPECT_EQ(used(0, 11), 2u);
+  EXPECT_EQ(used(9, 21), 2u);
+  EXPECT_EQ(used(11, 19), 3u);
+  EXPECT_EQ(used(11, 21), 1u);
+  EXPECT_EQ(*ChooseDecode(decodes, kSmall, false), 1u) << "nobody is near";
+}
+
+TEST(PairChoiceTest, WorkersThatDoNotSayWhereTheyStandAreNotNear) {
+  const Place nowhere;
+  EXPECT_EQ(ChooseDecode(std::vector{Decode(1, 1), Decode(2, 0)}, kSmall, false, &nowhere), 2u);
+}
+
+TEST(PairChoiceTest, NearnessComesAfterKeptKvAndFailures) {
+  const Place prefill = {.host = "a"};
+  std::vector<DecodeLoad> decodes = {Decode(1, 0), Decode(2, 0)};
+  decodes[1].place = prefill;
+  PairNeeds needs = kSmall;
+  needs.prefer_decode = 1;
+  EXPECT_EQ(ChooseDecode(decodes, needs, false, &prefill), 1u);
+  needs.prefer_decode.reset();
+  needs.avoid_decode = 2;
+  EXPECT_EQ(ChooseDecode(decodes, needs, false, &prefill), 1u);
+}
+
+TEST(PairChoiceTest, OfEquallyLoadedPrefillWorkersTheOneWithTheBestNeighbourIsTaken) {
+  std::vector<PrefillLoad> prefills = {Prefill(1, 1), Prefill(2, 1)};
+  prefills[0].place = {.host = "a"};
+  prefills[1].place = {.host = "b"};
+  std::vector<DecodeLoad> decodes = {Decode(7, 35), Decode(8, 10)};
+  decodes[0].place = {.host = "a"};
+  decodes[1].place = {.host = "b"};
+  const auto pair = ChoosePair(prefills, decodes, kSmall);
+  EXPECT_EQ(pair->prefill, 2u);
+  EXPECT_EQ(pair->decode, 8u);
+  prefills[1].waiting_tokens = 1;  // no longer equal
+  EXPECT_EQ(ChoosePair(prefills, decodes, kSmall)->prefill, 1u);
+  EXPECT_EQ(ChoosePair(prefills, decodes, kSmall)->decode, 8u) << "7 is fuller by 25 %";
 }
 
 TEST(PairChoiceTest, CanServeNeedsBothRolesOrRoleBoth) {

@@ -1,0 +1,15 @@
+// Tells a prefill worker that a request has ended.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "services/router/workers/worker.h"
+
+namespace baton::router {
+
+// Prefill.Release, without waiting for the answer: what is not released goes with its lease.
+// Thread-safe.
+void ReleaseKv(const std::shared_ptr<Worker>& worker, const std::string& request_id);
+
+}  // namespace baton::router
