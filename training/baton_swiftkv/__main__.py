@@ -1,0 +1,5 @@
+import sys
+
+from baton_swiftkv.cli import main
+
+sys.exit(main())
