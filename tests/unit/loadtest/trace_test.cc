@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -22,8 +23,12 @@ using ::testing::HasSubstr;
 
 class TraceTest : public ::testing::Test {
  protected:
-  std::string File(const std::string& text) {
-    const std::string path = ::testing::TempDir() + "loadtest_trace.jsonl";
+  // Of this test alone: tests run beside each other.
+  static std::string File(const std::string& text) {
+    const std::string path =
+        absl::StrCat(::testing::TempDir(),
+                     ::testing::UnitTest::GetInstance()->current_test_info()->name(),
+                     "_loadtest_trace.jsonl");
     std::ofstream(path) << text;
     return path;
   }
