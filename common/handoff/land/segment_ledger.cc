@@ -1,13 +1,17 @@
 #include "common/handoff/land/segment_ledger.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "common/handoff/commit_digest.h"
+#include "common/kv/manifest/layout.h"
 #include "common/kv/manifest/reason.h"
+#include "common/kv/manifest/segment_header.h"
+#include "common/transport/transport.h"
 
 namespace baton::handoff {
 

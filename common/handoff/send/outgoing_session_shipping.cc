@@ -1,16 +1,23 @@
 // What the shipping thread does for a transfer: group, checksum, announce, post, commit.
+
+#include <memory>
+#include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 
 #include "common/base/status_macros.h"
 #include "common/handoff/commit_digest.h"
 #include "common/handoff/send/commit_message.h"
 #include "common/handoff/send/outgoing_session.h"
-#include "common/handoff/send/sender_core.h"
+#include "common/handoff/send/peer_cache.h"
+#include "common/handoff/send/segment_grouper.h"
 #include "common/kv/manifest/digest.h"
 #include "common/kv/manifest/segment_header.h"
+#include "common/transport/transport.h"
 
 namespace baton::handoff {
 

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 
 #include "common/handoff/land/landing.h"
+#include "common/handoff/land/landing_session.h"
 #include "common/rpc/request_metadata.h"
 #include "common/rpc/status_mapping.h"
 #include "common/rpc/stream_writer.h"

@@ -1,5 +1,7 @@
 #include "services/prefill/operations/identity.h"
 
+#include <string>
+
 namespace baton::prefill::operations {
 
 std::string IdentityOf(const worker::v1::PrefillRequest& request) {

@@ -2,7 +2,9 @@
 
 #include <memory>
 
+#include "common/worker/worker.h"
 #include "services/prefill/operations/prefill_call.h"
+#include "services/prefill/operations/shipping.h"
 
 namespace baton::prefill::operations {
 

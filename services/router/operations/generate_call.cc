@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <random>
+#include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 
 #include "common/base/status_macros.h"
@@ -14,7 +16,11 @@
 #include "common/rpc/request_metadata.h"
 #include "common/rpc/status_details.h"
 #include "services/router/operations/wire_message.h"
+#include "services/router/router_core.h"
+#include "services/router/session/request_plan.h"
 #include "services/router/session/request_span.h"
+#include "services/router/session/session.h"
+#include "services/router/session/timeline.h"
 #include "services/router/session/worker_failure.h"
 #include "services/router/validate/check_request.h"
 #include "services/router/validate/prepare_request.h"

@@ -3,6 +3,7 @@
 // and the checksums of headers are made right in half of the inputs, so that the checks behind them
 // run too. Nothing may be committed, because no payload ever comes, and no write may leave the
 // window.
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -10,7 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "common/engine/request.h"
 #include "common/handoff/land/landing.h"
+#include "common/handoff/land/landing_session.h"
 #include "common/kv/manifest/layout.h"
 #include "common/kv/manifest/segment_header.h"
 #include "common/transport/loopback/loopback_transport.h"

@@ -19,8 +19,13 @@
 #include "absl/time/time.h"
 
 #include "common/base/status_macros.h"
+#include "common/checkpoint/model_config.h"
 #include "common/engine/engine.h"
 #include "common/engine/request.h"
+#include "common/kv/codec/codec_set.h"
+#include "common/model/model.h"
+#include "kernels/backend.h"
+#include "kernels/core/exec_context.h"
 #include "kernels/core/side_queues.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "tests/gpu/bench/model_cost.h"
@@ -150,6 +155,7 @@ class Subject {
   absl::StatusOr<Times> Run(const Shape& shape, const std::string& policy) {
     Arrivals arrivals(shape.prompts);
     std::vector<engine::GenerateRequest> requests;
+    requests.reserve(static_cast<size_t>(shape.prompts));
     for (int32_t i = 0; i < shape.prompts; ++i) requests.push_back(Request(shape, policy));
     absl::SleepFor(kPause);
     const Stopwatch watch;

@@ -1,8 +1,6 @@
 // A trace through router, prefill and decode processes, as their files have it.
-#include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <map>
 #include <memory>
 #include <regex>

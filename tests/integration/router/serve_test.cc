@@ -2,13 +2,17 @@
 #include <atomic>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "absl/synchronization/mutex.h"
 #include "gmock/gmock.h"
 
 #include "common/rpc/status_details.h"
 #include "common/rpc/status_mapping.h"
+#include "services/router/router_options.h"
+#include "services/router/workers/worker.h"
+#include "tests/integration/router/fake_cluster.h"
 #include "tests/integration/router/router_fixture.h"
 
 namespace baton::router {
@@ -136,9 +140,11 @@ TEST_F(ServeTest, RequestsAtOnceAllEndAndLeaveNothingBehind) {
   AddDecode();
   AddDecode();
   Start();
+  constexpr int kRequests = 24;
   std::vector<std::thread> threads;
+  threads.reserve(kRequests);
   std::atomic<int> good{0};
-  for (int i = 0; i < 24; ++i) {
+  for (int i = 0; i < kRequests; ++i) {
     threads.emplace_back([&] {
       const StreamOutcome outcome = Stream(Request(8));
       good += outcome.status.ok() && outcome.token_ids.size() == 8 ? 1 : 0;
@@ -147,7 +153,7 @@ TEST_F(ServeTest, RequestsAtOnceAllEndAndLeaveNothingBehind) {
   for (std::thread& thread : threads) {
     thread.join();
   }
-  EXPECT_EQ(good, 24);
+  EXPECT_EQ(good, kRequests);
   EXPECT_TRUE(WaitUntil([this] { return WorkersIdle(); }));
   EXPECT_EQ(router_->core().running.size(), 0u);
 }

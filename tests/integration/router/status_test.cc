@@ -7,6 +7,8 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
+#include "services/router/router_options.h"
+#include "tests/integration/router/fake_cluster.h"
 #include "tests/integration/router/router_fixture.h"
 
 namespace baton::router {
