@@ -15,6 +15,7 @@
 #include "common/handoff/send/outgoing_session.h"
 #include "common/handoff/send/peer_cache.h"
 #include "common/handoff/send/segment_grouper.h"
+#include "common/handoff/send/sender_core.h"  // IWYU pragma: keep
 #include "common/kv/manifest/digest.h"
 #include "common/kv/manifest/segment_header.h"
 #include "common/transport/transport.h"

@@ -63,8 +63,8 @@ class InProcessControl : public ControlStream {
         events->OnMessage(message);
       }
     }
-    void Finish(absl::Status status) override { Close(std::move(status)); }
-    void Close(absl::Status status) {
+    void Finish(absl::Status status) override { Close(status); }
+    void Close(const absl::Status& status) {
       if (const auto events = Get(true); events != nullptr) {
         events->OnClosed(status);
       }
@@ -86,7 +86,7 @@ class InProcessControl : public ControlStream {
 };
 
 // Changes the header of one segment on its way and makes its own checksum right again.
-inline InProcessControl::Edit EditHeader(std::function<void(kv::SegmentHeader&)> change,
+inline InProcessControl::Edit EditHeader(const std::function<void(kv::SegmentHeader&)>& change,
                                          uint32_t segment_index = 1) {
   return [change, segment_index](worker::v1::TransferRequest& message) {
     if (!message.has_segment_header()) {
@@ -228,7 +228,7 @@ class HandoffFixture : public testing::TestWithParam<const char*> {
     for (int32_t layer = layer_begin; layer < ready.layer_end; ++layer) {
       for (int64_t page = begin; page < end; ++page) {
         const auto index = static_cast<size_t>(layer * pages_per_layer() + page);
-        ready.pages.push_back(
+        ready.pages.emplace_back(
             std::span(source_).subspan(index * page_.page_bytes(), page_.page_bytes()));
       }
     }

@@ -1,8 +1,10 @@
 // What landing refuses: every message of the control stream wrong in one way.
-#include "absl/strings/str_cat.h"
+#include <functional>
+#include <utility>
+
 #include "gmock/gmock.h"
 
-#include "common/kv/manifest/digest.h"
+#include "common/engine/request.h"
 #include "common/kv/manifest/segment_header.h"
 #include "tests/unit/handoff/handoff_fixture.h"
 
@@ -26,8 +28,8 @@ class LandingSessionTest : public HandoffFixture {
   }
   void ExpectRefused(const char* what,
                      absl::StatusCode code,
-                     std::function<void(kv::SegmentHeader&)> change) {
-    const absl::Status status = Run(EditHeader(std::move(change)));
+                     const std::function<void(kv::SegmentHeader&)>& change) {
+    const absl::Status status = Run(EditHeader(change));
     EXPECT_EQ(status.code(), code) << what << ": " << status;
   }
 };
@@ -84,7 +86,7 @@ TEST_F(LandingSessionTest, DamagedHeaderBytesAreDataLoss) {
 }
 
 TEST_F(LandingSessionTest, EveryWrongManifestFieldIsRefused) {
-  const auto edit = [](std::function<void(kv::v1::KvManifest&)> change) {
+  const auto edit = [](const std::function<void(kv::v1::KvManifest&)>& change) {
     return [change](TransferRequest& message) {
       if (message.has_manifest()) {
         change(*message.mutable_manifest());
@@ -113,7 +115,7 @@ TEST_F(LandingSessionTest, EveryWrongManifestFieldIsRefused) {
 }
 
 TEST_F(LandingSessionTest, EveryWrongCommitIsRefused) {
-  const auto edit = [](std::function<void(worker::v1::Commit&)> change) {
+  const auto edit = [](const std::function<void(worker::v1::Commit&)>& change) {
     return [change](TransferRequest& message) {
       if (message.has_commit()) {
         change(*message.mutable_commit());

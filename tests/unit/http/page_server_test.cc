@@ -1,6 +1,5 @@
 #include "common/http/page_server.h"
 
-#include <arpa/inet.h>
 #include <httplib.h>
 #include <netinet/in.h>
 #include <sys/socket.h>

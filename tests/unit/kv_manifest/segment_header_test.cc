@@ -1,6 +1,5 @@
 #include "common/kv/manifest/segment_header.h"
 
-#include <algorithm>
 #include <random>
 #include <vector>
 

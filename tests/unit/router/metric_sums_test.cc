@@ -1,7 +1,5 @@
 #include "services/router/status/metric_sums.h"
 
-#include <vector>
-
 #include "gtest/gtest.h"
 
 #include "common/metrics/metric_families.h"
