@@ -1,10 +1,13 @@
 #include "services/router/status/worker_report.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
+
+#include "services/router/workers/worker.h"
 
 namespace baton::router {
 namespace {

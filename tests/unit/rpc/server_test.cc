@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -11,7 +12,10 @@
 
 #include "common/rpc/channel.h"
 #include "common/rpc/health_client.h"
+#include "common/rpc/limits.h"
+#include "common/rpc/request_metadata.h"
 #include "common/rpc/status_details.h"
+#include "common/rpc/status_mapping.h"
 #include "tests/unit/rpc/control_fixture.h"
 
 namespace baton::rpc {

@@ -10,6 +10,9 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
+#include "common/trace/span_file.h"
+#include "common/trace/trace_context.h"
+
 namespace baton::trace {
 namespace {
 

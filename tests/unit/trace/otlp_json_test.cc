@@ -7,6 +7,9 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
+#include "common/trace/span.h"
+#include "common/trace/trace_context.h"
+
 namespace baton::trace {
 namespace {
 

@@ -1,16 +1,22 @@
 #include "common/trace/span_file.h"
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+
+#include "common/trace/span.h"
+#include "common/trace/trace_context.h"
 
 namespace baton::trace {
 namespace {
