@@ -19,7 +19,7 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kBlocksPerMultiprocessor = 8;
 // Rows whose probabilities a thread has under way at a time.
-constexpr int kRowsAtOnce = 8;
+constexpr int kRowsAtOnce = 16;
 
 // Thread x of the grid adds up token x of head y, in order of the rows: the sum is the reference's
 // to the bit. A token that no row adds to is not written.
@@ -41,8 +41,10 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
 #pragma unroll
     for (int i = 0; i < kRowsAtOnce; ++i) {
       const int64_t row = begin + i;
-      seen[i] = row < params.rows && __ldg(params.positions + row) >= least;
-      values[i] = seen[i] ? __ldg(source + row * row_stride) : 0.0f;
+      // Reads that wait for no other: whatever a row has of a token that it does not see is left.
+      const int64_t read = min(row, params.rows - 1);
+      values[i] = __ldg(source + read * row_stride);
+      seen[i] = row < params.rows && __ldg(params.positions + read) >= least;
     }
 #pragma unroll
     for (int i = 0; i < kRowsAtOnce; ++i) {

@@ -29,6 +29,7 @@
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/kv_format/dense.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/param_checker.h"
@@ -41,17 +42,14 @@ using probability::kLaneRows;
 using probability::kLaneTokens;
 using probability::kTileRows;
 using probability::kTileTokens;
-using probability::LaneGroup;
-using probability::LaneInGroup;
 using probability::TileKeys;
 using probability::TileQueries;
 
-constexpr float kLog2E = 1.4426950408889634f;
 constexpr int32_t kWarps = 4;
 constexpr int32_t kThreads = kWarps * kWarpLanes;
 constexpr int32_t kBlocksPerMultiprocessor = 4;
 constexpr int32_t kSplitTokens = kWarps * kTileTokens;
-constexpr int32_t kBlockRows = 64;
+constexpr int32_t kBlockRows = 64;  // at most
 constexpr int64_t kMaxGroup = 16;
 // Keys are counted in int32, with room for a split.
 constexpr int64_t kMaxKeys = int64_t{1} << 30;
@@ -68,6 +66,7 @@ struct Call {
   AttentionProbabilitiesParams params;
   int32_t group = 0;           // query heads per KV head
   int32_t splits = 0;          // of probability_stride keys
+  int32_t block_rows = 0;      // up to kBlockRows, whole tiles
   float score_scale = 0.0f;    // scale * log2(e): weights are powers of two
   const float* lse = nullptr;  // [rows][heads]; times lse_scale to base 2
   float lse_scale = 0.0f;
@@ -88,11 +87,12 @@ struct Work {
 
 // Blocks of the same keys follow each other.
 __device__ Work WorkOfWarp(const Call& call) {
-  const auto row_blocks = static_cast<uint32_t>((call.params.rows + kBlockRows - 1) / kBlockRows);
+  const auto row_blocks =
+      static_cast<uint32_t>((call.params.rows + call.block_rows - 1) / call.block_rows);
   const auto split = static_cast<int32_t>(blockIdx.x / row_blocks);
   const auto warp = static_cast<int32_t>(threadIdx.x) / kWarpLanes;
-  const int64_t row_begin = int64_t{blockIdx.x % row_blocks} * kBlockRows;
-  const int64_t row_end = min(row_begin + kBlockRows, call.params.rows);
+  const int64_t row_begin = int64_t{blockIdx.x % row_blocks} * call.block_rows;
+  const int64_t row_end = min(row_begin + call.block_rows, call.params.rows);
   return {.kv_head = static_cast<int32_t>(blockIdx.y),
           .split = split,
           .begin = split * kSplitTokens + warp * kTileTokens,
@@ -329,9 +329,19 @@ absl::Status Check(const AttentionProbabilitiesParams& params) {
 }
 
 dim3 Grid(const Call& call) {
-  const int64_t row_blocks = (call.params.rows + kBlockRows - 1) / kBlockRows;
+  const int64_t row_blocks = (call.params.rows + call.block_rows - 1) / call.block_rows;
   return dim3(static_cast<uint32_t>(row_blocks * call.splits),
               static_cast<uint32_t>(call.params.pages.layout.kv_heads));
+}
+
+// As many rows for a block as leave every multiprocessor its blocks: of short prompts few, which
+// are waited for one after the other.
+int32_t RowsOfBlock(const DeviceQueue& queue, const AttentionProbabilitiesParams& params) {
+  const int64_t splits = (params.probability_stride + kSplitTokens - 1) / kSplitTokens;
+  const int64_t blocks = int64_t{kBlocksPerMultiprocessor} * queue.multiprocessors();
+  const int64_t rows = params.rows * splits * params.pages.layout.kv_heads / blocks;
+  return static_cast<int32_t>(
+      std::clamp<int64_t>(rows / kTileRows * kTileRows, kTileRows, kBlockRows));
 }
 
 absl::Status Raise(const Call& call, cudaStream_t stream) {
@@ -415,6 +425,7 @@ absl::Status AttentionProbabilities(const ExecContext& context,
   const Call call = {.params = params,
                      .group = static_cast<int32_t>(params.heads / params.pages.layout.kv_heads),
                      .splits = static_cast<int32_t>(splits),
+                     .block_rows = RowsOfBlock(*context.queue, params),
                      .score_scale = params.scale * kLog2E,
                      .lse = params.lse,
                      .lse_scale = kLog2E};

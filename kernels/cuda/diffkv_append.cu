@@ -31,9 +31,12 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 // Blocks for each multiprocessor that the sweep is split into, where there are tokens for them.
 constexpr int32_t kBlocksPerProcessor = 4;
-// A thread sweeps runs of four slots; a split has one for each thread at least.
+// Splits of a head however many heads there are: of many rows few sweep in a step, and those that
+// do are waited for.
+constexpr int64_t kLeastSplits = 8;
+// A thread sweeps runs of four slots; a split has two for each thread at least.
 constexpr int32_t kRun = 4;
-constexpr int32_t kLeastRuns = kThreads;
+constexpr int32_t kLeastRuns = 2 * kThreads;
 // Unobserved ranges that a block keeps near.
 constexpr int32_t kNearRanges = 32;
 
@@ -444,7 +447,18 @@ __device__ __noinline__ void FinishRow(const AppendArgs& args,
   CountRow(args, row, plan.fits, plan.taken);
 }
 
-// Block (x, y, z) sweeps split x of head y of row z; the last of a row to end does the rest.
+// Whether the block is the one that finishes its row: of those that sweep, the last to end.
+__device__ bool Finishes(const AppendArgs& args, const DiffKvAppendRow& row, AppendShared& shared) {
+  if (!row.sweep) return blockIdx.x == 0 && blockIdx.y == 0;
+  __syncthreads();  // the block has read its counts and pages
+  if (threadIdx.x == 0) {
+    shared.last = ArrivesLast(args.counters + blockIdx.z, gridDim.x * gridDim.y);
+  }
+  __syncthreads();
+  return shared.last;
+}
+
+// Block (x, y, z) sweeps split x of head y of row z.
 template <int kDim>
 __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
     AppendKernel(const __grid_constant__ AppendArgs args) {
@@ -454,12 +468,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
     SweepSplit(
         args, row, static_cast<int32_t>(blockIdx.y), static_cast<int32_t>(blockIdx.x), shared);
   }
-  __syncthreads();  // the block has read its counts and pages
-  if (threadIdx.x == 0) {
-    shared.last = ArrivesLast(args.counters + blockIdx.z, gridDim.x * gridDim.y);
-  }
-  __syncthreads();
-  if (shared.last) FinishRow<kDim>(args, row, shared);
+  if (Finishes(args, row, shared)) FinishRow<kDim>(args, row, shared);
 }
 
 absl::Status Check(const DiffKvAppendParams& params) {
@@ -491,7 +500,7 @@ absl::Status DiffKvAppend(const ExecContext& context, const DiffKvAppendParams& 
   const DiffKvGeometry& geometry = params.pages.geometry;
   const int64_t heads = params.num_rows * geometry.kv_heads;
   const int64_t blocks = int64_t{kBlocksPerProcessor} * queue.multiprocessors();
-  const int64_t splits = std::max<int64_t>(1, blocks / heads);
+  const int64_t splits = std::max(kLeastSplits, blocks / heads);
   const auto needed = static_cast<size_t>(heads * splits) * sizeof(Found);
   if (needed > queue.workspace().size()) {
     return absl::ResourceExhaustedError(absl::StrCat("diffkv_append: workspace has ",

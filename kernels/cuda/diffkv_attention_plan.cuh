@@ -10,9 +10,6 @@
 
 namespace baton::kernels::cuda::diffkv {
 
-inline constexpr float kLog2E = 1.4426950408889634f;
-inline constexpr float kLn2 = 0.6931471805599453f;
-
 // Warps of a block that compute; one more fetches.
 inline constexpr int32_t kConsumers = 4;
 inline constexpr int32_t kConsumerThreads = 32 * kConsumers;

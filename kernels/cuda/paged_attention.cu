@@ -376,7 +376,7 @@ absl::Status PagedAttention(const ExecContext& context, const PagedAttentionPara
   }
   const Call call = {.params = params,
                      .group = static_cast<int32_t>(group),
-                     .score_scale = params.scale * paged::kLog2E,
+                     .score_scale = params.scale * kLog2E,
                      .partials = queue.workspace().as<float>(),
                      .slots = slots,
                      .counters = queue.counters()};

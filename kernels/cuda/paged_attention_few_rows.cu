@@ -40,9 +40,6 @@ constexpr int32_t kMostSplits = 8;
 // Less would be too little beside the merge.
 constexpr int32_t kLeastSplitStages = 4;
 
-constexpr float kLog2E = 1.4426950408889634f;
-constexpr float kLn2 = 0.6931471805599453f;
-
 // A call as the kernels get it.
 struct Call {
   PagedAttentionParams params;
@@ -68,9 +65,6 @@ __device__ int32_t SplitTokens(int32_t keys) {
 __device__ int32_t KeysOf(const Call& call, const SequenceRows& sequence) {
   return call.params.positions[sequence.row_begin + sequence.row_count - 1] + 1;
 }
-
-__device__ int32_t LaneGroup() { return static_cast<int32_t>(threadIdx.x % kWarpLanes / 4); }
-__device__ int32_t LaneInGroup() { return static_cast<int32_t>(threadIdx.x % 4); }
 
 // Keys and values of 64 tokens. The 16-byte parts of a row lie in the order of their number xor the
 // row's, so that eight rows at the same part are read without conflicts.

@@ -12,15 +12,13 @@
 #include "kernels/cuda/paged_attention_tile.cuh"
 #include "kernels/cuda/paged_attention_work.cuh"
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/warp.cuh"
 
 namespace baton::kernels::cuda::paged {
 
 // Warps that compute, the first of a block; the next one loads.
 inline constexpr int32_t kConsumerWarps = 4;
 inline constexpr int32_t kConsumers = kConsumerWarps * kWarpLanes;
-
-inline constexpr float kLog2E = 1.4426950408889634f;
-inline constexpr float kLn2 = 0.6931471805599453f;
 
 __device__ inline void SyncConsumers() { NamedBarrier(1, kConsumers); }
 

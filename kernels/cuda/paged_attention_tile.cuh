@@ -25,6 +25,7 @@
 #include "kernels/cuda/paged_attention_work.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/ptx_bf16.cuh"
+#include "kernels/cuda/warp.cuh"
 
 namespace baton::kernels::cuda::paged {
 
@@ -56,10 +57,6 @@ __device__ constexpr int32_t TileOffset(int32_t row, int32_t warp) {
   using Layout = StageLayout<kHeadDim>;
   return TileChunk(row) * Layout::kChunkBytes + TilePlace(row, warp) * Layout::kRowBytes;
 }
-
-// The lane's place in operands.
-__device__ inline int32_t LaneGroup() { return static_cast<int32_t>(threadIdx.x % 32 / 4); }
-__device__ inline int32_t LaneInGroup() { return static_cast<int32_t>(threadIdx.x % 4); }
 
 // The queries of an item as second operand of the first product, zeros for columns past the group.
 template <int kHeadDim, int kColumnTiles>

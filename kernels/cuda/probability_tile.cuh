@@ -27,9 +27,6 @@ inline constexpr int32_t kTileRows = 8;
 inline constexpr int32_t kLaneTokens = 4;
 inline constexpr int32_t kLaneRows = 2;
 
-__device__ inline int32_t LaneGroup() { return static_cast<int32_t>(threadIdx.x % 32 / 4); }
-__device__ inline int32_t LaneInGroup() { return static_cast<int32_t>(threadIdx.x % 4); }
-
 // Keys first to last, counted from key_begin; none at first.
 struct KeyRange {
   int32_t first = INT32_MAX;

@@ -122,6 +122,10 @@ __device__ inline uint32_t AndOr(uint32_t x, uint32_t mask, uint32_t bits) {
   return y;
 }
 
+// What makes exponents to base e such to base 2, and logarithms to base 2 such to base e.
+inline constexpr float kLog2E = 1.4426950408889634f;
+inline constexpr float kLn2 = 0.6931471805599453f;
+
 // 2^x, to 2 units in the last place; 0 for -inf.
 __device__ inline float Exp2(float x) {
   float y;

@@ -23,6 +23,7 @@
 #include "kernels/cuda/shadowkv_encode_checks.h"
 #include "kernels/cuda/shadowkv_keys.cuh"
 #include "kernels/cuda/shadowkv_projection.cuh"
+#include "kernels/cuda/shadowkv_projection_strip.cuh"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/param_checker.h"
 #include "kernels/ops/shadowkv_params.h"
@@ -34,12 +35,10 @@ namespace {
 constexpr int kThreads = 256;
 static_assert(kThreads == kProjectThreads && kThreads == kAssignThreads);
 constexpr int kWarps = kThreads / 32;
-// Rows of the basis that a piece of work multiplies by.
-constexpr int kRanks = 16;
 constexpr int32_t kBlockTokens = static_cast<int32_t>(kShadowKvBlockTokens);
 
 union AppendShared {
-  ProjectionShared<kRanks> projection;
+  ProjectionShared<kStripRanks> projection;
   AssignShared assign;
 };
 
@@ -92,7 +91,7 @@ class DueBlock {
         first_(tail_.CodedTokensAt(sequence.position)),
         section_(sequence.tail +
                  tail_.block_begin((first_ - layout_.coded.tokens) / kShadowKvBlockTokens)) {
-    rank_pieces_ = config_.joint ? 0 : (config_.rank + kRanks - 1) / kRanks;
+    rank_pieces_ = config_.joint ? 0 : (config_.rank + kStripRanks - 1) / kStripRanks;
     const int32_t head_threads = kBlockTokens / kUnitTokens * VectorLanes(config_.head_dim);
     head_pieces_ = (head_threads + kThreads - 1) / kThreads;
     cluster_pieces_ = config_.value_clusters > 0 ? config_.kv_heads : 0;
@@ -104,7 +103,7 @@ class DueBlock {
 
   // By all threads of the block.
   __device__ void Code(int32_t piece, AppendShared& shared) const {
-    if (piece < rank_pieces_) return Project(piece * kRanks, shared.projection);
+    if (piece < rank_pieces_) return Project(piece * kStripRanks, shared.projection);
     piece -= rank_pieces_;
     if (piece < config_.kv_heads * head_pieces_) {
       return CodeTokens(piece / head_pieces_, piece % head_pieces_);
@@ -115,13 +114,13 @@ class DueBlock {
  private:
   __device__ ExactTokens Tokens() const { return {&sequence_, &tail_, first_}; }
 
-  __device__ void Project(int32_t first_rank, ProjectionShared<kRanks>& shared) const {
+  __device__ void Project(int32_t first_rank, ProjectionShared<kStripRanks>& shared) const {
     const ProjectionGroup group = {.config = &config_,
                                    .rope = params_.rope,
                                    .position = first_,
                                    .tokens = kBlockTokens,
                                    .layers = 1};
-    WriteCoefficients<kRanks>(
+    WriteStrip(
         group,
         {.section = section_ + tail_.block.coefficients, .tokens = kBlockTokens, .group = 0},
         first_rank,

@@ -13,6 +13,7 @@
 #include "kernels/cuda/shadowkv_encode_checks.h"
 #include "kernels/cuda/shadowkv_keys.cuh"
 #include "kernels/cuda/shadowkv_projection.cuh"
+#include "kernels/cuda/shadowkv_projection_strip.cuh"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/param_checker.h"
 #include "kernels/ops/shadowkv_params.h"
@@ -21,15 +22,14 @@ namespace baton::kernels::cuda {
 namespace shadowkv {
 namespace {
 
-// Rows of the basis that a block multiplies by at a time, and blocks: enough for rank 1024.
-constexpr int kRanks = 16;
+// With kStripRanks rows of the basis at a time enough for rank 1024.
 constexpr uint32_t kBlocks = 64;
 constexpr int32_t kBlockTokens = static_cast<int32_t>(kShadowKvBlockTokens);
 
 // Nothing happens unless the sequence has a block due.
 __global__ void __launch_bounds__(kProjectThreads)
     AppendJointKernel(const __grid_constant__ ShadowKvAppendJointParams params) {
-  __shared__ ProjectionShared<kRanks> shared;
+  __shared__ ProjectionShared<kStripRanks> shared;
   const ShadowKvSequence& sequence = params.layers[0];
   const ShadowKvConfig& config = sequence.layout->config;
   const ShadowKvTailLayout tail(*sequence.layout, sequence.max_generated);
@@ -54,9 +54,9 @@ __global__ void __launch_bounds__(kProjectThreads)
     const ShadowKvTailLayout layer_tail(*layer.layout, layer.max_generated);
     return ExactTokens{&layer, &layer_tail, first}.Keys(token);
   };
-  for (auto rank = static_cast<int32_t>(blockIdx.x) * kRanks; rank < config.rank;
-       rank += static_cast<int32_t>(gridDim.x) * kRanks) {
-    WriteCoefficients<kRanks>(group, target, rank, layer_of, keys_of, shared);
+  for (auto rank = static_cast<int32_t>(blockIdx.x) * kStripRanks; rank < config.rank;
+       rank += static_cast<int32_t>(gridDim.x) * kStripRanks) {
+    WriteStrip(group, target, rank, layer_of, keys_of, shared);
   }
 }
 

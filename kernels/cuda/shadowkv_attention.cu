@@ -21,6 +21,7 @@
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/paged_attention_merge.cuh"
 #include "kernels/cuda/paged_attention_tile.cuh"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/shadowkv_checks.h"
@@ -405,7 +406,7 @@ absl::Status ShadowKvAttention(const ExecContext& context, const ShadowKvAttenti
         .params = shadowkv::SomeSequences(params, begin, count),
         .scratch = shape.Carve(count, carver),
         .group = static_cast<int32_t>(params.heads / params.bounds.kv_heads),
-        .score_scale = params.scale * shadowkv::kLog2E};
+        .score_scale = params.scale * kLog2E};
     if (absl::Status status = shadowkv::LaunchRows(queue, call); !status.ok()) {
       return status;
     }

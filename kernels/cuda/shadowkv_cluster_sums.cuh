@@ -13,6 +13,7 @@
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/shadowkv_device.cuh"
 #include "kernels/cuda/shadowkv_score.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/kv_format/shadowkv.h"
 
 namespace baton::kernels::cuda::shadowkv {
@@ -59,7 +60,7 @@ __device__ inline void AddClusterTile(const ScoreTask& task,
     for (int n = 0; n < kColumnTiles; ++n) {
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
-        const int32_t column = paged::kColumns * n + 2 * paged::LaneInGroup() + c;
+        const int32_t column = paged::kColumns * n + 2 * LaneInGroup() + c;
         if (column >= group) continue;
         AddWeight(scores[n][2 * row + c] * scale,
                   maxima[column],

@@ -17,6 +17,7 @@
 #include "kernels/cuda/paged_attention_tile.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/ptx_bf16.cuh"
+#include "kernels/cuda/warp.cuh"
 
 namespace baton::kernels::cuda::shadowkv {
 
@@ -75,11 +76,11 @@ __device__ void AddCodes(const std::byte* values,
   uint32_t words[4][kHalves];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const int32_t row = 2 * paged::LaneInGroup() + i % 2 + 8 * (i / 2);
+    const int32_t row = 2 * LaneInGroup() + i % 2 + 8 * (i / 2);
     const std::byte* source = values + paged::TileOffset<kHeadDim>(row, warp);
 #pragma unroll
     for (int u = 0; u < kHalves; ++u) {
-      words[i][u] = *reinterpret_cast<const uint32_t*>(source + 32 * u + 4 * paged::LaneGroup());
+      words[i][u] = *reinterpret_cast<const uint32_t*>(source + 32 * u + 4 * LaneGroup());
     }
   }
   // Pairs of the dimensions 2 k and 2 k + 1 of neighbouring tokens, as AddValues pairs them: rows 0
@@ -120,8 +121,8 @@ __device__ void FoldCodedTile(const std::byte* stage,
                               const paged::Queries<kHeadDim, kColumnTiles>& queries,
                               CodedShift<kColumnTiles>& shift,
                               paged::Running<kHeadDim, kColumnTiles>& running) {
-  const int32_t tokens[2] = {paged::TileToken(paged::LaneGroup(), warp),
-                             paged::TileToken(paged::LaneGroup() + 8, warp)};
+  const int32_t tokens[2] = {paged::TileToken(LaneGroup(), warp),
+                             paged::TileToken(LaneGroup() + 8, warp)};
   const bool seen[2] = {keys.Sees(tokens[0]), keys.Sees(tokens[1])};
   if (!__any_sync(kAllLanes, seen[0] || seen[1])) return;
   float2 range[2];

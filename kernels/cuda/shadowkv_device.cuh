@@ -14,8 +14,6 @@ namespace baton::kernels::cuda::shadowkv {
 
 // Shared memory of a multiprocessor for its blocks, of which each takes 1 KiB for itself.
 inline constexpr size_t kSharedBytes = size_t{224} << 10;
-inline constexpr float kLog2E = 1.4426950408889634f;
-inline constexpr float kLn2 = 0.6931471805599453f;
 
 // Chunks of a sequence: those of the prompt, then those of the tail's blocks.
 struct CodedChunks {

@@ -16,6 +16,7 @@
 #include "kernels/cuda/shadowkv_device.cuh"
 #include "kernels/cuda/shadowkv_fetch.cuh"
 #include "kernels/cuda/shadowkv_plan.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_params.h"
 
@@ -60,18 +61,18 @@ __device__ void WritePart(int32_t group,
   for (int n = 0; n < kColumnTiles; ++n) {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      const int32_t column = paged::kColumns * n + 2 * paged::LaneInGroup() + c;
+      const int32_t column = paged::kColumns * n + 2 * LaneInGroup() + c;
       if (column >= group) continue;
 #pragma unroll
       for (int u = 0; u < kHeadDim / 64; ++u) {
         const paged::Piece<8> piece = paged::LanePiece(running, n, c, u);
         const float(&x)[8] = piece.values;
         auto* target =
-            reinterpret_cast<float4*>(part + column * kHeadDim + 64 * u + 8 * paged::LaneGroup());
+            reinterpret_cast<float4*>(part + column * kHeadDim + 64 * u + 8 * LaneGroup());
         target[0] = make_float4(x[0], x[1], x[2], x[3]);
         target[1] = make_float4(x[4], x[5], x[6], x[7]);
       }
-      if (paged::LaneGroup() == 0) {
+      if (LaneGroup() == 0) {
         part[group * kHeadDim + column] = running.max[n][c];
         part[group * (kHeadDim + 1) + column] = running.sum[n][c];
       }

@@ -20,6 +20,7 @@
 #include "kernels/cuda/ptx_tile.cuh"
 #include "kernels/cuda/shadowkv_angles.cuh"
 #include "kernels/cuda/shadowkv_plan.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/ops/shadowkv_params.h"
 
 namespace baton::kernels::cuda::shadowkv {
@@ -290,10 +291,10 @@ __device__ void RotateKeys(const ShadowKvRope& rope,
                            const KeyProducts<kHeadDim>& products,
                            KeyShared<kHeadDim>& shared) {
   constexpr int32_t kHalf = kHeadDim / 2;
-  const int32_t in_chunk = paged::LaneGroup() & (shared.plan.chunks.tokens() - 1);
+  const int32_t in_chunk = LaneGroup() & (shared.plan.chunks.tokens() - 1);
 #pragma unroll
   for (int n = 0; n < KeyProducts<kHeadDim>::kTiles; ++n) {
-    const int32_t dim = WarpDim<kHeadDim>() + 8 * n + 2 * paged::LaneInGroup();
+    const int32_t dim = WarpDim<kHeadDim>() + 8 * n + 2 * LaneInGroup();
     const float2 none = make_float2(0.0f, 0.0f);
     const float2 low_bias = bias == nullptr ? none : make_float2(bias[dim], bias[dim + 1]);
     const float2 high_bias =
@@ -301,7 +302,7 @@ __device__ void RotateKeys(const ShadowKvRope& rope,
     const KeyAngles in_chunk_angles = AnglesAt(rope, in_chunk, kHalf, dim);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {  // tokens of the warp, 8 apart
-      const int32_t row = WarpToken() + 8 * i + paged::LaneGroup();
+      const int32_t row = WarpToken() + 8 * i + LaneGroup();
       KeyAngles angles = AnglesAt(rope, max(shared.tokens[row].position - in_chunk, 0), kHalf, dim);
       angles.Add(in_chunk_angles);
       const float(&low)[4] = products.sums[i / 2][0][n];

@@ -21,6 +21,7 @@
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/ptx_bf16.cuh"
 #include "kernels/cuda/shadowkv_device.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_params.h"
 
@@ -77,7 +78,7 @@ template <int kParts>
 __device__ inline void LoadRow(const std::byte* row, uint4 (&parts)[kParts]) {
 #pragma unroll
   for (int j = 0; j < kParts; ++j) {
-    parts[j] = __ldg(reinterpret_cast<const uint4*>(row) + 4 * j + paged::LaneInGroup());
+    parts[j] = __ldg(reinterpret_cast<const uint4*>(row) + 4 * j + LaneInGroup());
   }
 }
 
@@ -129,9 +130,9 @@ struct CodedQueries {
   __device__ void Load(const uint16_t* q, int32_t group) {
 #pragma unroll
     for (int n = 0; n < kColumnTiles; ++n) {
-      const int32_t head = paged::kColumns * n + paged::LaneGroup();
+      const int32_t head = paged::kColumns * n + LaneGroup();
       const auto* part =
-          reinterpret_cast<const uint4*>(q + head * kHeadDim + paged::LaneInGroup() * kHeadDim / 4);
+          reinterpret_cast<const uint4*>(q + head * kHeadDim + LaneInGroup() * kHeadDim / 4);
       float sum = 0.0f;
 #pragma unroll
       for (int w = 0; w < kWords; ++w) {
@@ -145,7 +146,7 @@ struct CodedQueries {
       sum += __shfl_xor_sync(kAllLanes, sum, 1);
       sum += __shfl_xor_sync(kAllLanes, sum, 2);
       for (int c = 0; c < 2; ++c) {
-        sums[n][c] = __shfl_sync(kAllLanes, sum, 4 * (2 * paged::LaneInGroup() + c));
+        sums[n][c] = __shfl_sync(kAllLanes, sum, 4 * (2 * LaneInGroup() + c));
       }
     }
   }
@@ -174,11 +175,11 @@ template <int kWords>
 __device__ inline void LoadCodes(const std::byte* row, uint32_t (&words)[kWords]) {
   static_assert(kWords == 1 || kWords == 2);
   if constexpr (kWords == 2) {
-    const uint2 loaded = __ldg(reinterpret_cast<const uint2*>(row) + paged::LaneInGroup());
+    const uint2 loaded = __ldg(reinterpret_cast<const uint2*>(row) + LaneInGroup());
     words[0] = loaded.x;
     words[1] = loaded.y;
   } else {
-    words[0] = __ldg(reinterpret_cast<const uint32_t*>(row) + paged::LaneInGroup());
+    words[0] = __ldg(reinterpret_cast<const uint32_t*>(row) + LaneInGroup());
   }
 }
 

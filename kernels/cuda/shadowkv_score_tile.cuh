@@ -14,6 +14,7 @@
 #include "kernels/cuda/shadowkv_decode_workspace.cuh"
 #include "kernels/cuda/shadowkv_device.cuh"
 #include "kernels/cuda/shadowkv_score.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/kv_format/shadowkv.h"
 
 namespace baton::kernels::cuda::shadowkv {
@@ -84,7 +85,7 @@ struct LandmarkRing {
   __device__ void Load(int32_t step, int32_t row, uint4 (&parts)[kHeadDim / 32]) const {
 #pragma unroll
     for (int j = 0; j < kHeadDim / 32; ++j) {
-      parts[j] = rows[step % kDepth][row][Place(row, 4 * j + paged::LaneInGroup())];
+      parts[j] = rows[step % kDepth][row][Place(row, 4 * j + LaneInGroup())];
     }
   }
 };
@@ -127,7 +128,7 @@ struct ScoreLines {
 
 // The query head of the lane's column c of column tile n.
 __device__ inline int32_t LaneColumn(int n, int c) {
-  return paged::kColumns * n + 2 * paged::LaneInGroup() + c;
+  return paged::kColumns * n + 2 * LaneInGroup() + c;
 }
 
 // Logits of a tile that come one by one, and a lane's share of its sums.
@@ -165,7 +166,7 @@ class TileLogits {
         const float max = paged::ColumnMax(max_[n][c]);
         const float sum = paged::ColumnSum(sum_[n][c] * Weight(max_[n][c], max));
         const int32_t column = LaneColumn(n, c);
-        if (paged::LaneGroup() == 0 && column < lines_.group) {
+        if (LaneGroup() == 0 && column < lines_.group) {
           lines_.partials[column * int64_t{lines_.partial_stride} + tile_] = make_float2(max, sum);
         }
       }
@@ -206,7 +207,7 @@ __device__ void WriteTile(const ScoreLines& lines,
 #pragma unroll
       for (int r = 0; r < 2 * kTileSteps; ++r) {
         float& score = scores.steps[r / 2][n][r % 2 * 2 + c];
-        const int32_t place = 8 * r + paged::LaneGroup();
+        const int32_t place = 8 * r + LaneGroup();
         const bool seen = place < count && (hidden >> place & 1u) == 0;
         score = seen ? score * lines.scale : -INFINITY;
         if (used && place < count) logits[place] = score;
@@ -219,7 +220,7 @@ __device__ void WriteTile(const ScoreLines& lines,
         sum += Weight(scores.steps[r / 2][n][r % 2 * 2 + c], max);
       }
       sum = paged::ColumnSum(sum);
-      if (used && paged::LaneGroup() == 0) {
+      if (used && LaneGroup() == 0) {
         lines.partials[column * int64_t{lines.partial_stride} + tile] = make_float2(max, sum);
       }
     }
@@ -236,12 +237,12 @@ __device__ void ScoreStep(const ScoreTask& task,
                           float (&scores)[kColumnTiles][4]) {
   uint4 low[kHeadDim / 32];
   uint4 high[kHeadDim / 32];
-  ring.Load(step, paged::LaneGroup(), low);
-  ring.Load(step, paged::LaneGroup() + 8, high);
+  ring.Load(step, LaneGroup(), low);
+  ring.Load(step, LaneGroup() + 8, high);
   MultiplyRows(low, high, queries, scores);
   if (task.selector != ShadowKvSelector::kBounds) return;
   const ChunkRange& chunks = rows.chunks();
-  const int32_t place = step * kTileRows + paged::LaneGroup();
+  const int32_t place = step * kTileRows + LaneGroup();
   const int32_t low_chunk = chunks.first + min(place, chunks.count - 1);
   const int32_t high_chunk = chunks.first + min(place + 8, chunks.count - 1);
   LoadRow(task.more.Chunk(task.chunks, low_chunk), low);
@@ -288,7 +289,7 @@ __device__ inline void PlaceTokens(const ScoreTask& task,
   const int32_t end = chunks.count << task.chunks.token_shift;
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
-    const int32_t token = begin + paged::LaneGroup() + 8 * row;
+    const int32_t token = begin + LaneGroup() + 8 * row;
     inside[row] = token < end;
     const int32_t used = min(token, end - 1);
     tokens[row] = {.chunk = chunks.first + (used >> task.chunks.token_shift),

@@ -19,7 +19,6 @@ namespace {
 // bf16. Gates below -87 count as -87, where silu is -1.4e-36: the divisor stays below 2^126, past
 // which __fdividef gives 0 or NaN. The comparison lets a NaN through.
 __device__ float Silu(float gate) {
-  constexpr float kLog2E = 1.44269504f;
   const float g = gate < -87.0f ? -87.0f : gate;
   return __fdividef(g, 1.0f + Exp2(-kLog2E * g));
 }

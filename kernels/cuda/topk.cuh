@@ -59,24 +59,60 @@ struct Threshold {
   int32_t equal;
 };
 
+// Digits of the radix select.
+inline constexpr int32_t kDigitBits = 9;
+inline constexpr int32_t kDigits = 1 << kDigitBits;
+
 struct TopKShared {
-  uint32_t histogram[256];
-  uint32_t counts[kTopKThreads / kWarpLanes];
+  uint32_t histogram[kDigits];
+  int2 counts[kTopKThreads / kWarpLanes];  // above and equal, of each warp
+  uint32_t least;                          // of the keys that can be chosen
+  uint32_t most;
   uint32_t digit;
   int32_t above;  // keys of larger digits
 };
 
-// The largest digit such that `wanted` keys have it or a larger one. One warp.
+// Between which keys those are that can be chosen, for the digits: scores of one sign and a few
+// magnitudes share their upper bits. All threads; least > most if there are none.
+__device__ inline void FindRange(const uint32_t* keys, int32_t count, TopKShared& shared) {
+  if (threadIdx.x == 0) {
+    shared.least = ~0u;
+    shared.most = 0;
+  }
+  uint32_t least = ~0u;
+  uint32_t most = 0;
+  for (int32_t i = threadIdx.x; i < count; i += kTopKThreads) {
+    const uint32_t key = keys[i];
+    least = key == 0 ? least : min(least, key);
+    most = max(most, key);
+  }
+  least = __reduce_min_sync(kAllLanes, least);
+  most = __reduce_max_sync(kAllLanes, most);
+  __syncthreads();
+  if (threadIdx.x % kWarpLanes == 0) {
+    atomicMin(&shared.least, least);
+    atomicMax(&shared.most, most);
+  }
+  __syncthreads();
+}
+
+// The largest digit such that `wanted` keys have it or a larger one; all keys, if they are fewer.
+// One warp.
 __device__ inline void FindDigit(int32_t wanted, TopKShared& shared) {
-  constexpr int32_t kOwn = 256 / kWarpLanes;
+  constexpr int32_t kOwn = kDigits / kWarpLanes;
   const auto lane = static_cast<int32_t>(threadIdx.x % kWarpLanes);
-  const int32_t largest = 255 - kOwn * lane;  // the lane's digits are this and those below it
+  const int32_t largest = kDigits - 1 - kOwn * lane;  // the lane's digits are this and those below
   int32_t own = 0;
+#pragma unroll
   for (int32_t i = 0; i < kOwn; ++i) own += static_cast<int32_t>(shared.histogram[largest - i]);
   int32_t up_to = own;
   for (int32_t distance = 1; distance < kWarpLanes; distance *= 2) {
     const int32_t other = __shfl_up_sync(kAllLanes, up_to, distance);
     up_to += lane >= distance ? other : 0;
+  }
+  if (lane == kWarpLanes - 1 && up_to < wanted) {
+    shared.above = up_to;
+    shared.digit = kDigits;
   }
   int32_t above = up_to - own;
   if (above >= wanted || up_to < wanted) return;
@@ -97,23 +133,63 @@ __device__ inline Threshold FindThreshold(const uint32_t* keys,
                                           int32_t count,
                                           int32_t wanted,
                                           TopKShared& shared) {
-  uint32_t prefix = 0;
-  for (int32_t shift = 24; shift >= 0; shift -= 8) {
-    for (int32_t i = threadIdx.x; i < 256; i += kTopKThreads) shared.histogram[i] = 0;
+  FindRange(keys, count, shared);
+  const uint32_t least = shared.least;
+  if (least > shared.most) return {.key = 0, .equal = wanted};
+  uint32_t prefix = 0;  // of what is above the least key
+  for (int32_t bits = 32 - __clz(static_cast<int>(shared.most - least)); bits >= 0;) {
+    const int32_t shift = max(bits - kDigitBits, 0);
+    const uint32_t known = bits == 32 ? 0u : ~0u << bits;
+    for (int32_t i = threadIdx.x; i < kDigits; i += kTopKThreads) shared.histogram[i] = 0;
     __syncthreads();
-    const uint32_t known = shift == 24 ? 0u : ~0u << (shift + 8);
     for (int32_t i = threadIdx.x; i < count; i += kTopKThreads) {
       const uint32_t key = keys[i];
-      if ((key & known) == prefix) atomicAdd(&shared.histogram[(key >> shift) & 255u], 1u);
+      const uint32_t rest = key - least;
+      if (key != 0 && (rest & known) == prefix) {
+        atomicAdd(&shared.histogram[(rest & ~known) >> shift], 1u);
+      }
     }
     __syncthreads();
     if (threadIdx.x < kWarpLanes) FindDigit(wanted, shared);
     __syncthreads();
-    prefix |= shared.digit << shift;
     wanted -= shared.above;
+    if (shared.digit == kDigits) return {.key = 0, .equal = wanted};
+    prefix |= shared.digit << shift;
+    bits = shift == 0 ? -1 : shift;
   }
-  return {.key = prefix, .equal = wanted};
+  return {.key = least + prefix, .equal = wanted};
 }
+
+// Keys of a thread's warp: the warps of a block share the keys in runs of whole words of ids.
+struct WarpKeys {
+  int32_t begin;
+  int32_t end;
+
+  __device__ explicit WarpKeys(int32_t count) {
+    constexpr int32_t kWarps = kTopKThreads / kWarpLanes;
+    const auto warp = static_cast<int32_t>(threadIdx.x / kWarpLanes);
+    const int32_t words = (count + kWarpLanes - 1) / kWarpLanes;
+    const int32_t of_warp = (words + kWarps - 1) / kWarps * kWarpLanes;
+    begin = min(warp * of_warp, count);
+    end = min(begin + of_warp, count);
+  }
+};
+
+// How many keys of a run are above the threshold, and equal to it. The warp.
+struct TakenCounts {
+  int32_t above = 0;
+  int32_t equal = 0;
+
+  __device__ TakenCounts(const uint32_t* keys, const WarpKeys& run, uint32_t threshold) {
+    const auto lane = static_cast<int32_t>(threadIdx.x % kWarpLanes);
+    for (int32_t id = run.begin + lane; id < run.end; id += kWarpLanes) {
+      above += keys[id] > threshold ? 1 : 0;
+      equal += keys[id] == threshold ? 1 : 0;
+    }
+    above = __reduce_add_sync(kAllLanes, above);
+    equal = __reduce_add_sync(kAllLanes, equal);
+  }
+};
 
 // Writes the ids of what is taken, ascending, to ids[limit], then -1. `taken` gets a bit for each
 // key that is taken or 0; null: nobody asks. All threads of the block.
@@ -124,26 +200,43 @@ __device__ inline void WriteTaken(const uint32_t* keys,
                                   int64_t limit,
                                   uint32_t* taken,
                                   TopKShared& shared) {
+  constexpr int32_t kWarps = kTopKThreads / kWarpLanes;
+  const auto lane = static_cast<int32_t>(threadIdx.x % kWarpLanes);
+  const auto warp = static_cast<int32_t>(threadIdx.x / kWarpLanes);
+  const uint32_t lower = (1u << lane) - 1u;
+  const WarpKeys run(count);
+  const TakenCounts own(keys, run, threshold.key);
+  if (lane == 0) shared.counts[warp] = {own.above, own.equal};
+  __syncthreads();
   int32_t above = 0;
   int32_t equal = 0;
-  for (int32_t begin = 0; begin < count; begin += kTopKThreads) {
-    const int32_t id = begin + static_cast<int32_t>(threadIdx.x);
-    const uint32_t key = id < count ? keys[id] : 0u;
-    const bool is_above = id < count && key > threshold.key;
-    const bool is_equal = id < count && key == threshold.key;
-    const FlagRanks ranks = RankFlags<kTopKThreads>(is_above, is_equal, shared.counts);
-    const int32_t equal_before = min(equal + ranks.second, threshold.equal);
-    const bool takes = is_above || (is_equal && equal + ranks.second < threshold.equal);
-    const int32_t place = above + ranks.first + equal_before;
-    if (takes && place < limit) ids[place] = id;
-    const uint32_t votes = __ballot_sync(kAllLanes, takes || (id < count && key == 0));
-    if (taken != nullptr && threadIdx.x % kWarpLanes == 0 && id < count) {
-      taken[id / kWarpLanes] = votes;
-    }
-    above += ranks.first_total;
-    equal += ranks.second_total;
+  int32_t all_above = 0;
+  int32_t all_equal = 0;
+#pragma unroll
+  for (int32_t w = 0; w < kWarps; ++w) {
+    above += w < warp ? shared.counts[w].x : 0;
+    equal += w < warp ? shared.counts[w].y : 0;
+    all_above += shared.counts[w].x;
+    all_equal += shared.counts[w].y;
   }
-  for (int64_t i = above + min(equal, threshold.equal) + int64_t{threadIdx.x}; i < limit;
+  for (int32_t begin = run.begin; begin < run.end; begin += kWarpLanes) {
+    const int32_t id = begin + lane;
+    const bool exists = id < run.end;
+    const uint32_t key = exists ? keys[id] : 0u;
+    const bool is_above = exists && key > threshold.key;
+    const bool is_equal = exists && key == threshold.key;
+    const uint32_t above_votes = __ballot_sync(kAllLanes, is_above);
+    const uint32_t equal_votes = __ballot_sync(kAllLanes, is_equal);
+    const int32_t equal_before = equal + __popc(equal_votes & lower);
+    const bool takes = is_above || (is_equal && equal_before < threshold.equal);
+    const int32_t place = above + __popc(above_votes & lower) + min(equal_before, threshold.equal);
+    if (takes && place < limit) ids[place] = id;
+    const uint32_t votes = __ballot_sync(kAllLanes, takes || (exists && key == 0));
+    if (taken != nullptr && lane == 0) taken[id / kWarpLanes] = votes;
+    above += __popc(above_votes);
+    equal += __popc(equal_votes);
+  }
+  for (int64_t i = all_above + min(all_equal, threshold.equal) + int64_t{threadIdx.x}; i < limit;
        i += kTopKThreads) {
     ids[i] = -1;
   }
