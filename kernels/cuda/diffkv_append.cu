@@ -335,6 +335,7 @@ __device__ void Demote(const DiffKvGeometry& geometry,
   Unpack<kDim>(wide, high, high_slot, codes);
   __syncwarp();
   const auto lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll 1  // executed once: instructions take longer to come than to execute
   for (int i = lane; i < kDim; i += 32) {
     codes.key[i] = DemoteCode(codes.key[i], wide.key_bits, narrow.key_bits);
     codes.value[i] = DemoteCode(codes.value[i], wide.value_bits, narrow.value_bits);

@@ -90,7 +90,8 @@ class DueBlock {
         tail_(layout_, sequence.max_generated),
         first_(tail_.CodedTokensAt(sequence.position)),
         section_(sequence.tail +
-                 tail_.block_begin((first_ - layout_.coded.tokens) / kShadowKvBlockTokens)) {
+                 tail_.block_begin((first_ - layout_.coded.tokens) / kShadowKvBlockTokens)),
+        tokens_(sequence, tail_, first_) {
     rank_pieces_ = config_.joint ? 0 : (config_.rank + kStripRanks - 1) / kStripRanks;
     const int32_t head_threads = kBlockTokens / kUnitTokens * VectorLanes(config_.head_dim);
     head_pieces_ = (head_threads + kThreads - 1) / kThreads;
@@ -112,8 +113,6 @@ class DueBlock {
   }
 
  private:
-  __device__ ExactTokens Tokens() const { return {&sequence_, &tail_, first_}; }
-
   __device__ void Project(int32_t first_rank, ProjectionShared<kStripRanks>& shared) const {
     const ProjectionGroup group = {.config = &config_,
                                    .rope = params_.rope,
@@ -127,7 +126,7 @@ class DueBlock {
         [&](int64_t) -> ProjectedLayer {
           return {.basis = sequence_.prompt + layout_.basis, .key_bias = params_.key_bias};
         },
-        [&](int64_t, int32_t token) { return Tokens().Keys(token); },
+        [&](int64_t, int32_t token) { return tokens_.Keys(token); },
         shared);
   }
 
@@ -136,7 +135,7 @@ class DueBlock {
         .config = &config_, .layout = &tail_.block, .section = section_, .chunk_scores = nullptr};
     const int32_t thread = piece * kThreads + static_cast<int32_t>(threadIdx.x);
     const CodingUnit unit(target, head, thread / VectorLanes(config_.head_dim));
-    CodeUnitOfAnyChunk(target, unit, Tokens());
+    CodeUnitOfAnyChunk(target, unit, tokens_);
   }
 
   __device__ void AssignHead(int32_t head, AssignShared& shared) const {
@@ -151,7 +150,7 @@ class DueBlock {
            .clusters = config_.value_clusters,
            .tokens = kAssignTokens,
            .dtype = config_.dtype},
-          [&](int32_t token) { return Tokens().Values(first + token).head(head); },
+          [&](int32_t token) { return tokens_.Values(first + token).head(head); },
           [&](int32_t cluster, int32_t element) {
             return LoadElement(means, config_.dtype, int64_t{cluster} * config_.head_dim + element);
           },
@@ -168,6 +167,7 @@ class DueBlock {
   ShadowKvTailLayout tail_;
   int64_t first_;  // position of the block's first token
   std::byte* section_;
+  ExactTokens tokens_;
   int32_t rank_pieces_;
   int32_t head_pieces_;  // for each head
   int32_t cluster_pieces_;

@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kProjectThreads)
   const auto keys_of = [&](int64_t index, int32_t token) {
     const ShadowKvSequence& layer = params.layers[index];
     const ShadowKvTailLayout layer_tail(*layer.layout, layer.max_generated);
-    return ExactTokens{&layer, &layer_tail, first}.Keys(token);
+    return ExactTokens(layer, layer_tail, first).Keys(token);
   };
   for (auto rank = static_cast<int32_t>(blockIdx.x) * kStripRanks; rank < config.rank;
        rank += static_cast<int32_t>(gridDim.x) * kStripRanks) {

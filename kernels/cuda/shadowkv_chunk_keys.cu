@@ -5,7 +5,8 @@
 // coefficients lie behind each other, so one bulk copy brings them. A block has one KV head and
 // keeps the head's columns of the basis in registers: 32 dimensions for each of four warps, 16 of
 // each half of the key, so that the two elements which RoPE rotates together are in one lane. The
-// first warp brings tiles of eight chunks through a ring in shared memory.
+// first warp brings tiles of eight chunks through a ring in shared memory, the first of them while
+// the basis, which takes the places of the others, comes to registers.
 //
 // Row r of a matrix of eight rows is a token of the tile's chunk r. Chunks lie 16 bytes further
 // apart than they are long, a length that is a multiple of 256 bytes: eight rows at the same place
@@ -39,11 +40,10 @@ constexpr int32_t kTokens = kShadowKvChunkKeyTokens;  // of a chunk
 constexpr int32_t kChunks = 8;                        // of a tile
 constexpr int32_t kWarps = 4;
 constexpr int32_t kThreads = kWarps * kWarpLanes;
-constexpr int32_t kBlocks = 3;    // of a multiprocessor
-constexpr int32_t kRing = 3;      // tiles
-constexpr int32_t kPadding = 16;  // bytes between chunks of a tile
-// Elements between rows of the basis in shared memory: 16 bytes more than they have.
-constexpr int32_t kBasisStride = kHeadDim + 8;
+constexpr int32_t kBlocks = 3;                 // of a multiprocessor
+constexpr int32_t kRing = 3;                   // tiles
+constexpr int32_t kPadding = 16;               // bytes between chunks of a tile
+constexpr int32_t kBasisParts = kHeadDim / 8;  // of 16 bytes, of a row of the basis
 
 template <int kRank>
 struct alignas(128) ChunkKeyShared {
@@ -51,18 +51,21 @@ struct alignas(128) ChunkKeyShared {
   static constexpr int32_t kChunkBytes = kTokens * kRowBytes;
   static constexpr int32_t kChunkStride = kChunkBytes + kPadding;
 
-  union {
-    std::byte tiles[kRing][kChunks * kChunkStride];
-    uint16_t basis[kRank][kBasisStride];  // on its way to registers
-  };
+  std::byte tiles[kRing][kChunks * kChunkStride];
   float cosines[kTokens][kHalf];  // of places in a chunk
   float sines[kTokens][kHalf];
   float bias[kHeadDim];         // of the head; zeros without
   int2 chunks[kRing][kChunks];  // id and slot; slot -1: there is no such chunk
   uint64_t full[kRing];
   uint64_t empty[kRing];
-  uint64_t basis_here;
   HeadPlan plan;
+
+  // The basis on its way to registers, behind the first tile. The parts of a row lie in the order
+  // of their number xor the row's, so that eight rows at the same part are read without conflicts.
+  __device__ std::byte* BasisPart(int32_t row, int32_t part) {
+    static_assert(kRank * kBasisParts * 16 <= (kRing - 1) * sizeof(tiles[0]));
+    return tiles[1] + (row * kBasisParts + (part ^ (row % 8))) * 16;
+  }
 };
 
 // The tiles of a block, in turns: every gridDim.x-th of those that the head's misses fill.
@@ -83,21 +86,18 @@ __device__ inline int32_t Warp() { return static_cast<int32_t>(threadIdx.x / kWa
 
 // --- Bringing ------------------------------------------------------------------------------------
 
-// Starts the copies of the head's columns of the basis. One warp.
+// Starts the copies of the head's columns of the basis, each of 16 bytes: a bulk copy takes longer
+// to start than to bring a row. All threads.
 template <int kRank>
 __device__ void BringBasis(ChunkKeyShared<kRank>& shared) {
-  constexpr uint32_t kRowBytes = 2 * kHeadDim;
   const HeadPlan& plan = shared.plan;
-  if (Lane() == 0) BarrierArriveAndExpect(&shared.basis_here, kRowBytes * kRank);
-  __syncwarp();
-  const uint64_t policy = ReadAgainPolicy();
-  for (int32_t row = Lane(); row < kRank; row += kWarpLanes) {
-    BulkCopy(shared.basis[row],
-             plan.basis + row * plan.basis_bytes,
-             kRowBytes,
-             &shared.basis_here,
-             policy);
+  const int32_t part = static_cast<int32_t>(threadIdx.x) % kBasisParts;
+#pragma unroll 4
+  for (auto row = static_cast<int32_t>(threadIdx.x) / kBasisParts; row < kRank;
+       row += kThreads / kBasisParts) {
+    CopyAsync16(shared.BasisPart(row, part), plan.basis + row * plan.basis_bytes + part * 16);
   }
+  CommitCopies();
 }
 
 // Starts the copies of a turn's tile, if there is one, once all warps have left the one whose place
@@ -141,14 +141,14 @@ struct BasisColumns {
 
   uint32_t parts[kSteps][2][4];
 
-  __device__ void Load(const ChunkKeyShared<kRank>& shared) {
+  __device__ void Load(ChunkKeyShared<kRank>& shared) {
     const int32_t row = Lane() % 16;
-    const int32_t column = Warp() * 16 + Lane() / 16 * 8;
+    const int32_t part = Warp() * 2 + Lane() / 16;
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        LoadTransposed(&shared.basis[16 * s + row][half * kHalf + column], parts[s][half]);
+        LoadTransposed(shared.BasisPart(16 * s + row, half * (kHalf / 8) + part), parts[s][half]);
       }
     }
   }
@@ -293,18 +293,19 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       BarrierInit(&shared.full[stage], 1);
       BarrierInit(&shared.empty[stage], kWarps);
     }
-    BarrierInit(&shared.basis_here, 1);
     BarrierInitFence();
   }
   __syncthreads();
-  if (Warp() == 0) BringBasis(shared);
+  const int2* misses = call.scratch.misses + pair * call.scratch.slot_stride;
+  BringBasis(shared);
+  if (Warp() == 0) BringTile(misses, tiles, 0, shared);
   LoadConstants(call.params, shared);
-  BarrierWait(&shared.basis_here, 0);
+  WaitForCopies<0>();
+  __syncthreads();
   BasisColumns<kRank> basis;
   basis.Load(shared);
-  __syncthreads();  // the basis is in registers: its memory becomes the ring
-  const int2* misses = call.scratch.misses + pair * call.scratch.slot_stride;
-  for (int32_t turn = 0; Warp() == 0 && turn < kRing - 1; ++turn) {
+  __syncthreads();  // the basis is in registers: its memory becomes the ring's
+  for (int32_t turn = 1; Warp() == 0 && turn < kRing - 1; ++turn) {
     BringTile(misses, tiles, turn, shared);
   }
   for (int32_t turn = 0; tiles.Chunks(turn) > 0; ++turn) {
@@ -322,7 +323,7 @@ absl::Status Launch(const DeviceQueue& queue, const AttendCall& call) {
   if (const cudaError_t error = AllowShared(kernel, kBytes); error != cudaSuccess) {
     return ToStatus(error, "shadowkv_attention: shared memory");
   }
-  constexpr int64_t kRounds = 3;
+  constexpr int64_t kRounds = 4;
   constexpr int64_t kTileTokens = int64_t{kChunks} * kTokens;
   const ShadowKvAttentionParams& params = call.params;
   const int64_t tiles = (params.bounds.max_budget_tokens + kTileTokens - 1) / kTileTokens;

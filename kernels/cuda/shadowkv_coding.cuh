@@ -34,8 +34,8 @@ struct CodedTarget {
   const ShadowKvConfig* config = nullptr;
   const ShadowKvCodedLayout* layout = nullptr;
   std::byte* section = nullptr;
-  // [kv_heads][layout->chunks] or null: smallest cosine of a chunk's mean key and its keys; that of
-  // a zero vector counts as 0.
+  // [kv_heads][layout->chunks], where scores are asked for: smallest cosine of a chunk's mean key
+  // and its keys; that of a zero vector counts as 0.
   float* chunk_scores = nullptr;
 };
 
@@ -165,9 +165,9 @@ __device__ inline float SmallestCosine(const float (*keys)[8],
   return static_cast<float>(smallest);
 }
 
-// Landmark, deviations and score of the chunk whose first key is keys[0]. All lanes of the warp
-// call it.
-template <int kChunk>
+// Landmark, deviations and, where kScores, score of the chunk at `token` of the unit, from its
+// keys. All lanes of the warp call it.
+template <int kChunk, bool kScores>
 __device__ inline void CodeChunk(const CodedTarget& target,
                                  const CodingUnit& unit,
                                  const float (*keys)[8],
@@ -183,7 +183,7 @@ __device__ inline void CodeChunk(const CodedTarget& target,
     for (int t = 1; t < kChunk; ++t) mean[i] += keys[t][i];
     mean[i] /= static_cast<float>(kChunk);
   }
-  if (target.chunk_scores != nullptr) {
+  if constexpr (kScores) {
     const float score = SmallestCosine<kChunk>(keys, mean, unit.lanes);
     if (exists && unit.lane == 0) target.chunk_scores[chunk] = score;
   }
@@ -198,84 +198,119 @@ __device__ inline void CodeChunk(const CodedTarget& target,
   }
 }
 
-// Loads the lane's elements of the unit's keys or values; zeros where there are none.
-template <typename Vectors>
-__device__ inline void LoadUnit(const CodedTarget& target,
-                                const CodingUnit& unit,
-                                const Vectors& vectors_of,
-                                float (&x)[kUnitTokens][8]) {
+// Loads the lane's elements of the unit's vector `token`, of vectors_of(token of the section);
+// zeros where there are none.
+template <typename VectorsOf>
+__device__ inline void LoadVector(const CodedTarget& target,
+                                  const CodingUnit& unit,
+                                  const VectorsOf& vectors_of,
+                                  int32_t token,
+                                  float (&x)[8]) {
+  if (token < unit.tokens && unit.has_elements(target)) {
+    const HeadVectors vectors = vectors_of(unit.first + token);
+    LoadElements(vectors.head(unit.head), target.config->dtype, 8 * unit.lane, x);
+    return;
+  }
 #pragma unroll
-  for (int t = 0; t < kUnitTokens; ++t) {
+  for (int i = 0; i < 8; ++i) x[i] = 0.0f;
+}
+
+// A unit's chunks. All lanes of the warp call it.
+template <int kChunk, bool kScores, typename Tokens>
+__device__ inline void CodeChunks(const CodedTarget& target,
+                                  const CodingUnit& unit,
+                                  const Tokens& tokens) {
+  const auto keys_of = [&](int32_t token) { return tokens.Keys(token); };
+#pragma unroll 1
+  for (int t = 0; t < kUnitTokens; t += kChunk) {
+    float keys[kChunk][8];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) x[t][i] = 0.0f;
-    if (t < unit.tokens && unit.has_elements(target)) {
-      const HeadVectors vectors = vectors_of(unit.first + t);
-      LoadElements(vectors.head(unit.head), target.config->dtype, 8 * unit.lane, x[t]);
-    }
+    for (int i = 0; i < kChunk; ++i) LoadVector(target, unit, keys_of, t + i, keys[i]);
+    CodeChunk<kChunk, kScores>(target, unit, keys, t);
   }
 }
 
-// Codes a unit's keys and values but for their coefficients. `tokens` (PageTokens or ExactTokens)
-// counts from the section's first. All lanes of the warp call it.
-template <int kChunk, typename Tokens>
+// Stores the lane's part of a value as it is.
+__device__ inline void StoreValue(const CodedTarget& target,
+                                  const CodingUnit& unit,
+                                  const float (&x)[8],
+                                  int32_t token) {
+  const ShadowKvConfig& config = *target.config;
+  if (token >= unit.tokens || !unit.has_elements(target)) return;
+  const size_t at = static_cast<size_t>(unit.Vector(target, token)) * config.vector_bytes() +
+                    static_cast<size_t>(unit.lane) * 8 * DTypeBytes(config.dtype);
+  StoreEight(x, config.dtype, target.section + target.layout->values + at);
+}
+
+// A unit's vectors: values, and the keys of selector q2. Code of a vector is some hundreds of
+// instructions; that of eight in a row takes longer to read than to execute. The next value is on
+// its way while one is coded. All lanes of the warp call it.
+template <typename Tokens>
+__device__ inline void CodeVectors(const CodedTarget& target,
+                                   const CodingUnit& unit,
+                                   const Tokens& tokens) {
+  const ShadowKvConfig& config = *target.config;
+  const ShadowKvCodedLayout& layout = *target.layout;
+  const auto keys_of = [&](int32_t token) { return tokens.Keys(token); };
+  const auto values_of = [&](int32_t token) { return tokens.Values(token); };
+  float x[8];
+  if (config.selector == ShadowKvSelector::kQ2) {
+#pragma unroll 1
+    for (int t = 0; t < kUnitTokens; ++t) {
+      LoadVector(target, unit, keys_of, t, x);
+      std::byte* codes = target.section + layout.key_codes;
+      std::byte* scales = target.section + layout.key_scales;
+      CodeVector(target, unit, x, 2, codes, scales, unit.Vector(target, t), t < unit.tokens);
+    }
+  }
+  float next[8];
+  LoadVector(target, unit, values_of, 0, next);
+#pragma unroll 1
+  for (int t = 0; t < kUnitTokens; ++t) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] = next[i];
+    LoadVector(target, unit, values_of, t + 1, next);
+    if (!config.quantized_values()) {
+      StoreValue(target, unit, x, t);
+      continue;
+    }
+    std::byte* codes = target.section + layout.values;
+    std::byte* scales = target.section + layout.value_scales;
+    const int64_t vector = unit.Vector(target, t);
+    CodeVector(target, unit, x, config.value_bits, codes, scales, vector, t < unit.tokens);
+  }
+}
+
+// Codes a unit's keys and values but for their coefficients; with chunk scores where kScores.
+// `tokens` (PageTokens or ExactTokens) counts from the section's first. All lanes of the warp call
+// it.
+template <int kChunk, bool kScores, typename Tokens>
 __device__ inline void CodeUnit(const CodedTarget& target,
                                 const CodingUnit& unit,
                                 const Tokens& tokens) {
-  const ShadowKvConfig& config = *target.config;
-  const ShadowKvCodedLayout& layout = *target.layout;
-  float x[kUnitTokens][8];
-  LoadUnit(target, unit, [&](int32_t token) { return tokens.Keys(token); }, x);
-#pragma unroll
-  for (int t = 0; t < kUnitTokens; t += kChunk) CodeChunk<kChunk>(target, unit, x + t, t);
-  if (config.selector == ShadowKvSelector::kQ2) {
-#pragma unroll
-    for (int t = 0; t < kUnitTokens; ++t) {
-      CodeVector(target,
-                 unit,
-                 x[t],
-                 2,
-                 target.section + layout.key_codes,
-                 target.section + layout.key_scales,
-                 unit.Vector(target, t),
-                 t < unit.tokens);
-    }
-  }
-  LoadUnit(target, unit, [&](int32_t token) { return tokens.Values(token); }, x);
-#pragma unroll
-  for (int t = 0; t < kUnitTokens; ++t) {
-    const int64_t vector = unit.Vector(target, t);
-    if (config.quantized_values()) {
-      CodeVector(target,
-                 unit,
-                 x[t],
-                 config.value_bits,
-                 target.section + layout.values,
-                 target.section + layout.value_scales,
-                 vector,
-                 t < unit.tokens);
-    } else if (t < unit.tokens && unit.has_elements(target)) {
-      const size_t at = static_cast<size_t>(vector) * config.vector_bytes() +
-                        static_cast<size_t>(unit.lane) * 8 * DTypeBytes(config.dtype);
-      StoreEight(x[t], config.dtype, target.section + layout.values + at);
-    }
-  }
+  CodeChunks<kChunk, kScores>(target, unit, tokens);
+  CodeVectors(target, unit, tokens);
 }
 
-// CodeUnit for a configuration that only the device knows.
+// CodeUnit, without scores, for a configuration that only the device knows.
 template <typename Tokens>
 __device__ inline void CodeUnitOfAnyChunk(const CodedTarget& target,
                                           const CodingUnit& unit,
                                           const Tokens& tokens) {
   switch (target.config->chunk_tokens) {
     case 1:
-      return CodeUnit<1>(target, unit, tokens);
+      CodeChunks<1, false>(target, unit, tokens);
+      break;
     case 2:
-      return CodeUnit<2>(target, unit, tokens);
+      CodeChunks<2, false>(target, unit, tokens);
+      break;
     case 4:
-      return CodeUnit<4>(target, unit, tokens);
+      CodeChunks<4, false>(target, unit, tokens);
+      break;
     default:
-      return CodeUnit<8>(target, unit, tokens);
+      CodeChunks<8, false>(target, unit, tokens);
   }
+  CodeVectors(target, unit, tokens);
 }
 
 }  // namespace baton::kernels::cuda::shadowkv

@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kCodeThreads)
   const int64_t thread = int64_t{blockIdx.x} * kCodeThreads + threadIdx.x;
   const CodingUnit unit(
       target, static_cast<int32_t>(blockIdx.y), thread / VectorLanes(layout.config.head_dim));
-  CodeUnit<kChunk>(target, unit, PageTokens{params.pages, params.page_table});
+  CodeUnit<kChunk, true>(target, unit, PageTokens{params.pages, params.page_table});
 }
 
 void LaunchCodeTokens(const ShadowKvEncodeParams& params,

@@ -70,7 +70,8 @@ __global__ void __launch_bounds__(kThreads) FillSlab(const __grid_constant__ Sla
     const ShadowKvJointLayer from = problem.layers[layer];
     const int64_t column = int64_t{head} * config.head_dim;
     const HeadVectors keys = PageTokens{problem.pages, from.page_table}.Keys(token);
-    const KeyPairs pairs = LoadFactored(config,
+    const KeyPairs pairs = LoadFactored(config.dtype,
+                                        half,
                                         problem.rope,
                                         keys.head(head),
                                         {.layer = from.key_bias, .column = column},

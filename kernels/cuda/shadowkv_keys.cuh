@@ -43,30 +43,45 @@ struct PageTokens {
   }
 };
 
-// The exact tokens of a sequence from position `first` on: those left of the prompt's local window,
-// then those of the tail.
-struct ExactTokens {
-  const ShadowKvSequence* sequence = nullptr;
-  const ShadowKvTailLayout* tail = nullptr;
-  int64_t first = 0;
+// The exact tokens that make a sequence's next coded block, from position `first` on: those left of
+// the prompt's local window, then those of the tail's ring, which holds whole blocks.
+class ExactTokens {
+ public:
+  __device__ ExactTokens(const ShadowKvSequence& sequence,
+                         const ShadowKvTailLayout& tail,
+                         int64_t first)
+      : vector_bytes_(tail.config.vector_bytes()), slot_bytes_(tail.slot_bytes()) {
+    const ShadowKvPromptLayout& layout = *sequence.layout;
+    const int64_t local = (first - layout.coded.tokens) * static_cast<int64_t>(vector_bytes_);
+    local_tokens_ = static_cast<int32_t>(
+        min(max(layout.prompt_tokens - first, int64_t{0}), kShadowKvBlockTokens));
+    local_keys_ = sequence.prompt + layout.local_keys + local;
+    local_values_ = sequence.prompt + layout.local_values + local;
+    local_stride_ = static_cast<size_t>(layout.local_tokens) * vector_bytes_;
+    slots_ = sequence.tail + tail.exact_key(first, 0);
+  }
 
-  __device__ HeadVectors Keys(int32_t token) const { return At(token, false); }
-  __device__ HeadVectors Values(int32_t token) const { return At(token, true); }
+  __device__ HeadVectors Keys(int32_t token) const { return At(token, local_keys_, 0); }
+  __device__ HeadVectors Values(int32_t token) const {
+    return At(token, local_values_, slot_bytes_ / 2);
+  }
 
  private:
-  __device__ HeadVectors At(int32_t token, bool value) const {
-    const ShadowKvPromptLayout& layout = *sequence->layout;
-    const int64_t position = first + token;
-    const size_t bytes = layout.config.vector_bytes();
-    if (position >= layout.prompt_tokens) {
-      const size_t at = value ? tail->exact_value(position, 0) : tail->exact_key(position, 0);
-      return {.first = sequence->tail + at, .stride = bytes};
+  __device__ HeadVectors At(int32_t token, const std::byte* local, size_t in_slot) const {
+    const auto index = static_cast<size_t>(token);
+    if (token < local_tokens_) {
+      return {.first = local + index * vector_bytes_, .stride = local_stride_};
     }
-    const size_t section = value ? layout.local_values : layout.local_keys;
-    return {.first = sequence->prompt + section +
-                     static_cast<size_t>(position - layout.coded.tokens) * bytes,
-            .stride = static_cast<size_t>(layout.local_tokens) * bytes};
+    return {.first = slots_ + index * slot_bytes_ + in_slot, .stride = vector_bytes_};
   }
+
+  size_t vector_bytes_;
+  size_t slot_bytes_;
+  int32_t local_tokens_;  // of the prompt's local window, the first ones
+  const std::byte* local_keys_;
+  const std::byte* local_values_;
+  size_t local_stride_;     // from head to head
+  const std::byte* slots_;  // of the block's first token
 };
 
 // kCount (4 or 8) neighbouring elements of a vector; `index` is a multiple of kCount.
@@ -147,19 +162,19 @@ struct HeadBias {
   int64_t column = 0;
 };
 
-// The pairs from `pair` on, a multiple of 4, of a key at `position` as the basis factors them: the
-// rotation undone, then less the bias of the head.
-__device__ inline KeyPairs LoadFactored(const ShadowKvConfig& config,
+// The pairs from `pair` on, a multiple of 4, of a key of 2 x `half` elements at `position` as the
+// basis factors them: the rotation undone, then less the bias of the head.
+__device__ inline KeyPairs LoadFactored(DType dtype,
+                                        int32_t half,
                                         const ShadowKvRope& rope,
                                         const std::byte* key,
                                         const HeadBias& bias,
                                         int64_t position,
                                         int32_t pair) {
-  const int32_t half = config.head_dim / 2;
   float low[4];
   float high[4];
-  LoadElements(key, config.dtype, pair, low);
-  LoadElements(key, config.dtype, half + pair, high);
+  LoadElements(key, dtype, pair, low);
+  LoadElements(key, dtype, half + pair, high);
   const int64_t angle = (position * half + pair) / 4;
   const float4 c = reinterpret_cast<const float4*>(rope.cosines)[angle];
   const float4 s = reinterpret_cast<const float4*>(rope.sines)[angle];

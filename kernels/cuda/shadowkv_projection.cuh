@@ -216,7 +216,8 @@ class Projection {
     next_basis_ = {};
     if (mine >= half) return;
     if (LoadedRow() < group_.tokens) {
-      next_keys_ = LoadFactored(config_,
+      next_keys_ = LoadFactored(config_.dtype,
+                                half,
                                 group_.rope,
                                 keys_.head(head),
                                 {.layer = layer_.key_bias, .column = column},

@@ -85,7 +85,8 @@ class ProjectionStrip {
     KeyPairs keys[2] = {};
     for (int i = 0; i < 2; ++i) {
       if (!Exists(i)) continue;
-      keys[i] = LoadFactored(config_,
+      keys[i] = LoadFactored(DType::kBF16,
+                             half,
                              group_.rope,
                              keys_[i].head(head),
                              {.layer = layer_.key_bias, .column = column},

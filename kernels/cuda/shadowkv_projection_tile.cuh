@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/core/dtype.h"
 #include "kernels/cuda/ptx_bf16.cuh"
 #include "kernels/cuda/ptx_tile.cuh"
 #include "kernels/cuda/shadowkv_gram.cuh"
@@ -113,7 +114,8 @@ class ProjectionTile {
     next_high_ = {};
     if (mine >= half) return;
     if (LoadedRow() < group_.tokens) {
-      next_keys_ = LoadFactored(config,
+      next_keys_ = LoadFactored(DType::kBF16,
+                                half,
                                 problem_.rope,
                                 keys_.head(head),
                                 {.layer = layer_.key_bias, .column = column},

@@ -127,19 +127,27 @@ __device__ float AddPartials(const float2* partials, int32_t tiles) {
   return max + logf(WarpSum(sum));
 }
 
-// Ordered keys of max over the lines of (logit - log-sum-exp). All threads.
+// Ordered keys of max over the lines of (logit - log-sum-exp), four chunks a thread: lines begin at
+// multiples of 32 floats, and there is memory up to the next one. All threads.
 __device__ void MakeKeys(const SelectCall& call,
                          const float* logits,
                          int32_t count,
                          const float* totals,
                          uint32_t* keys) {
+  const int64_t stride = call.scratch.chunk_stride / 4;
+#pragma unroll 2
+  for (int32_t four = threadIdx.x; 4 * four < count; four += kTopKThreads) {
+    const float4* source = reinterpret_cast<const float4*>(logits) + four;
+    float scores[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
 #pragma unroll 4
-  for (int32_t c = threadIdx.x; c < count; c += kTopKThreads) {
-    float score = -INFINITY;
     for (int32_t g = 0; g < call.group; ++g) {
-      score = fmaxf(score, logits[g * call.scratch.chunk_stride + c] - totals[g]);
+      const float4 x = source[g * stride];
+      const float of_line[4] = {x.x, x.y, x.z, x.w};
+      for (int i = 0; i < 4; ++i) scores[i] = fmaxf(scores[i], of_line[i] - totals[g]);
     }
-    keys[c] = OrderedKey(score);
+    for (int i = 0; i < 4; ++i) {
+      if (4 * four + i < count) keys[4 * four + i] = OrderedKey(scores[i]);
+    }
   }
 }
 
