@@ -24,6 +24,8 @@ class SideQueues {
   // `main` with queue `index` (any, modulo count) in place of its own. What is called with it runs
   // in turn, once all is done that was called on the main queue before Fork. Valid until Join.
   virtual absl::StatusOr<ExecContext> Fork(const ExecContext& main, int32_t index) = 0;
+  // What is called on the main queue from now on waits for what was called on queue `index` so far.
+  virtual absl::Status Await(int32_t index) = 0;
   // What is called on the main queue from now on waits for all that was called on side queues.
   virtual absl::Status Join() = 0;
 };

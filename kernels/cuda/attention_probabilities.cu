@@ -334,14 +334,16 @@ dim3 Grid(const Call& call) {
               static_cast<uint32_t>(call.params.pages.layout.kv_heads));
 }
 
-// As many rows for a block as leave every multiprocessor its blocks: of short prompts few, which
-// are waited for one after the other.
+// Rows of a block: all that it can have, or of a short prompt's an even share that leaves every
+// multiprocessor its blocks. A block goes through its rows one after the other.
 int32_t RowsOfBlock(const DeviceQueue& queue, const AttentionProbabilitiesParams& params) {
   const int64_t splits = (params.probability_stride + kSplitTokens - 1) / kSplitTokens;
   const int64_t blocks = int64_t{kBlocksPerMultiprocessor} * queue.multiprocessors();
-  const int64_t rows = params.rows * splits * params.pages.layout.kv_heads / blocks;
-  return static_cast<int32_t>(
-      std::clamp<int64_t>(rows / kTileRows * kTileRows, kTileRows, kBlockRows));
+  const int64_t rows = std::min<int64_t>(params.rows, kBlockRows);
+  const int64_t shares = std::clamp<int64_t>(
+      blocks / (splits * params.pages.layout.kv_heads), 1, (rows + kTileRows - 1) / kTileRows);
+  const int64_t tiles = (rows + shares * kTileRows - 1) / (shares * kTileRows);
+  return static_cast<int32_t>(tiles * kTileRows);
 }
 
 absl::Status Raise(const Call& call, cudaStream_t stream) {

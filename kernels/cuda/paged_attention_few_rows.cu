@@ -35,7 +35,7 @@ constexpr int32_t kBlocksPerMultiprocessor = 2;
 constexpr int32_t kWarpLines = 16;
 constexpr int32_t kLines = kWarps * kWarpLines;
 constexpr int32_t kStageTokens = 64;
-constexpr int32_t kStages = 3;
+constexpr int32_t kStages = 2;
 constexpr int32_t kMostSplits = 8;
 // Less would be too little beside the merge.
 constexpr int32_t kLeastSplitStages = 4;
@@ -116,59 +116,94 @@ __device__ bool FindTile(const Call& call, Tile& tile) {
   return true;
 }
 
+// A token's page in a sequence, and its place there.
+struct PagePlace {
+  int32_t page;
+  int32_t slot;
+
+  __device__ PagePlace(int32_t token, int32_t page_tokens)
+      : page(token / page_tokens), slot(token % page_tokens) {}
+
+  // That of the token so many pages and places on; `by.slot` is less than a page.
+  __device__ void Advance(const PagePlace& by, int32_t page_tokens) {
+    page += by.page;
+    slot += by.slot;
+    page += slot >= page_tokens ? 1 : 0;
+    slot -= slot >= page_tokens ? page_tokens : 0;
+  }
+};
+
 // Brings the stages of a tile in order. A stage's pages are looked up while the stage before it is
-// multiplied, so that no copy waits for its address.
+// multiplied, so that no copy waits for its address. A thread's tokens are kTokens apart: it
+// divides for the first, the others follow by addition.
 template <int kHeadDim>
 class Loader {
  public:
   __device__ Loader(const Call& call, const Tile& tile)
-      : pages_(call.params.pages), tile_(tile), next_(tile.begin) {
+      : tile_(tile),
+        page_tokens_(call.params.pages.layout.page_tokens),
+        page_bytes_(call.params.pages.layout.stride_bytes()),
+        keys_(call.params.pages.base + call.params.pages.layout.key_offset(tile.kv_head, 0) +
+              16 * Part()),
+        to_values_(call.params.pages.layout.value_offset(0, 0) -
+                   call.params.pages.layout.key_offset(0, 0)),
+        of_stage_(kStageTokens, page_tokens_),
+        of_step_(kTokens, page_tokens_),
+        first_(tile.begin + Token(0), page_tokens_),
+        next_(tile.begin) {
     FindPages();
   }
 
   // Starts the copies of the next stage, if there is one; zeros behind the tile's end. A group of
   // copies in any case.
   __device__ void Load(Stage<kHeadDim>& stage) {
-    if (next_ < tile_.end) {
-#pragma unroll
-      for (int32_t i = 0; i < kRows; ++i) Copy(i, stage);
-    }
+    if (next_ < tile_.end) CopyRows(stage);
     CommitCopies();
     next_ += kStageTokens;
+    first_.Advance(of_stage_, page_tokens_);
   }
   // Of the next stage.
   __device__ void FindPages() {
+    PagePlace place = first_;
 #pragma unroll
     for (int32_t i = 0; i < kRows; ++i) {
-      const int32_t token = next_ + Token(i);
-      const int32_t page = token / pages_.layout.page_tokens;
-      ids_[i] = token < tile_.end ? __ldg(tile_.sequence.page_table + page) : 0;
+      ids_[i] = next_ + Token(i) < tile_.end ? __ldg(tile_.sequence.page_table + place.page) : 0;
+      place.Advance(of_step_, page_tokens_);
     }
   }
 
  private:
   static constexpr int32_t kParts = Stage<kHeadDim>::kParts;
-  static constexpr int32_t kRows = kStageTokens * kParts / kThreads;  // of a thread
+  static constexpr int32_t kTokens = kThreads / kParts;     // at a time
+  static constexpr int32_t kRows = kStageTokens / kTokens;  // of a thread
 
   __device__ static int32_t Part() { return static_cast<int32_t>(threadIdx.x) % kParts; }
   __device__ static int32_t Token(int32_t i) {
-    return static_cast<int32_t>(threadIdx.x) / kParts + i * (kThreads / kParts);
+    return static_cast<int32_t>(threadIdx.x) / kParts + i * kTokens;
   }
 
-  __device__ void Copy(int32_t i, Stage<kHeadDim>& stage) const {
-    const DensePageLayout& layout = pages_.layout;
-    const int32_t token = next_ + Token(i);
-    const uint32_t bytes = token < tile_.end ? 16 : 0;
-    const std::byte* source =
-        pages_.base + static_cast<size_t>(ids_[i]) * layout.stride_bytes() + 16 * Part();
-    const int32_t slot = token % layout.page_tokens;
-    const int32_t place = Stage<kHeadDim>::Place(Token(i), Part());
-    CopyAsync16(&stage.keys[place], source + layout.key_offset(tile_.kv_head, slot), bytes);
-    CopyAsync16(&stage.values[place], source + layout.value_offset(tile_.kv_head, slot), bytes);
+  __device__ void CopyRows(Stage<kHeadDim>& stage) const {
+    PagePlace from = first_;
+#pragma unroll
+    for (int32_t i = 0; i < kRows; ++i) {
+      const uint32_t bytes = next_ + Token(i) < tile_.end ? 16 : 0;
+      const std::byte* source = keys_ + static_cast<size_t>(ids_[i]) * page_bytes_ +
+                                static_cast<size_t>(from.slot) * (kHeadDim * sizeof(uint16_t));
+      const int32_t place = Stage<kHeadDim>::Place(Token(i), Part());
+      CopyAsync16(&stage.keys[place], source, bytes);
+      CopyAsync16(&stage.values[place], source + to_values_, bytes);
+      from.Advance(of_step_, page_tokens_);
+    }
   }
 
-  const DensePages& pages_;
   const Tile& tile_;
+  const int32_t page_tokens_;
+  const size_t page_bytes_;
+  const std::byte* const keys_;  // the thread's part of the head's first key in page 0
+  const size_t to_values_;
+  const PagePlace of_stage_;  // how far a stage is
+  const PagePlace of_step_;
+  PagePlace first_;  // of the thread's first token of the next stage
   int32_t next_;
   int32_t ids_[kRows];
 };

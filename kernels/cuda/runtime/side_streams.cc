@@ -57,7 +57,7 @@ absl::Status SideStreams::Order(cudaStream_t earlier, cudaStream_t later) const 
 }
 
 absl::StatusOr<ExecContext> SideStreams::Fork(const ExecContext& main, int32_t index) {
-  Stream& stream = streams_[static_cast<size_t>(index) % streams_.size()];
+  Stream& stream = StreamOf(index);
   if (main.graphs != nullptr) {
     if (absl::Status status = main.graphs->Flush(); !status.ok()) {
       return status;
@@ -74,6 +74,10 @@ absl::StatusOr<ExecContext> SideStreams::Fork(const ExecContext& main, int32_t i
   context.side = nullptr;
   context.graphs = nullptr;
   return context;
+}
+
+absl::Status SideStreams::Await(int32_t index) {
+  return Order(StreamOf(index).queue->stream(), main_.stream());
 }
 
 absl::Status SideStreams::Join() {

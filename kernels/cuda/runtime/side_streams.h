@@ -31,6 +31,7 @@ class SideStreams final : public SideQueues {
   int32_t count() const override { return static_cast<int32_t>(streams_.size()); }
   size_t workspace_bytes() const override { return workspace_bytes_; }
   absl::StatusOr<ExecContext> Fork(const ExecContext& main, int32_t index) override;
+  absl::Status Await(int32_t index) override;
   absl::Status Join() override;
 
  private:
@@ -42,6 +43,7 @@ class SideStreams final : public SideQueues {
 
   SideStreams(const DeviceQueue& main, size_t workspace_bytes)
       : main_(main), workspace_bytes_(workspace_bytes) {}
+  Stream& StreamOf(int32_t index) { return streams_[static_cast<size_t>(index) % streams_.size()]; }
   // What comes next on `later` waits for what is on `earlier` now.
   absl::Status Order(cudaStream_t earlier, cudaStream_t later) const;
 

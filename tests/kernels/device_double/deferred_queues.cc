@@ -67,10 +67,12 @@ DeferredQueues::~DeferredQueues() = default;
 absl::StatusOr<ExecContext> DeferredQueues::Fork(const ExecContext& main, int32_t index) {
   ExecContext context = main;
   context.device_workspace_bytes = workspace_bytes_;
-  context.memory = queues_[static_cast<size_t>(index) % queues_.size()].get();
+  context.memory = &QueueOf(index);
   context.side = nullptr;
   return context;
 }
+
+absl::Status DeferredQueues::Await(int32_t index) { return QueueOf(index).Finish(); }
 
 absl::Status DeferredQueues::Join() {
   absl::Status status;

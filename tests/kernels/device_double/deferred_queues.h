@@ -16,7 +16,8 @@
 
 namespace baton::kernels {
 
-// The latest that a device may be: what is called on a queue is done at Join, the last queue first.
+// The latest that a device may be: what is called on a queue is done at Await, or at Join, the last
+// queue first.
 // Who reads it before, or lets go of what it reads, finds out.
 class DeferredQueues final : public SideQueues {
  public:
@@ -28,6 +29,7 @@ class DeferredQueues final : public SideQueues {
   int32_t count() const override { return static_cast<int32_t>(queues_.size()); }
   size_t workspace_bytes() const override { return workspace_bytes_; }
   absl::StatusOr<ExecContext> Fork(const ExecContext& main, int32_t index) override;
+  absl::Status Await(int32_t index) override;
   absl::Status Join() override;
 
   // How many queues had something to do at a Join at most.
@@ -38,6 +40,10 @@ class DeferredQueues final : public SideQueues {
 
  private:
   class Queue;
+
+  Queue& QueueOf(int32_t index) const {
+    return *queues_[static_cast<size_t>(index) % queues_.size()];
+  }
 
   const size_t workspace_bytes_;
   std::vector<std::unique_ptr<Queue>> queues_;

@@ -113,18 +113,20 @@ class EngineDeviceTest : public testing::TestWithParam<std::tuple<std::string, s
 TEST_P(EngineDeviceTest, GivesTheTokensOfTheHost) {
   RealEngine host(*checkpoint_, Role::kBoth, /*chunk=*/300, /*budget=*/512, kPools);
   const auto want = Generate(*host.engine);
-  {
-    const RealEngine device = OnDevice(/*chunk=*/37);
+  // Chunks that cut a prompt's last queries, and such that have them all.
+  for (const int32_t chunk : {37, 300}) {
+    const RealEngine device = OnDevice(chunk);
     const auto got = Generate(*device.engine);
     for (size_t i = 0; i < want.size(); ++i) {
-      EXPECT_EQ(got[i]->tokens(), want[i]->tokens()) << "request " << i;
+      EXPECT_EQ(got[i]->tokens(), want[i]->tokens()) << "request " << i << ", chunk " << chunk;
       EXPECT_EQ(got[i]->stats().kv_resident_bytes, want[i]->stats().kv_resident_bytes);
     }
     ExpectFree(device);
   }
   EXPECT_EQ(kernels::GuardedMemory::Get().blocks(), 0);
-  // Layers of shadowkv are coded side by side.
-  EXPECT_EQ(side_.most_queues(), std::get<1>(GetParam()).starts_with("shadowkv") ? 4 : 0);
+  // Layers of shadowkv are coded side by side, those of diffkv in turn: two prompts end together.
+  const std::string_view kv = std::get<1>(GetParam());
+  EXPECT_EQ(side_.most_queues(), kv.starts_with("shadowkv") ? 4 : kv.starts_with("diffkv") ? 2 : 0);
 }
 
 // Where nothing comes or goes a step calls the ops of the step before, but for bounds on its

@@ -47,6 +47,11 @@ absl::StatusOr<kernels::ExecContext> DiffKvCodec::ExecToEncode(int32_t turn) con
   return side == nullptr ? context_.exec : side->Fork(context_.exec, turn);
 }
 
+absl::Status DiffKvCodec::AwaitEncoding(int32_t turn) const {
+  kernels::SideQueues* const side = context_.exec.side;
+  return side == nullptr ? absl::OkStatus() : side->Await(turn);
+}
+
 // Scratch grows here rather than between the ops of a step.
 absl::StatusOr<std::unique_ptr<DecodeRows>> DiffKvCodec::Prepare(std::span<const DecodeRow> rows,
                                                                  kernels::StepArrays& arrays) {

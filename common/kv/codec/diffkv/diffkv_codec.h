@@ -42,6 +42,8 @@ class DiffKvCodec final : public KvCodec {
   absl::StatusOr<float*> Scratch(size_t floats);
   // Where a prompt is coded: a side queue where the back end has such, the same for the same turn.
   absl::StatusOr<kernels::ExecContext> ExecToEncode(int32_t turn) const;
+  // What comes next on the main queue waits for what was called with ExecToEncode(turn).
+  absl::Status AwaitEncoding(int32_t turn) const;
   // Turns of sequences that follow each other, so that they are coded side by side. Engine thread.
   int32_t NextEncodeTurn() { return next_encode_turn_ = (next_encode_turn_ + 1) % kEncodeTurns; }
   // For the small ops of the engine thread: one thread, no workspace.

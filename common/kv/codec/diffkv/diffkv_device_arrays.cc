@@ -20,6 +20,18 @@
 #include "kernels/ops/diffkv_params.h"
 
 namespace baton::kv {
+namespace {
+
+// `block`, taken if it is not yet.
+absl::StatusOr<float*> Floats(BlockCache& blocks, size_t floats, BlockCache::Block& block) {
+  if (block.empty()) {
+    BATON_ASSIGN_OR_RETURN(block, blocks.Take(floats * sizeof(float)));
+  }
+  return block.as<float>();
+}
+
+}  // namespace
+
 DiffKvDeviceArrays::KeptArrays DiffKvDeviceArrays::CarveKept(const DiffKvArraySizes& sizes,
                                                              kernels::Carver& carver) {
   const int64_t tables = int64_t{sizes.layers} * sizes.kv_heads;
@@ -86,13 +98,15 @@ absl::Status DiffKvDeviceArrays::Fetch(kernels::MemorySpace& space,
 void DiffKvDeviceArrays::ForgetPrompt() {
   prompt_ = {};
   shared_ = {};
+  own_ = {};
 }
 
 absl::StatusOr<float*> DiffKvDeviceArrays::SharedProbabilities(BlockCache& blocks, size_t floats) {
-  if (shared_.empty()) {
-    BATON_ASSIGN_OR_RETURN(shared_, blocks.Take(floats * sizeof(float)));
-  }
-  return shared_.as<float>();
+  return Floats(blocks, floats, shared_);
+}
+
+absl::StatusOr<float*> DiffKvDeviceArrays::OwnProbabilities(BlockCache& blocks, size_t floats) {
+  return Floats(blocks, floats, own_);
 }
 
 }  // namespace baton::kv

@@ -56,6 +56,8 @@ class DiffKvDeviceArrays {
   void ForgetPrompt();
   // Room for what several layers that share a cache observe, `floats` of them; the same each time.
   absl::StatusOr<float*> SharedProbabilities(BlockCache& blocks, size_t floats);
+  // The same for what a layer of its own observes.
+  absl::StatusOr<float*> OwnProbabilities(BlockCache& blocks, size_t floats);
 
   kernels::DiffKvLease* lease() const { return kept_arrays_.lease; }
   int32_t* token_counts() const { return kept_arrays_.token_counts; }
@@ -94,6 +96,7 @@ class DiffKvDeviceArrays {
   KeptArrays kept_arrays_;
   BlockCache::Block prompt_;  // scores, then classes
   BlockCache::Block shared_;
+  BlockCache::Block own_;
 };
 
 }  // namespace baton::kv

@@ -198,6 +198,10 @@ int64_t DiffKvSequence::first_observed() const {
 absl::Status DiffKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_layer) {
   const kernels::DiffKvLayer target = layer(kv_layer);
   const kernels::OpTable& ops = *codec_.context().ops;
+  // The next layer overwrites the queries.
+  if (std::exchange(observing_aside_, false)) {
+    BATON_RETURN_IF_ERROR(codec_.AwaitEncoding(encode_turn_));
+  }
   BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec, codec_.ExecToEncode(encode_turn_));
   // Of an extension, whose counts the host has.
   std::vector<int32_t> held;

@@ -150,7 +150,11 @@ class DiffKvSequence final : public EncodedKv {
                                                         const PromptRows& rows,
                                                         const KvQueries& queries,
                                                         const float* lse) const;
-  absl::Status Accumulate(const PromptRows& rows,
+  // Room for the probabilities of rows that are all that a layer of its own is to observe, on a
+  // device: those are observed beside the forward pass. Null: they are not, or there is no room.
+  float* ProbabilitiesAside(const PromptRows& rows);
+  absl::Status Accumulate(const kernels::ExecContext& exec,
+                          const PromptRows& rows,
                           const float* probabilities,
                           int64_t stride,
                           int32_t kv_layer);
@@ -219,9 +223,10 @@ class DiffKvSequence final : public EncodedKv {
   std::vector<float> probabilities_;
   // On a device: null elsewhere.
   const std::unique_ptr<DiffKvDeviceArrays> device_;
-  const int32_t encode_turn_;  // DiffKvCodec::ExecToEncode
-  bool filled_ = false;        // device_ is
-  bool lease_limited_ = true;  // device_ knows of lease_.count
+  const int32_t encode_turn_;     // DiffKvCodec::ExecToEncode
+  bool observing_aside_ = false;  // queries of the layer that runs are read on the side queue
+  bool filled_ = false;           // device_ is
+  bool lease_limited_ = true;     // device_ knows of lease_.count
   int64_t fetched_tokens_ = 0;
   HeldTokens held_;
   AttentionCounters counters_;

@@ -40,13 +40,13 @@ kernels::AttentionProbabilitiesParams DiffKvSequence::ProbabilitiesOf(const Work
           .probability_stride = new_tokens()};
 }
 
-absl::Status DiffKvSequence::Accumulate(const PromptRows& rows,
+absl::Status DiffKvSequence::Accumulate(const kernels::ExecContext& exec,
+                                        const PromptRows& rows,
                                         const float* probabilities,
                                         int64_t stride,
                                         int32_t kv_layer) {
-  const CodecContext& context = codec_.context();
-  return context.ops->accumulate_scores(
-      context.exec,
+  return codec_.context().ops->accumulate_scores(
+      exec,
       {.probabilities = probabilities,
        .probability_stride = stride,
        .positions = rows.op_positions,
@@ -74,11 +74,27 @@ absl::Status DiffKvSequence::ObserveNew(const WorkingKv& working,
                                                      : ObserveShared(working, rows, queries, lse);
 }
 
+float* DiffKvSequence::ProbabilitiesAside(const PromptRows& rows) {
+  const bool whole = rows.row_count <= kObservedRows && rows.positions[0] == first_observed() &&
+                     rows.positions[rows.row_count - 1] == prompt_tokens_ - 1;
+  if (device_ == nullptr || !whole) {
+    return nullptr;
+  }
+  const int64_t floats = int64_t{rows.row_count} * kv_heads_ * new_tokens();
+  return device_->OwnProbabilities(codec_.blocks(), static_cast<size_t>(floats)).value_or(nullptr);
+}
+
 absl::Status DiffKvSequence::ObserveAlone(const WorkingKv& working,
                                           const PromptRows& rows,
                                           const KvQueries& queries,
                                           const float* lse) {
   const CodecContext& context = codec_.context();
+  float* const aside = ProbabilitiesAside(rows);
+  kernels::ExecContext exec = context.exec;
+  if (aside != nullptr) {
+    BATON_ASSIGN_OR_RETURN(exec, codec_.ExecToEncode(encode_turn_));
+    observing_aside_ = true;
+  }
   for (int32_t begin = 0; begin < rows.row_count; begin += kObservedRows) {
     const PromptRows part = {.row_begin = rows.row_begin + begin,
                              .row_count = std::min(kObservedRows, rows.row_count - begin),
@@ -90,12 +106,14 @@ absl::Status DiffKvSequence::ObserveAlone(const WorkingKv& working,
     kernels::AttentionProbabilitiesParams params =
         ProbabilitiesOf(working, part, queries, part_lse);
     params.probability_stride = stride;
-    BATON_ASSIGN_OR_RETURN(
-        params.probabilities,
-        codec_.Scratch(static_cast<size_t>(part.row_count) * static_cast<size_t>(kv_heads_) *
-                       static_cast<size_t>(stride)));
-    BATON_RETURN_IF_ERROR(context.ops->attention_probabilities(context.exec, params));
-    BATON_RETURN_IF_ERROR(Accumulate(part, params.probabilities, stride, queries.kv_layer));
+    params.probabilities = aside;
+    if (aside == nullptr) {
+      BATON_ASSIGN_OR_RETURN(
+          params.probabilities,
+          codec_.Scratch(static_cast<size_t>(int64_t{part.row_count} * kv_heads_ * stride)));
+    }
+    BATON_RETURN_IF_ERROR(context.ops->attention_probabilities(exec, params));
+    BATON_RETURN_IF_ERROR(Accumulate(exec, part, params.probabilities, stride, queries.kv_layer));
   }
   return absl::OkStatus();
 }
@@ -114,7 +132,7 @@ absl::Status DiffKvSequence::ObserveShared(const WorkingKv& working,
   params.probabilities = shared + static_cast<size_t>(rows.positions[0] - first) * row_floats;
   BATON_RETURN_IF_ERROR(context.ops->attention_probabilities(context.exec, params));
   return queries.last_reader
-             ? Accumulate(rows, params.probabilities, new_tokens(), queries.kv_layer)
+             ? Accumulate(context.exec, rows, params.probabilities, new_tokens(), queries.kv_layer)
              : absl::OkStatus();
 }
 
