@@ -158,5 +158,24 @@ TEST_F(OrderGpuTest, SideQueuesStartBehindTheForkAndEndBeforeTheJoin) {
   }
 }
 
+TEST_F(OrderGpuTest, TheMainQueueWaitsForTheSideQueueThatItAwaits) {
+  auto side = SideStreams::Create(queue(), 2, size_t{1} << 20);
+  ASSERT_TRUE(side.ok()) << side.status();
+  const DeviceArray<int32_t> index = Backwards();
+  const std::vector<uint16_t> values = Numbered(0);
+  for (int round = 0; round < 4; ++round) {
+    const Rows a(values);
+    const Rows turned = Empty();
+    const Rows last = Empty();
+    const auto forked = (*side)->Fork(context(), 1);
+    ASSERT_TRUE(forked.ok()) << forked.status();
+    ASSERT_TRUE(Turn(*forked, index, a, turned).ok());
+    ASSERT_TRUE((*side)->Await(1).ok());
+    ASSERT_TRUE(Turn(context(), index, turned, last).ok());
+    Wait();
+    ASSERT_EQ(last.Get(), values) << "round " << round;
+  }
+}
+
 }  // namespace
 }  // namespace baton::kernels::cuda

@@ -59,8 +59,8 @@ struct DiffKvSettings {
 // On a device the arrays that ops read and write are there, and the host follows them from afar: it
 // reads token counts and what is left of the lease when the prompt is encoded (Settle), which makes
 // Trim exact, and every kFetchedTokens tokens after that. In between TierTokens, ResidentBytes and
-// attended_tokens are behind. A prompt is scored where its queries are and coded on a side queue,
-// one for all of its layers: they take pages from one lease in turn. Such a sequence is prefilled
+// attended_tokens are behind. A prompt is scored and coded on a side queue, one for all of its
+// layers: they take pages from one lease in turn. Such a sequence is prefilled
 // and decoded here, and that is all: it can't be sent, landed, copied, kept or extended.
 class DiffKvSequence final : public EncodedKv {
  public:
