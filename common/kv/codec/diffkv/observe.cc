@@ -7,6 +7,7 @@
 #include "common/kv/codec/diffkv/diffkv_sequence.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/step_kv.h"
+#include "kernels/core/exec_context.h"
 #include "kernels/ops/activations.h"
 #include "kernels/ops/diffkv_params.h"
 
