@@ -68,7 +68,9 @@ void PrintResults(const ordered_json& found) {
     const std::string rate =
         result.at("rate").is_null()
             ? "none: even the lowest rate failed"
-            : absl::StrFormat("%.2f requests/s", result.at("rate").get<double>());
+            : absl::StrFormat("%.2f requests/s%s",
+                              result.at("rate").get<double>(),
+                              result.at("at_most").get<bool>() ? " or more (--max_rate)" : "");
     std::cout << absl::StrFormat("maximum goodput, %s, >= %.0f %% good: %s\n",
                                  found.at("slo").get<std::string>(),
                                  100 * result.at("target").get<double>(),
@@ -94,11 +96,11 @@ absl::Status RunSearch() {
     PrintProbe(summary, rate);
     return summary;
   };
-  BATON_ASSIGN_OR_RETURN(const ordered_json found, SearchGoodput(search, probe));
+  BATON_ASSIGN_OR_RETURN(ordered_json found, SearchGoodput(search, probe));
+  found["title"] = options.title;
+  found["settings"] = options.settings;
   PrintResults(found);
-  return folder.empty() ? absl::OkStatus()
-                        : WriteFile(folder + "/search.json",
-                                    [&](std::ostream& out) { out << found.dump(1) << '\n'; });
+  return folder.empty() ? absl::OkStatus() : WriteSearch(found, folder);
 }
 
 }  // namespace baton::loadtest

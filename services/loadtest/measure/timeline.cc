@@ -45,6 +45,10 @@ std::vector<std::pair<absl::Duration, int>> Edges(const std::vector<RequestRecor
   return edges;
 }
 
+ordered_json QuantileOrNull(const Distribution& values, double q) {
+  return values.count() > 0 ? ordered_json(values.Quantile(q)) : ordered_json();
+}
+
 double Length(const std::vector<RequestRecord>& records) {
   absl::Duration end;
   for (const RequestRecord& record : records) {
@@ -114,10 +118,10 @@ class Rows {
                       {"failed", row.failed},
                       {"open", row.open},
                       {"tokens", row.tokens},
-                      {"ttft_p50", row.ttft.Quantile(0.5)},
-                      {"ttft_p99", row.ttft.Quantile(0.99)},
-                      {"itl_p50", row.itl.Quantile(0.5)},
-                      {"itl_p99", row.itl.Quantile(0.99)}});
+                      {"ttft_p50", QuantileOrNull(row.ttft, 0.5)},
+                      {"ttft_p99", QuantileOrNull(row.ttft, 0.99)},
+                      {"itl_p50", QuantileOrNull(row.itl, 0.5)},
+                      {"itl_p99", QuantileOrNull(row.itl, 0.99)}});
     }
     return {{"bucket_s", bucket_}, {"rows", std::move(rows)}};
   }

@@ -23,6 +23,7 @@ constexpr double kBottom = 38;
 constexpr double kLegendStep = 130;
 constexpr double kBarLeft = 120;
 constexpr double kBarStep = 34;
+constexpr size_t kMarkBytes = 24;
 
 // The least of 1, 2, 5 x 10^n that is not below `value`.
 double RoundUp(double value) {
@@ -150,15 +151,63 @@ void AddLegend(const std::vector<Series>& series, std::string* svg) {
   }
 }
 
+// Round ends make a dot of a point that stands between two interruptions.
 void AddSeries(const Series& series, const Axis& x, const Axis& y, std::string* svg) {
   absl::StrAppendFormat(svg,
-                        "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"1.6\"%s points=\"",
+                        "<path fill=\"none\" stroke=\"%s\" stroke-width=\"1.6\" "
+                        "stroke-linecap=\"round\" stroke-linejoin=\"round\"%s d=\"",
                         series.color,
                         series.dashed ? " stroke-dasharray=\"5 3\"" : "");
+  bool drawing = false;
   for (const auto& [at, value] : series.points) {
-    absl::StrAppendFormat(svg, "%.1f,%.1f ", x(at), y(value));
+    if (!std::isnan(value)) {
+      absl::StrAppendFormat(
+          svg, "%c%.1f %.1f%s", drawing ? 'L' : 'M', x(at), y(value), drawing ? "" : "h0");
+    }
+    drawing = !std::isnan(value);
   }
   absl::StrAppend(svg, "\"/>\n");
+}
+
+// The colours of parts; those of a single bar with their values, which may be too small to see.
+void AddPartNames(const std::vector<Bar>& bars,
+                  const std::string& unit,
+                  double y,
+                  std::string* svg) {
+  double x = 4;
+  for (const Bar::Part& part : bars.front().parts) {
+    absl::StrAppendFormat(svg,
+                          "<rect x=\"%.1f\" y=\"%.1f\" width=\"10\" height=\"10\" fill=\"%s\"/>\n",
+                          x,
+                          y + 4,
+                          part.color);
+    const std::string value =
+        bars.size() == 1 ? absl::StrCat(" ", ShortNumber(part.value), " ", unit) : "";
+    AddText(x + 14, y + 13, "start", absl::StrCat(part.name, value), svg);
+    x += (kWidth - 4) / static_cast<double>(bars.front().parts.size());
+  }
+}
+
+std::string Shortened(const std::string& text) {
+  return text.size() <= kMarkBytes ? text : absl::StrCat(text.substr(0, kMarkBytes), "…");
+}
+
+// Labels stand on the side of their line where there is more room. Marks may be close to each
+// other: the label of the next one goes below, and starts again at the top in time.
+void AddMarks(const std::vector<Mark>& marks, const Axis& x, std::string* svg) {
+  double label_y = kTop + 10;
+  for (const Mark& mark : marks) {
+    const double at = x(mark.at);
+    const bool left = at > kWidth / 2;
+    AddLine("mark", at, kTop, at, kHeight - kBottom, svg);
+    AddText(left ? at - 3 : at + 3, label_y, left ? "end" : "start", Shortened(mark.label), svg);
+    label_y = label_y < kTop + 60 ? label_y + 13 : kTop + 10;
+  }
+}
+
+bool HasPoints(const Series& series) {
+  return std::ranges::any_of(series.points,
+                             [](const auto& point) { return !std::isnan(point.second); });
 }
 
 std::string Begin(const std::string& title, double height) {
@@ -219,24 +268,21 @@ std::string ShortNumber(double value) {
   return size >= 1000 ? absl::StrFormat("%.0f", value) : absl::StrFormat("%.3g", value);
 }
 
+std::string TableNumber(double value) {
+  return value == std::round(value) && std::fabs(value) < 1e15 ? absl::StrFormat("%.0f", value)
+                                                               : ShortNumber(value);
+}
+
 std::string LineChart(const ChartLabels& labels, const std::vector<Series>& series) {
   std::string svg = Begin(labels.title, kHeight);
-  const bool empty =
-      std::ranges::all_of(series, [](const Series& one) { return one.points.empty(); });
-  if (empty) {
+  if (std::ranges::none_of(series, HasPoints)) {
     AddText(kWidth / 2, kHeight / 2, "middle", "no data", &svg);
     return svg + "</svg>\n";
   }
   const Axis x = XAxis(labels, series);
   const Axis y = YAxis(series);
   AddAxes(labels, x, y, &svg);
-  double label_y = kTop + 10;
-  for (const Mark& mark : labels.marks) {
-    AddLine("mark", x(mark.at), kTop, x(mark.at), kHeight - kBottom, &svg);
-    AddText(x(mark.at) + 3, label_y, "start", mark.label, &svg);
-    // The next one may be close: its label goes below, and starts again at the top in time.
-    label_y = label_y < kTop + 60 ? label_y + 13 : kTop + 10;
-  }
+  AddMarks(labels.marks, x, &svg);
   for (const Series& one : series) {
     AddSeries(one, x, y, &svg);
   }
@@ -259,16 +305,8 @@ std::string BarChart(const std::string& title,
     AddBar(bar, x, y, unit, &svg);
     y += kBarStep;
   }
-  double legend = kBarLeft;
-  const bool parted = !bars.empty() && bars.front().parts.size() > 1;
-  for (const Bar::Part& part : parted ? bars.front().parts : std::vector<Bar::Part>()) {
-    absl::StrAppendFormat(&svg,
-                          "<rect x=\"%.1f\" y=\"%.1f\" width=\"10\" height=\"10\" fill=\"%s\"/>\n",
-                          legend,
-                          y + 4,
-                          part.color);
-    AddText(legend + 14, y + 13, "start", part.name, &svg);
-    legend += 100;
+  if (!bars.empty() && bars.front().parts.size() > 1) {
+    AddPartNames(bars, unit, y, &svg);
   }
   return svg + "</svg>\n";
 }

@@ -10,6 +10,7 @@ namespace baton::loadtest {
 struct Series {
   std::string name;
   std::string color;  // of CSS
+  // From left to right; one whose y is not a number interrupts the line.
   std::vector<std::pair<double, double>> points;
   bool dashed = false;
 };
@@ -53,5 +54,8 @@ std::string Escape(const std::string& text);
 
 // "0.25", "12", "3.4k", "1.2M": three digits are enough to compare.
 std::string ShortNumber(double value);
+
+// The same, but whole numbers in full: for tables.
+std::string TableNumber(double value);
 
 }  // namespace baton::loadtest

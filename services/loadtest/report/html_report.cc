@@ -1,6 +1,7 @@
 #include "services/loadtest/report/html_report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -11,7 +12,8 @@
 #include "absl/strings/str_format.h"
 
 #include "services/loadtest/report/chart.h"
-#include "services/loadtest/scrape/exposition.h"
+#include "services/loadtest/report/page.h"
+#include "services/loadtest/report/service_tables.h"
 
 namespace baton::loadtest {
 namespace {
@@ -19,20 +21,10 @@ namespace {
 using nlohmann::ordered_json;
 using Summaries = std::vector<ordered_json>;
 
-constexpr const char* kRunColors[] = {"#1f6feb", "#d9480f"};
-constexpr const char* kPaleColors[] = {"#8ab4f8", "#f4a582"};
-constexpr const char* kStyle = R"(
-body { font: 14px/1.45 system-ui, sans-serif; margin: 24px auto; max-width: 1180px; color: #1b1f24; }
-h1 { font-size: 22px; } h2 { font-size: 17px; margin-top: 32px; border-bottom: 1px solid #d8dee4; }
-table { border-collapse: collapse; margin: 8px 0; } td, th { padding: 3px 12px 3px 0; text-align: right; }
-td:first-child, th:first-child { text-align: left; } th { font-weight: 600; border-bottom: 1px solid #d8dee4; }
-td.text { text-align: left; } .charts { display: grid; grid-template-columns: 1fr 1fr; gap: 14px; }
-svg { width: 100%; background: #fff; } svg text { font: 11px system-ui, sans-serif; fill: #424a53; }
-svg text.title { font-size: 13px; font-weight: 600; fill: #1b1f24; }
-.grid { stroke: #e6eaef; } .mark { stroke: #b35900; stroke-dasharray: 3 3; }
-.warning { background: #fff3cd; border-left: 4px solid #d39e00; padding: 8px 12px; margin: 8px 0; }
-.better { color: #1a7f37; } .worse { color: #cf222e; } @media (max-width: 800px) { .charts { grid-template-columns: 1fr; } }
-)";
+constexpr const char* kRunColors[] = {"var(--run-a)", "var(--run-b)"};
+constexpr const char* kPaleColors[] = {"var(--pale-a)", "var(--pale-b)"};
+constexpr double kBytesInMib = 1 << 20;
+constexpr double kBytesInGib = 1 << 30;
 
 double Number(const ordered_json& summary, const char* pointer) {
   return summary.at(ordered_json::json_pointer(pointer)).get<double>();
@@ -45,6 +37,15 @@ std::string RunName(const Summaries& runs, size_t run) {
     return title.empty() ? runs[run].at("started_at").get<std::string>() : title;
   }
   return title.empty() ? std::string(1, static_cast<char>('A' + run)) : title;
+}
+
+std::vector<std::string> RunNames(const Summaries& runs) {
+  std::vector<std::string> names;
+  names.reserve(runs.size());
+  for (size_t run = 0; run < runs.size(); ++run) {
+    names.push_back(RunName(runs, run));
+  }
+  return names;
 }
 
 std::string WithRun(const Summaries& runs, size_t run, const std::string& name) {
@@ -99,7 +100,7 @@ void AddFigureRow(const Summaries& runs,
                   std::string* html) {
   absl::StrAppend(html, "<tr><td>", Escape(name), "</td>");
   for (const double value : values) {
-    absl::StrAppend(html, "<td>", ShortNumber(value), "</td>");
+    absl::StrAppend(html, "<td>", TableNumber(value), "</td>");
   }
   if (runs.size() == 2) {
     absl::StrAppend(html, ChangeCell(values[0], values[1], better));
@@ -162,7 +163,7 @@ void AddStages(const Summaries& runs, std::string* html) {
                             Number(stage, "/end_rate"));
       for (const char* figure :
            {"/due", "/failed", "/ttft_p50", "/ttft_p99", "/tpot_p99", "/itl_p99"}) {
-        absl::StrAppend(html, "<td>", ShortNumber(Number(stage, figure)), "</td>");
+        absl::StrAppend(html, "<td>", TableNumber(Number(stage, figure)), "</td>");
       }
       absl::StrAppend(html, "</tr>\n");
     }
@@ -213,7 +214,8 @@ void AddCurves(const Summaries& runs, std::string* html) {
   absl::StrAppend(html, "</div>\n");
 }
 
-// A column of the timeline, divided by the rows' length where it counts events.
+// A column of the timeline, divided by the rows' length where it counts events. Rows without a
+// value interrupt it.
 Series Column(const ordered_json& summary,
               const char* column,
               bool per_second,
@@ -224,7 +226,9 @@ Series Column(const ordered_json& summary,
   const double divisor = per_second ? timeline.at("bucket_s").get<double>() : 1.0;
   Series series{.name = std::move(name), .color = color, .points = {}, .dashed = dashed};
   for (const ordered_json& row : timeline.at("rows")) {
-    series.points.emplace_back(row.at("t").get<double>(), row.at(column).get<double>() / divisor);
+    const ordered_json& value = row.at(column);
+    series.points.emplace_back(row.at("t").get<double>(),
+                               value.is_null() ? std::nan("") : value.get<double>() / divisor);
   }
   return series;
 }
@@ -233,14 +237,23 @@ std::vector<Mark> HookMarks(const Summaries& runs) {
   std::vector<Mark> marks;
   for (const ordered_json& run : runs) {
     for (const ordered_json& hook : run.at("hooks")) {
-      marks.push_back({.at = hook.at("at_s").get<double>(),
-                       .label = hook.at("command").get<std::string>().substr(0, 24)});
+      marks.push_back(
+          {.at = hook.at("at_s").get<double>(), .label = hook.at("command").get<std::string>()});
     }
   }
   return marks;
 }
 
-// A chart of two columns, the first of them drawn strongly.
+// The first is drawn strongly, the second palely, the third in red or, where there are two runs, as
+// the run.
+const char* ColumnColor(const Summaries& runs, size_t run, size_t column) {
+  if (column == 1) {
+    return kPaleColors[run];
+  }
+  return column == 2 && runs.size() == 1 ? "var(--worse)" : kRunColors[run];
+}
+
+// A chart of up to three columns, the third of them dashed.
 std::string TimeChart(const Summaries& runs,
                       const char* title,
                       const char* unit,
@@ -253,7 +266,7 @@ std::string TimeChart(const Summaries& runs,
                               columns[i].first,
                               per_second,
                               WithRun(runs, run, columns[i].second),
-                              i == 0 ? kRunColors[run] : kPaleColors[run],
+                              ColumnColor(runs, run, i),
                               i > 1));
     }
   }
@@ -348,6 +361,16 @@ std::string StageChart(const Summaries& runs) {
   return BarChart("Where a request's time goes, by its accounting", "ms", bars);
 }
 
+// In GiB where MiB would need five digits.
+std::string BytesChart(const std::string& title, std::vector<Bar> bars) {
+  const bool large = std::ranges::any_of(
+      bars, [](const Bar& bar) { return bar.parts.front().value >= 10 * kBytesInGib; });
+  for (Bar& bar : bars) {
+    bar.parts.front().value /= large ? kBytesInGib : kBytesInMib;
+  }
+  return BarChart(title, large ? "GiB" : "MiB", bars);
+}
+
 std::string KvChart(const Summaries& runs) {
   std::vector<Bar> bars;
   for (size_t run = 0; run < runs.size(); ++run) {
@@ -355,57 +378,31 @@ std::string KvChart(const Summaries& runs) {
       const auto policy = kv.at("policy").get<std::string>();
       for (const auto& [key, name] :
            {std::pair("logical_bytes", "logical"), std::pair("wire_bytes", "wire")}) {
-        bars.push_back({.name = WithRun(runs, run, absl::StrCat(policy.substr(0, 12), " ", name)),
-                        .parts = {{.name = policy,
-                                   .color = kRunColors[run],
-                                   .value = kv.at(key).get<double>() / (1 << 20)}}});
+        bars.push_back(
+            {.name = WithRun(runs, run, absl::StrCat(policy.substr(0, 12), " ", name)),
+             .parts = {
+                 {.name = policy, .color = kRunColors[run], .value = kv.at(key).get<double>()}}});
       }
     }
   }
-  return BarChart("KV shipped: at 16 bits, and on the wire", "MiB", bars);
-}
-
-// Mean times of baton_stage_duration_seconds, which the services counted.
-void AddServiceStages(const Summaries& runs, std::string* html) {
-  constexpr char kSum[] = "baton_stage_duration_seconds_sum";
-  constexpr char kCount[] = "baton_stage_duration_seconds_count";
-  absl::StrAppend(html,
-                  "<table><tr><th>stage, as the services counted it</th><th>run</th>"
-                  "<th>requests</th><th>mean ms</th></tr>\n");
-  for (size_t run = 0; run < runs.size(); ++run) {
-    for (const ordered_json& service : runs[run].at("services")) {
-      for (const auto& [name, sum] : service.at("growth").items()) {
-        if (FamilyOf(name) != kSum) {
-          continue;
-        }
-        const std::string labels = name.substr(sizeof(kSum) - 1);
-        const double count = service.at("growth").value(kCount + labels, 0.0);
-        absl::StrAppend(html,
-                        "<tr><td>",
-                        Escape(labels),
-                        "</td><td>",
-                        Escape(RunName(runs, run)),
-                        "</td><td>",
-                        ShortNumber(count),
-                        "</td><td>",
-                        ShortNumber(count > 0 ? 1e3 * sum.get<double>() / count : 0.0),
-                        "</td></tr>\n");
-      }
-    }
-  }
-  absl::StrAppend(html, "</table>\n");
+  return BytesChart("KV shipped: at 16 bits, and on the wire", std::move(bars));
 }
 
 void AddErrors(const Summaries& runs, std::string* html) {
+  absl::StrAppend(html, "<h2>Requests that did not succeed</h2>\n");
+  if (std::ranges::all_of(runs, [](const auto& run) { return run.at("errors").empty(); })) {
+    absl::StrAppend(html, "<p>None.</p>\n");
+    return;
+  }
   absl::StrAppend(html,
-                  "<h2>Requests that did not succeed</h2>\n<table><tr><th>status</th><th>run</th>"
-                  "<th>requests</th><th>for example</th></tr>\n");
+                  "<table><tr><th>status</th><th class=\"text\">run</th><th>requests</th>"
+                  "<th class=\"text\">for example</th></tr>\n");
   for (size_t run = 0; run < runs.size(); ++run) {
     for (const ordered_json& error : runs[run].at("errors")) {
       absl::StrAppend(html,
                       "<tr><td>",
                       Escape(error.at("status").get<std::string>()),
-                      "</td><td>",
+                      "</td><td class=\"text\">",
                       Escape(RunName(runs, run)),
                       "</td><td>",
                       error.at("count").get<int64_t>(),
@@ -460,15 +457,7 @@ std::string HtmlReport(const Summaries& runs) {
   const std::string title =
       runs.size() == 1 ? absl::StrCat("Load test ", RunName(runs, 0))
                        : absl::StrCat(RunName(runs, 0), " (A) and ", RunName(runs, 1), " (B)");
-  std::string html = absl::StrCat(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
-      "content=\"width=device-width\"><title>",
-      Escape(title),
-      "</title><style>",
-      kStyle,
-      "</style></head><body>\n<h1>",
-      Escape(title),
-      "</h1>\n");
+  std::string html;
   AddWarnings(runs, &html);
   AddFigures(runs, &html);
   if (HaveStages(runs)) {
@@ -480,11 +469,12 @@ std::string HtmlReport(const Summaries& runs) {
                   "<h2>Stages and KV</h2>\n<div class=\"charts\">\n",
                   StageChart(runs),
                   KvChart(runs),
-                  "</div>\n");
-  AddServiceStages(runs, &html);
+                  "</div>\n",
+                  StageTable(runs, RunNames(runs)));
   AddErrors(runs, &html);
   AddSettings(runs, &html);
-  return html + "</body></html>\n";
+  absl::StrAppend(&html, FailedScrapesTable(runs, RunNames(runs)));
+  return Page(title, html);
 }
 
 }  // namespace baton::loadtest

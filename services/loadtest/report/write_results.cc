@@ -14,6 +14,7 @@
 #include "common/base/status_macros.h"
 #include "services/loadtest/measure/run_result.h"
 #include "services/loadtest/report/html_report.h"
+#include "services/loadtest/report/search_report.h"
 #include "services/loadtest/report/write_records.h"
 
 namespace baton::loadtest {
@@ -50,6 +51,14 @@ absl::Status WriteResults(const RunResult& run,
       WriteFile(folder + "/requests.csv", [&](std::ostream& out) { WriteCsv(run.records, out); }));
   return WriteFile(folder + "/report.html",
                    [&](std::ostream& out) { out << HtmlReport({summary}); });
+}
+
+absl::Status WriteSearch(const nlohmann::ordered_json& found, const std::string& folder) {
+  using nlohmann::ordered_json;
+  BATON_RETURN_IF_ERROR(WriteFile(folder + "/search.json", [&](std::ostream& out) {
+    out << found.dump(1, ' ', false, ordered_json::error_handler_t::replace) << '\n';
+  }));
+  return WriteFile(folder + "/search.html", [&](std::ostream& out) { out << SearchReport(found); });
 }
 
 }  // namespace baton::loadtest

@@ -24,4 +24,7 @@ absl::Status WriteResults(const RunResult& run,
                           bool token_times,
                           const std::string& folder);
 
+// search.json and search.html in `folder`, which exists; `found` is as SearchReport takes it.
+absl::Status WriteSearch(const nlohmann::ordered_json& found, const std::string& folder);
+
 }  // namespace baton::loadtest

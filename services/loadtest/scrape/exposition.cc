@@ -1,6 +1,7 @@
 #include "services/loadtest/scrape/exposition.h"
 
 #include <cmath>
+#include <cstddef>
 #include <map>
 #include <string>
 #include <string_view>
@@ -67,6 +68,17 @@ Exposition ParseExposition(std::string_view text) {
 
 std::string FamilyOf(std::string_view sample) {
   return std::string(sample.substr(0, sample.find('{')));
+}
+
+std::string LabelOf(std::string_view sample, std::string_view label) {
+  for (const char before : {'{', ','}) {
+    const std::string key = before + std::string(label) + "=\"";
+    if (const size_t found = sample.find(key); found != std::string_view::npos) {
+      const std::string_view value = sample.substr(found + key.size());
+      return std::string(value.substr(0, value.find('"')));
+    }
+  }
+  return "";
 }
 
 std::map<std::string, double> CounterGrowth(const Exposition& before, const Exposition& after) {

@@ -20,6 +20,9 @@ Exposition ParseExposition(std::string_view text);
 // The family of a sample: its name without labels.
 std::string FamilyOf(std::string_view sample);
 
+// The value of a label of a sample, as it is written; empty without it.
+std::string LabelOf(std::string_view sample, std::string_view label);
+
 // Growth of every counter, and of the sums, counts and buckets of histograms, between two scrapes;
 // samples that did not change are left out. One that fell, because its process was started again,
 // counts from 0.

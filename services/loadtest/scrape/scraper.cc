@@ -100,6 +100,7 @@ void Scraper::ScrapeAll() {
     if (!text.ok()) {
       ++target.service.failures;
       target.service.last_error = std::string(text.status().message());
+      target.service.gauges.push_back({.at = absl::Now(), .values = {}});
       continue;
     }
     target.last = ParseExposition(*text);

@@ -27,7 +27,8 @@ struct ScrapedService {
   std::string url;
   // Counters and histograms: what they grew by from before to after.
   std::map<std::string, double> growth;
-  std::vector<GaugeSample> gauges;  // one per scrape
+  // One per scrape, without values where it failed.
+  std::vector<GaugeSample> gauges;
   // Scrapes that failed, and why the last of them did.
   int failures = 0;
   std::string last_error;

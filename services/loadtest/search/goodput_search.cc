@@ -60,7 +60,8 @@ absl::StatusOr<ordered_json> SearchGoodput(const GoodputSearchOptions& options,
   for (size_t i = 0; i < searches.size(); ++i) {
     const std::optional<double> best = searches[i].best();
     results.push_back({{"target", kGoodputTargets[i]},
-                       {"rate", best.has_value() ? ordered_json(*best) : ordered_json()}});
+                       {"rate", best.has_value() ? ordered_json(*best) : ordered_json()},
+                       {"at_most", best.has_value() && *best >= options.most}});
   }
   return ordered_json{{"format", "baton-loadtest-search/1"},
                       {"slo", options.slo.name},

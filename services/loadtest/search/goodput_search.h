@@ -28,9 +28,10 @@ struct GoodputSearchOptions {
 using Probe = std::function<absl::StatusOr<nlohmann::ordered_json>(double rate)>;
 
 // {"format", "slo", "ttft_ms", "tpot_ms", "probes": [{"rate", "share", "requests_per_s", "failed",
-// "ttft_p99", "tpot_p99", "itl_p99", "bottleneck"}], "results": [{"target", "rate"}]}: `rate` is
-// null where even the lowest one failed. Probes of one target serve the other, too. A probe's error
-// ends the search.
+// "ttft_p99", "tpot_p99", "itl_p99", "bottleneck"}], "results": [{"target", "rate", "at_most"}]}:
+// `rate` is null where even the lowest one failed; `at_most` tells that it is the highest one that
+// may be tried, so that the server may do better. Probes of one target serve the other, too. A
+// probe's error ends the search.
 absl::StatusOr<nlohmann::ordered_json> SearchGoodput(const GoodputSearchOptions& options,
                                                      const Probe& probe);
 

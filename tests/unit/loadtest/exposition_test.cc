@@ -33,6 +33,14 @@ TEST(ExpositionTest, ReadsSamplesAndTypes) {
   EXPECT_EQ(SumOf(exposition.samples, "baton_requests"), 0);
 }
 
+TEST(ExpositionTest, TellsTheValueOfALabel) {
+  constexpr char kSample[] = R"(steps_total{role="decode",sub_role="x"})";
+  EXPECT_EQ(LabelOf(kSample, "role"), "decode");
+  EXPECT_EQ(LabelOf(kSample, "sub_role"), "x");
+  EXPECT_EQ(LabelOf(kSample, "le"), "");
+  EXPECT_EQ(LabelOf("steps_total", "role"), "");
+}
+
 TEST(ExpositionTest, PassesOverWhatIsNoSample) {
   EXPECT_THAT(
       ParseExposition("<html>\n\nname\n} 3\nx {\nname notanumber\nname NaN\nname +Inf\n{ 1\n")

@@ -1,4 +1,5 @@
 // The report: whole, self-contained, and safe with any text in it.
+#include <cmath>
 #include <string>
 
 #include "absl/time/time.h"
@@ -10,6 +11,7 @@
 #include "services/loadtest/measure/summary.h"
 #include "services/loadtest/report/chart.h"
 #include "services/loadtest/report/html_report.h"
+#include "services/loadtest/report/search_report.h"
 #include "services/loadtest/scrape/scraper.h"
 #include "services/loadtest/stream/request_record.h"
 
@@ -47,8 +49,10 @@ nlohmann::ordered_json SomeSummary(const std::string& title) {
   run.hooks = {{.at = absl::Milliseconds(300), .command = "kill -STOP 1", .result = "exit 0"}};
   ScrapedService service;
   service.url = "http://127.0.0.1:1/metrics";
-  service.growth = {{"baton_stage_duration_seconds_sum{stage=\"admit\"}", 0.5},
-                    {"baton_stage_duration_seconds_count{stage=\"admit\"}", 10}};
+  service.growth = {{"baton_stage_duration_seconds_sum{role=\"router\",stage=\"admit\"}", 0.5},
+                    {"baton_stage_duration_seconds_count{role=\"router\",stage=\"admit\"}", 10}};
+  service.failures = 2;
+  service.last_error = "no answer";
   service.gauges = {
       {.at = run.started + absl::Milliseconds(100), .values = {{"baton_requests_waiting", 3.0}}}};
   run.services = {service};
@@ -79,7 +83,8 @@ TEST(HtmlReportTest, HasEveryPart) {
                            "UNAVAILABLE",
                            "&lt;script&gt;",
                            "kill -STOP 1: exit 0",
-                           "stage=&quot;admit&quot;",
+                           "<tr><td>admit</td><td class=\"text\">router</td>",
+                           "<td>2</td><td class=\"text\">no answer</td>",
                            "--rate",
                            "good: server, %",
                            "0 to 1 s"}) {
@@ -104,15 +109,67 @@ TEST(ChartTest, PointsAreDrawnToScale) {
   const std::string svg = LineChart({.title = "t", .x = "s", .y = "y"},
                                     {{.name = "a", .color = "red", .points = {{0, 0}, {10, 5}}}});
   // The lower left and the upper right corner of the axes.
-  EXPECT_THAT(svg, HasSubstr("points=\"58.0,222.0 546.0,44.0 \""));
+  EXPECT_THAT(svg, HasSubstr("d=\"M58.0 222.0h0L546.0 44.0\""));
 }
 
 TEST(ChartTest, ALogarithmicAxisTakesZeros) {
   const std::string svg =
       LineChart({.title = "t", .x = "ms", .y = "share", .log_x = true},
                 {{.name = "a", .color = "red", .points = {{0, 0}, {1, 0.5}, {100, 1}}}});
-  EXPECT_THAT(svg, HasSubstr("points=\"58.0,222.0 58.0,133.0 546.0,44.0 \""));
+  EXPECT_THAT(svg, HasSubstr("d=\"M58.0 222.0h0L58.0 133.0L546.0 44.0\""));
   EXPECT_THAT(svg, Not(HasSubstr("nan")));
+}
+
+TEST(ChartTest, APointWithoutAValueInterruptsTheLine) {
+  const double none = std::nan("");
+  const std::string svg = LineChart(
+      {.title = "t", .x = "s", .y = "y"},
+      {{.name = "a", .color = "red", .points = {{0, 5}, {2, none}, {5, 0}, {8, none}, {10, 5}}}});
+  EXPECT_THAT(svg, HasSubstr("d=\"M58.0 44.0h0M302.0 222.0h0M546.0 44.0h0\""));
+}
+
+TEST(ChartTest, WithoutAnyValueItSaysSo) {
+  EXPECT_THAT(LineChart({}, {{.name = "a", .color = "red", .points = {{0, std::nan("")}}}}),
+              HasSubstr("no data"));
+}
+
+TEST(ChartTest, LabelsOfMarksStayInTheDrawing) {
+  const std::string svg =
+      LineChart({.title = "t", .x = "s", .y = "y", .marks = {{1, "early"}, {9, "late"}}},
+                {{.name = "a", .color = "red", .points = {{0, 0}, {10, 5}}}});
+  EXPECT_THAT(svg, HasSubstr("text-anchor=\"start\">early"));
+  EXPECT_THAT(svg, HasSubstr("text-anchor=\"end\">late"));
+}
+
+TEST(SearchReportTest, HasRatesProbesAndSettings) {
+  const std::string html =
+      SearchReport({{"title", "a<b"},
+                    {"slo", "server"},
+                    {"ttft_ms", 2000},
+                    {"tpot_ms", 100},
+                    {"probes",
+                     {{{"rate", 4.0},
+                       {"share", 0.95},
+                       {"requests_per_s", 3.8},
+                       {"requests", 40},
+                       {"failed", 1},
+                       {"ttft_p99", 1500.0},
+                       {"tpot_p99", 20.0},
+                       {"itl_p99", 30.0},
+                       {"bottleneck", true}}}},
+                    {"results",
+                     {{{"target", 0.9}, {"rate", 4.0}, {"at_most", true}},
+                      {{"target", 0.99}, {"rate", nullptr}, {"at_most", false}}}},
+                    {"settings", {{"input", "256"}}}});
+  for (const char* part : {"Goodput search: a&lt;b",
+                           "first token within 2000 ms",
+                           "<td>at least 90 %</td><td>4 requests/s or more (--max_rate)</td>",
+                           "<td>at least 99 %</td><td>even the lowest rate failed</td>",
+                           "<td>95.00</td><td>3.8</td><td>1</td>",
+                           "load test too slow",
+                           "--input"}) {
+    EXPECT_THAT(html, HasSubstr(part));
+  }
 }
 
 TEST(ChartTest, NumbersAreShort) {
@@ -121,6 +178,8 @@ TEST(ChartTest, NumbersAreShort) {
   EXPECT_EQ(ShortNumber(1234), "1234");
   EXPECT_EQ(ShortNumber(12345), "12.3k");
   EXPECT_EQ(ShortNumber(-3.2e6), "-3.2M");
+  EXPECT_EQ(TableNumber(12345), "12345");
+  EXPECT_EQ(TableNumber(12345.6), "12.3k");
 }
 
 TEST(ChartTest, TextIsEscaped) {

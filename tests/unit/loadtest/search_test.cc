@@ -82,6 +82,7 @@ TEST(GoodputSearchTest, BothTargetsAreFoundAndShareTheirProbes) {
   EXPECT_NEAR(results[0]["rate"].get<double>(), 30.0, 0.31);
   EXPECT_EQ(results[1]["target"], 0.99);
   EXPECT_NEAR(results[1]["rate"].get<double>(), 21.0, 0.22);
+  EXPECT_FALSE(results[1]["at_most"].get<bool>());
   EXPECT_EQ(found->at("probes").size(), static_cast<size_t>(probes));
   EXPECT_LE(probes, 20);
 }
@@ -93,6 +94,15 @@ TEST(GoodputSearchTest, AServerThatIsNeverGoodHasNoRate) {
   ASSERT_TRUE(found.ok());
   EXPECT_TRUE(found->at("results")[0]["rate"].is_null());
   EXPECT_EQ(found->at("probes").size(), 1u);
+}
+
+TEST(GoodputSearchTest, AServerThatIsGoodAtTheHighestRateMayDoBetter) {
+  const auto found = SearchGoodput(
+      {.slo = ParseSlos("server")->front(), .least = 1, .most = 10},
+      [](double) -> absl::StatusOr<nlohmann::ordered_json> { return SummaryOf(1.0); });
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->at("results")[1]["rate"], 10.0);
+  EXPECT_TRUE(found->at("results")[1]["at_most"].get<bool>());
 }
 
 TEST(GoodputSearchTest, AProbesErrorEndsIt) {
