@@ -211,6 +211,10 @@ inline constexpr GaugeFamily<0> kReady = {
     "baton_ready", "1 while the service accepts work and makes progress.", {}};
 inline constexpr GaugeFamily<1> kBuildInfo = {
     "baton_build_info", "Always 1; the version is a label.", {"version"}};
+inline constexpr CounterFamily<0> kTraceSpansDropped = {
+    "baton_trace_spans_dropped_total",
+    "Spans that --trace_file lost, because too many waited for the disk or it refused them.",
+    {}};
 // Under the name that Prometheus' own client libraries give it.
 inline constexpr GaugeFamily<0> kProcessStartTime = {
     "process_start_time_seconds", "Start of the process, in seconds since 1970.", {}};

@@ -76,12 +76,18 @@ SpanFile::~SpanFile() {
 }
 
 void SpanFile::Add(std::vector<Span> spans) {
+  if (!Enqueue(spans)) {
+    CountDropped(spans.size());
+  }
+}
+
+bool SpanFile::Enqueue(std::vector<Span>& spans) {
   absl::MutexLock lock(&mutex_);
   if (waiting_.size() + spans.size() > options_.max_waiting) {
-    dropped_ += spans.size();
-    return;
+    return false;
   }
   std::ranges::move(spans, std::back_inserter(waiting_));
+  return true;
 }
 
 uint64_t SpanFile::dropped() const {
@@ -90,8 +96,11 @@ uint64_t SpanFile::dropped() const {
 }
 
 void SpanFile::CountDropped(size_t spans) {
-  absl::MutexLock lock(&mutex_);
-  dropped_ += spans;
+  {
+    absl::MutexLock lock(&mutex_);
+    dropped_ += spans;
+  }
+  options_.on_dropped(spans);
 }
 
 void SpanFile::Work() {

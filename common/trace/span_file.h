@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -28,6 +29,9 @@ struct SpanFileOptions {
   // Spans of requests that come without a trace context: this share of them begins a trace.
   double new_trace_share = 1.0;
   Resource resource = {};
+  // Told how many spans were lost just now, by whoever added them or by the writing thread; must
+  // not block.
+  std::function<void(size_t)> on_dropped = [](size_t) {};
 };
 
 // Appends spans to a file in the form of OTLP's file exporter
@@ -53,6 +57,8 @@ class SpanFile {
   SpanFile(SpanFileOptions options, std::ofstream file, int64_t bytes);
 
   void Work();
+  // Queues the spans for the disk; false when too many wait.
+  bool Enqueue(std::vector<Span>& spans);
   // Writes one line; false when the disk refuses it.
   bool Write(const std::vector<Span>& spans);
   // Makes the file the one before; false when it can't.

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -9,9 +10,12 @@
 
 #include "absl/flags/flag.h"
 #include "absl/status/statusor.h"
+#include "prometheus/counter.h"
 
 #include "common/base/status_macros.h"
 #include "common/config/check_flag.h"
+#include "common/metrics/metric_families.h"
+#include "common/metrics/registry.h"
 #include "common/trace/span_file.h"
 
 ABSL_FLAG(std::string,
@@ -31,10 +35,13 @@ absl::StatusOr<SpanFileOptions> SpanFileOptionsFromFlags() {
   return SpanFileOptions{.path = absl::GetFlag(FLAGS_trace_file), .max_bytes = mib << 20};
 }
 
-absl::StatusOr<std::unique_ptr<SpanFile>> OpenSpanFile(SpanFileOptions options,
-                                                       const std::string& service,
-                                                       const std::string& version,
-                                                       const std::string& instance) {
+absl::StatusOr<std::unique_ptr<SpanFile>> OpenSpanFile(
+    SpanFileOptions options,
+    const std::string& service,
+    const std::string& version,
+    const std::string& instance,
+    std::shared_ptr<metrics::Registry> registry) {
+  prometheus::Counter& dropped = registry->Get(metrics::kTraceSpansDropped);
   if (options.path.empty()) {
     return nullptr;
   }
@@ -42,6 +49,9 @@ absl::StatusOr<std::unique_ptr<SpanFile>> OpenSpanFile(SpanFileOptions options,
                       {"service.version", version},
                       {"service.instance.id", instance},
                       {"process.pid", int64_t{getpid()}}};
+  options.on_dropped = [&dropped, keep_alive = std::move(registry)](size_t spans) {
+    dropped.Increment(static_cast<double>(spans));
+  };
   return SpanFile::Open(std::move(options));
 }
 

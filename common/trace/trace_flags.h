@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "common/metrics/registry.h"
 #include "common/trace/span_file.h"
 
 namespace baton::trace {
@@ -15,10 +16,12 @@ namespace baton::trace {
 absl::StatusOr<SpanFileOptions> SpanFileOptionsFromFlags();
 
 // Opens what `options` say, null without a path. The three name the process in every line:
-// "baton-router", its version, and what tells this start of it from all others.
+// "baton-router", its version, and what tells this start of it from all others. Lost spans are
+// counted in `registry`, where the counter is from now on, also without a file.
 absl::StatusOr<std::unique_ptr<SpanFile>> OpenSpanFile(SpanFileOptions options,
                                                        const std::string& service,
                                                        const std::string& version,
-                                                       const std::string& instance);
+                                                       const std::string& instance,
+                                                       std::shared_ptr<metrics::Registry> registry);
 
 }  // namespace baton::trace

@@ -58,13 +58,16 @@ const char* RoleName(engine::Role role) {
   return "unknown";
 }
 
-absl::StatusOr<std::unique_ptr<trace::SpanFile>> OpenSpans(const WorkerOptions& options,
-                                                           uint64_t incarnation) {
+absl::StatusOr<std::unique_ptr<trace::SpanFile>> OpenSpans(
+    const WorkerOptions& options,
+    uint64_t incarnation,
+    std::shared_ptr<metrics::Registry> registry) {
   const bool prefill = options.engine.role == engine::Role::kPrefill;
   return trace::OpenSpanFile(options.trace,
                              prefill ? "baton-prefill" : "baton-decode",
                              options.version,
-                             absl::StrFormat("%016x", incarnation));
+                             absl::StrFormat("%016x", incarnation),
+                             std::move(registry));
 }
 
 // The address that peers dial: `advertise`, its port 0 replaced by the one in use.
@@ -85,7 +88,8 @@ absl::StatusOr<std::string> AdvertisedAddress(const WorkerOptions& options,
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Load(WorkerOptions options) {
   std::unique_ptr<Worker> worker(new Worker(WithDefaults(std::move(options))));
-  BATON_ASSIGN_OR_RETURN(worker->spans_, OpenSpans(worker->options_, worker->incarnation_));
+  BATON_ASSIGN_OR_RETURN(worker->spans_,
+                         OpenSpans(worker->options_, worker->incarnation_, worker->registry_));
   BATON_ASSIGN_OR_RETURN(worker->compute_, LoadCompute(worker->options_));
   return worker;
 }

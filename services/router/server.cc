@@ -73,13 +73,15 @@ absl::Status RouterServer::Init(const RouterOptions& options) {
   core_.timers = std::make_shared<TimerQueue>();
   BATON_ASSIGN_OR_RETURN(core_.model, LoadServedModel(options.model, options.model_name));
   core_.default_max_tokens = options.default_max_tokens;
-  BATON_ASSIGN_OR_RETURN(
-      core_.spans,
-      trace::OpenSpanFile(
-          options.trace, "baton-router", BATON_VERSION, trace::ToHex(trace::NewTraceId())));
   registry_ = std::make_shared<metrics::Registry>(metrics::RegistryOptions{
       .model_name = core_.model->name, .role = "router", .vllm_aliases = options.vllm_metrics});
   core_.metrics = std::make_unique<RouterMetrics>(registry_);
+  BATON_ASSIGN_OR_RETURN(core_.spans,
+                         trace::OpenSpanFile(options.trace,
+                                             "baton-router",
+                                             BATON_VERSION,
+                                             trace::ToHex(trace::NewTraceId()),
+                                             registry_));
   core_.prompt_pool = std::make_unique<WorkPool>(options.tokenizer_threads, kMaxWaitingPrompts);
   core_.workers = std::make_shared<WorkerSet>(options.tls, core_.timers);
   core_.admission = std::make_shared<Admission>(options.queue, core_.workers);

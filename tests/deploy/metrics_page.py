@@ -14,7 +14,7 @@ OPEN = {"format", "transport", "version", "block_size", "num_gpu_blocks"}
 # By the first of these words in a name.
 UNITS = {"seconds": "s", "bytes": "bytes", "tokens": "tokens", "pages": "pages", "slots": "slots",
          "requests": "requests", "sessions": "conversations", "turns": "turns", "entries": "entries", "leases": "leases",
-         "workers": "workers",
+         "workers": "workers", "spans": "spans",
          "info": "1", "ready": "0 or 1", "perc": "0 to 1", "scrapes": "scrapes", "latencies": "µs"}
 
 HEAD = """\

@@ -25,7 +25,7 @@ START_SECONDS = 60
 sys.path.insert(0, str(MONITORING / "dashboards"))
 import generate  # pylint: disable=wrong-import-position
 
-_SELECTOR = re.compile(r"(?<![\w:])(baton[\w:]+|exposer_\w+|up|ALERTS)\b(?:\{([^}]*)\})?")
+_SELECTOR = re.compile(r"(?<![\w:])(baton[\w:]+|process_\w+|up|ALERTS)\b(?:\{([^}]*)\})?")
 _MATCHER = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
 _GROUPING = re.compile(r"\b(?:by|on)\s*\(([^)]*)\)")
 
@@ -120,7 +120,7 @@ class Prometheus:
         self._targets = targets
         self._folder = tempfile.TemporaryDirectory(prefix="baton-prometheus-")
         self._process = None
-        self._url = None
+        self.url = None  # http://host:port
 
     @staticmethod
     def installed():
@@ -142,7 +142,7 @@ class Prometheus:
 
     def ask(self, what, **parameters):
         """The data of an answer of its API, as ask("query", query="up")."""
-        url = f"{self._url}/api/v1/{what}?{urllib.parse.urlencode(parameters)}"
+        url = f"{self.url}/api/v1/{what}?{urllib.parse.urlencode(parameters)}"
         with urllib.request.urlopen(url, timeout=30) as response:
             return json.load(response)["data"]
 
@@ -168,12 +168,12 @@ class Prometheus:
         with open(log, "wb") as output:
             self._process = subprocess.Popen(
                 ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
-                 "--web.listen-address=127.0.0.1:0"],
+                 f"--web.console.templates={folder}/consoles", "--web.listen-address=127.0.0.1:0"],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         deadline = time.monotonic() + START_SECONDS
-        while self._url is None:
+        while self.url is None:
             found = re.search(r'"Listening on" address=(\S+)', log.read_text())
-            self._url = f"http://{found[1]}" if found else None
+            self.url = f"http://{found[1]}" if found else None
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(log.read_text())
             time.sleep(0.05)

@@ -2,7 +2,7 @@
 """deploy/monitoring: that its parts agree with each other and with docs/alerts.md, that every alert fires on what it
 is for, and that running services export what dashboards, rules and docs/ name.
 
-  tests/deploy/monitoring_test.py Files|Rules|Live|Prometheus
+  tests/deploy/monitoring_test.py Files|Grafana|Rules|Live|Prometheus|Consoles
 
 With BATON_UPDATE_GOLDENS=1 Live writes docs/metrics.md. Ends with 77 where what a part needs is not installed."""
 
@@ -17,6 +17,7 @@ import unittest
 
 import yaml
 
+import browser
 import manifests
 import metrics_page
 import monitoring
@@ -43,6 +44,18 @@ def overlap(one, other):
             and one["y"] < other["y"] + other["h"] and other["y"] < one["y"] + one["h"])
 
 
+def differences(written, read, path=""):
+    """Paths of what is in `written` and not the same in `read`, which may have more fields."""
+    if isinstance(written, dict) and isinstance(read, dict):
+        for key, value in written.items():
+            yield from differences(value, read[key], f"{path}/{key}") if key in read else [f"{path}/{key}"]
+    elif isinstance(written, list) and isinstance(read, list) and len(written) == len(read):
+        for number, (one, other) in enumerate(zip(written, read)):
+            yield from differences(one, other, f"{path}/{number}")
+    elif written != read:
+        yield path
+
+
 class Files(unittest.TestCase):
     def test_dashboards_are_what_the_generator_writes(self):
         generated = monitoring.generated_dashboards()
@@ -63,6 +76,23 @@ class Files(unittest.TestCase):
                         self.assertTrue(panel["fieldConfig"]["defaults"]["unit"])
                         legends = [target["legendFormat"] for target in panel["targets"]]
                         self.assertEqual(len(legends), len(set(legends)))
+
+    def test_dashboards_can_be_imported(self):
+        """Grafana takes uids of 40 characters, asks for one name of a panel and of a query, and leaves variables that
+        a dashboard does not have as they stand in its queries."""
+        uids = [board["uid"] for board in monitoring.dashboards().values()]
+        self.assertEqual(len(uids), len(set(uids)), uids)
+        for name, board in monitoring.dashboards().items():
+            with self.subTest(dashboard=name):
+                self.assertRegex(board["uid"], r"^[a-z0-9_-]{1,40}$")
+                self.assertNotIn("id", board)
+                ids = [panel["id"] for panel in board["panels"]]
+                self.assertEqual(ids, list(range(1, len(ids) + 1)))
+                for panel in board["panels"]:
+                    queries = [target["refId"] for target in panel.get("targets", [])]
+                    self.assertEqual(len(queries), len(set(queries)), panel["title"])
+                named = set(re.findall(r"\$\{?(\w+)", json.dumps(board))) - {"__all", "__rate_interval"}
+                self.assertEqual(named, {variable["name"] for variable in board["templating"]["list"]})
 
     def test_dashboards_are_all_in_the_config_map_and_fit(self):
         kustomization = yaml.safe_load((MONITORING / "kustomization.yaml").read_text(encoding="utf-8"))
@@ -112,6 +142,29 @@ class Files(unittest.TestCase):
                 answer = subprocess.run([MONITORING / "configure", folder, target], capture_output=True, check=False)
                 self.assertEqual(answer.returncode, 2, target)
                 self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
+
+
+class Grafana(unittest.TestCase):
+    """Against Grafana's own schema, in the version of the library that is installed (there is one for each from 10.1
+    to 11.6): what it does not know or understands otherwise does not come back out of its types."""
+
+    # Fields of the data source, which the library leaves to it.
+    OF_PROMETHEUS = re.compile(r"/templating/list/\d+/definition|/annotations/list/\d+/(title|text)Format")
+
+    def setUp(self):
+        try:
+            from grafana_foundation_sdk.cog import encoder, plugins  # pylint: disable=import-outside-toplevel
+            from grafana_foundation_sdk.models import dashboard  # pylint: disable=import-outside-toplevel
+        except ImportError:
+            self.skipTest("PyPI's grafana-foundation-sdk is not installed")
+        plugins.register_default_plugins()
+        self.understood = lambda board: json.loads(
+            json.dumps(dashboard.Dashboard.from_json(board), cls=encoder.JSONEncoder))
+
+    def test_dashboards_are_understood_as_they_are_written(self):
+        for name, board in monitoring.dashboards().items():
+            lost = [path for path in differences(board, self.understood(board)) if not self.OF_PROMETHEUS.fullmatch(path)]
+            self.assertEqual(lost, [], name)
 
 
 class Rules(unittest.TestCase):
@@ -278,6 +331,48 @@ class Prometheus(unittest.TestCase):
 
         monitoring.await_that(answered)
         self.assertEqual([(query.where, query.text) for query in waiting], [])
+
+
+class Consoles(unittest.TestCase):
+    """The dashboards as pages of Prometheus, in a headless Chromium."""
+
+    # Of a transport that this stack does not use.
+    EMPTY = {"Landing slots (ucx)", "Landing memory (ucx)"}
+
+    def setUp(self):
+        if not monitoring.Prometheus.installed():
+            self.skipTest("prometheus is not installed: deploy/local/install --monitoring")
+        if browser.CHROMIUM is None:
+            self.skipTest("chromium is not installed")
+
+    def test_every_panel_shows_data_of_a_running_stack(self):
+        with stack.Stack(MODEL) as services:
+            targets = {service.name: service.metrics_address for service in services.services}
+            with monitoring.Prometheus(targets) as prometheus:
+                self.assertTrue(monitoring.await_that(lambda: len(prometheus.query("up == 1")) == 3))
+                # Rates need two scrapes with traffic between them.
+                traffic(services)
+                scrapes = prometheus.query("exposer_scrapes_total")
+                self.assertTrue(monitoring.await_that(lambda: prometheus.query("exposer_scrapes_total") != scrapes))
+                traffic(services)
+                for name in monitoring.dashboards():
+                    with self.subTest(dashboard=name), browser.Browser() as page:
+                        self.check(page, prometheus.url, name.removesuffix(".json"))
+
+    def check(self, page, url, name):
+        page.open(f"{url}/consoles/{name}.html")
+        titles = [panel["title"] for panel in monitoring.dashboards()[f"{name}.json"]["panels"] if panel["type"] != "row"]
+        empty = [title for title in titles if title in self.EMPTY]
+        page.wait_for(f"document.querySelectorAll('section[data-state=data]').length === {len(titles) - len(empty)}")
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('section')].map(part => part.ariaLabel)"), titles)
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('section[data-state=none]')]"
+                                       ".map(part => part.ariaLabel)"), empty)
+        links = page.evaluate("[...document.querySelectorAll('nav a')].map(link => link.getAttribute('href'))")
+        self.assertEqual(set(links), {other.replace(".json", ".html") for other in monitoring.dashboards()})
+        self.assertNotIn("{{", page.evaluate("document.body.innerText"))
+        self.assertEqual(page.complaints, [])
+        if folder := os.environ.get("BATON_SCREENSHOTS"):
+            page.screenshot(pathlib.Path(folder) / f"console-{name}.png")
 
 
 if __name__ == "__main__":

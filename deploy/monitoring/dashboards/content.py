@@ -1,5 +1,7 @@
 """What the dashboards show. Units, quantiles and filters are the same everywhere; see grafana.py for the form."""
 
+import dataclasses
+
 from grafana import Dashboard, Panel, Query, Row
 
 CHOSEN = 'namespace=~"$namespace", model_name=~"$model"'
@@ -85,10 +87,12 @@ def pool(labels):
 
 def overview():
     errors = f"{rate('baton_requests_total', f'{ROUTER}, {BAD_CODES}')} / {rate('baton_requests_total', ROUTER)}"
+    ready_workers = " / ".join(total("baton_workers", labels) for labels in (f'{ROUTER}, state="ready"', ROUTER))
     return Dashboard("overview", "Baton / Overview", "Whether Baton serves, how much, and how fast.", [
         Row("Now", [
             stat("Routers ready", f"avg(baton_ready{{{ROUTER}}})", "percentunit", ALL_OR_RED),
-            stat("Workers ready", f"avg(baton_ready{{{WORKERS}}})", "percentunit", ALL_OR_RED),
+            stat("Workers ready", ready_workers, "percentunit", ALL_OR_RED,
+                 "As routers see them; one that is frozen or gone counts as well."),
             stat("Alerts firing", 'count(ALERTS{alertname=~"Baton.+", alertstate="firing"}) or vector(0)',
                  steps=NONE_IS_BEST),
             stat("Requests", rate("baton_requests_total", ROUTER), "reqps"),
@@ -114,15 +118,17 @@ def overview():
             Panel("Mean time in each stage",
                   [Query(mean("baton_stage_duration_seconds", ROUTER, "stage"), "{{stage}}")], "s",
                   "As the router sees them; transfer and decode overlap.", width=16, stacked=True),
-            pool(WORKERS),
+            dataclasses.replace(pool(WORKERS), width=8),
         ]),
         Row("Processes", [
             Panel("Ready", [Query(total("baton_ready", CHOSEN, "role, instance"), "{{role}} {{instance}}")],
                   description="1 while a process accepts work and makes progress.", maximum=1),
-            Panel("Restarts", [Query('resets(exposer_scrapes_total{job="baton", namespace=~"$namespace"}[1h])',
-                                     "{{instance}}")], description="In the last hour."),
+            Panel("Restarts", [Query(f"changes(process_start_time_seconds{{{CHOSEN}}}[1h])", "{{instance}}")],
+                  description="In the last hour."),
             Panel("Versions", [Query(f"count by (role, version) (baton_build_info{{{CHOSEN}}})",
                                      "{{role}} {{version}}")], description="Processes of each version."),
+            Panel("Trace spans lost (in an hour)", events("baton_trace_spans_dropped_total", CHOSEN, "instance"),
+                  steps=NONE_IS_BEST),
         ]),
     ])
 

@@ -164,5 +164,5 @@ def _stat(_):
 def _heatmap(panel):
     return {"calculate": False, "yAxis": {"unit": panel.unit, "axisPlacement": "left"},
             "color": {"mode": "scheme", "scheme": "Oranges", "steps": 64},
-            "cellGap": 1, "legend": {"show": True}, "tooltip": {"show": True, "yHistogram": True},
+            "cellGap": 1, "legend": {"show": True}, "tooltip": {"yHistogram": True},
             "rowsFrame": {"layout": "auto"}}, {}

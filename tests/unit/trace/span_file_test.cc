@@ -82,11 +82,14 @@ TEST_F(SpanFileTest, FileThatGrowsTooLargeBecomesTheOneBefore) {
 }
 
 TEST_F(SpanFileTest, SpansBeyondTheBoundAreDroppedByCallsAndCounted) {
-  const auto file = Open({.path = {}, .max_waiting = 10});
+  size_t told = 0;
+  const auto file =
+      Open({.path = {}, .max_waiting = 10, .on_dropped = [&](size_t spans) { told += spans; }});
   file->Add(std::vector<Span>(11, Named("too many")));
   EXPECT_EQ(file->dropped(), 11U);
   file->Add(std::vector<Span>(10, Named("enough")));
   EXPECT_EQ(file->dropped(), 11U);
+  EXPECT_EQ(told, 11U);
 }
 
 TEST_F(SpanFileTest, DiskThatRefusesCostsSpansOnly) {
