@@ -198,11 +198,11 @@ inline constexpr CounterFamily<1> kKvRetainedEvictions = {
     {"reason"}};
 
 inline constexpr GaugeFamily<0> kKvLandingBytes = {
-    "baton_kv_landing_bytes", "Memory that connected peers may put KV into (ucx).", {}};
+    "baton_kv_landing_bytes", "Memory that connected peers may put KV into (ucx by RDMA).", {}};
 inline constexpr GaugeFamily<1> kKvLandingSlots = {
     "baton_kv_landing_slots",
-    "Parts of that memory that transfers hold: granted, and of these quarantined until the sender "
-    "of an ended transfer confirms that nothing is on its way.",
+    "Slots that transfers over ucx hold: granted, and of these quarantined until the sender of an "
+    "ended transfer confirms that nothing is on its way.",
     {"state"}};
 
 // --- The process

@@ -60,11 +60,16 @@ ABSL_FLAG(std::string,
 ABSL_FLAG(int64_t,
           ucx_arena_mib,
           256,
-          "memory that peers put KV into over ucx, in MiB; each prefill worker has 8 of it");
+          "memory that peers put KV into by RDMA, in MiB; each prefill worker has 8 of it");
 ABSL_FLAG(bool,
           require_rdma,
           false,
           "refuse to move KV by anything but RDMA; needs --transports=ucx");
+ABSL_FLAG(double,
+          kv_bandwidth_floor,
+          0,
+          "refuse to ship KV over connections that carry fewer Gbit/s (prefill); each is measured "
+          "when it is made; 0: none is; needs --transports=ucx");
 ABSL_FLAG(
     int64_t,
     retain_mib,
@@ -200,6 +205,16 @@ absl::Status SetTransports(WorkerOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("flag --require_rdma needs --transports=ucx; it is ", names));
   }
+  const double floor = absl::GetFlag(FLAGS_kv_bandwidth_floor);
+  if (floor != 0 && !(floor >= 0.1 && floor <= 10000 && names == "ucx")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("flag --kv_bandwidth_floor is ",
+                     floor,
+                     " with --transports=",
+                     names,
+                     "; it must be 0, or 0.1 to 10000 (Gbit/s) with --transports=ucx"));
+  }
+  options.ucx.bandwidth_floor = floor * 1e9 / 8;
   if (!options.ucx.listen.empty()) {
     BATON_RETURN_IF_ERROR(
         config::ParseHostPort(options.ucx.listen, /*allow_port_zero=*/true).status());

@@ -77,22 +77,21 @@ Endpoint::~Endpoint() {
   }
 }
 
-void Endpoint::Send(const Message& message) {
+void Endpoint::Send(const Message& message, Done done) {
   auto operation = std::make_unique<Operation>();
   operation->message = EncodeMessage(message);
-  if (handle_ == nullptr) {
-    return;
-  }
+  operation->done = std::move(done);
   ucp_request_param_t params = ParamsOf(&Endpoint::OnDone, operation.get());
   params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
   params.flags = UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_REPLY;
-  const ucs_status_ptr_t request = ucp_am_send_nbx(handle_,
-                                                   kMessageId,
-                                                   nullptr,
-                                                   0,
-                                                   operation->message.data(),
-                                                   operation->message.size(),
-                                                   &params);
+  const ucs_status_ptr_t request = handle_ == nullptr ? UCS_STATUS_PTR(UCS_ERR_CANCELED)
+                                                      : ucp_am_send_nbx(handle_,
+                                                                        kMessageId,
+                                                                        nullptr,
+                                                                        0,
+                                                                        operation->message.data(),
+                                                                        operation->message.size(),
+                                                                        &params);
   Track(request, std::move(operation));
 }
 
@@ -136,7 +135,7 @@ void Endpoint::End(const Operation& operation, ucs_status_t status) {
     status_ = FromUcs(status, "sending to a peer");
   }
   if (operation.done) {
-    operation.done(FromUcs(status, "putting to a peer"));
+    operation.done(FromUcs(status, "sending to a peer"));
   }
 }
 

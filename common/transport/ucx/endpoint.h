@@ -34,7 +34,8 @@ class Endpoint {
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
-  void Send(const Message& message);
+  // `done` says only that the message has left.
+  void Send(const Message& message, Done done = {});
   // `source` is borrowed until `done`, which says only that it is free again.
   void Put(std::span<const std::byte> source, uint64_t remote_address, ucp_rkey_h rkey, Done done);
   // `done` with OK: everything put before is in the peer's memory.

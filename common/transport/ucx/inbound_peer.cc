@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
+#include "common/base/status_macros.h"
 #include "common/transport/ucx/endpoint.h"
 #include "common/transport/ucx/landing_slots.h"
 #include "common/transport/ucx/message.h"
@@ -82,6 +83,10 @@ absl::Status InboundPeer::TakeRequest(const Request& request) {
         absl::ResourceExhaustedError(absl::StrCat(kMaxPosts, " transfers of this peer are open")));
     return absl::OkStatus();
   }
+  if (request.window.empty()) {
+    Ready(request.post, absl::OkStatus());
+    return absl::OkStatus();
+  }
   post.window = windows_->Find(request.window);
   if (post.window == nullptr) {
     End(request.post, absl::FailedPreconditionError("the window is unknown or withdrawn"));
@@ -94,9 +99,33 @@ absl::Status InboundPeer::TakeRequest(const Request& request) {
   return absl::OkStatus();
 }
 
+absl::Status InboundPeer::Post::Write(int64_t offset, std::span<const std::byte> bytes) {
+  const auto size = static_cast<int64_t>(bytes.size());
+  if (window != nullptr) {
+    BATON_RETURN_IF_ERROR(window->Write(transfer_id, this, offset, bytes));
+  } else if (size > total_bytes - written_bytes) {
+    return absl::InvalidArgumentError("a probe has more bytes than were requested");
+  }
+  written_bytes += size;
+  return absl::OkStatus();
+}
+
+absl::Status InboundPeer::Post::Finish() {
+  if (window != nullptr) {
+    return window->Finish(transfer_id, this, total_bytes);
+  }
+  return written_bytes == total_bytes
+             ? absl::OkStatus()
+             : absl::InvalidArgumentError("a probe has fewer bytes than were requested");
+}
+
+bool InboundPeer::Post::given_up() const {
+  return window != nullptr && !window->IsOpen(transfer_id, this);
+}
+
 void InboundPeer::Ready(uint64_t id, const absl::Status& verdict) {
   const auto found = posts_.find(id);
-  if (found == posts_.end() || found->second.ended || found->second.open) {
+  if (found == posts_.end() || found->second.ended() || found->second.open) {
     return;  // given up meanwhile
   }
   if (!verdict.ok()) {
@@ -110,7 +139,7 @@ void InboundPeer::Ready(uint64_t id, const absl::Status& verdict) {
 
 bool InboundPeer::WantsSlot(const Post& post) const {
   const int64_t in_slots = static_cast<int64_t>(post.held.size()) * slots_->slot_bytes();
-  return post.open && !post.ended && post.held.size() < kMaxHeldSlots &&
+  return post.open && !post.ended() && in_slots < kMaxHeldBytes &&
          post.total_bytes - post.written_bytes > in_slots;
 }
 
@@ -141,21 +170,24 @@ void InboundPeer::GrantSlots() {
 
 absl::Status InboundPeer::TakeWritten(const Written& written) {
   const auto found = posts_.find(written.post);
+  if (found == posts_.end() && !slots_->has_memory()) {
+    return absl::OkStatus();  // it crossed the end of the transfer
+  }
   const LandingSlots::Granted slot{.slot = written.slot, .generation = written.generation};
   if (found == posts_.end() || std::erase(found->second.held, slot) == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("slot ", written.slot, " is not granted to post ", written.post));
   }
   Post& post = found->second;
-  absl::Status copied = post.ended ? absl::OkStatus() : Copy(post, written);
+  absl::Status copied = post.ended() ? absl::OkStatus() : Copy(post, written);
   slots_->Return(slot);
   if (written.last) {
     ReturnSlots(post);
-    if (!post.ended && copied.ok()) {
-      copied = post.window->Finish(post.transfer_id, &post, post.total_bytes);
+    if (!post.ended() && copied.ok()) {
+      copied = post.Finish();
     }
   }
-  if (post.ended) {
+  if (post.ended()) {
     if (post.held.empty()) {
       Forget(written.post);
     }
@@ -168,19 +200,24 @@ absl::Status InboundPeer::TakeWritten(const Written& written) {
   return absl::OkStatus();
 }
 
+std::span<const std::byte> InboundPeer::BytesOf(const Written& written) const {
+  if (slots_->has_memory()) {
+    return written.bytes.empty() ? slots_->bytes(written.slot) : std::span<const std::byte>();
+  }
+  const auto bytes = std::as_bytes(std::span(written.bytes.data(), written.bytes.size()));
+  return bytes.first(std::min<size_t>(bytes.size(), slots_->slot_bytes()));
+}
+
 absl::Status InboundPeer::Copy(Post& post, const Written& written) {
-  std::span<const std::byte> rest = slots_->bytes(written.slot);
+  std::span<const std::byte> rest = BytesOf(written);
   for (const Piece& piece : written.pieces) {
     if (piece.size > rest.size()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the pieces in a slot have more than its ", slots_->slot_bytes(), " bytes"));
+          absl::StrCat("the pieces for a slot of ",
+                       slots_->slot_bytes(),
+                       " bytes have more bytes than were written to it"));
     }
-    if (absl::Status status = post.window->Write(
-            post.transfer_id, &post, static_cast<int64_t>(piece.offset), rest.first(piece.size));
-        !status.ok()) {
-      return status;
-    }
-    post.written_bytes += piece.size;
+    BATON_RETURN_IF_ERROR(post.Write(static_cast<int64_t>(piece.offset), rest.first(piece.size)));
     rest = rest.subspan(piece.size);
   }
   return absl::OkStatus();
@@ -192,11 +229,14 @@ void InboundPeer::End(uint64_t id, const absl::Status& verdict) {
   if (!verdict.ok() && post.window != nullptr) {
     post.window->Abandon(post.transfer_id, &post, verdict);
   }
-  post.ended = true;
+  post.ended_at = absl::Now();
   endpoint_->Send({.connection = peer_connection_,
                    .body = Verdict{.post = id,
                                    .code = static_cast<uint8_t>(verdict.code()),
                                    .message = std::string(verdict.message())}});
+  if (!slots_->has_memory()) {
+    ReturnSlots(post);
+  }
   if (post.held.empty()) {
     Forget(id);
   }
@@ -211,17 +251,15 @@ void InboundPeer::Forget(uint64_t id) {
 }
 
 void InboundPeer::TakeRelease(const Release& release) {
-  const auto found = posts_.find(release.post);
-  if (found == posts_.end()) {
-    return;  // it had ended
+  auto found = posts_.find(release.post);
+  if (found != posts_.end() && !found->second.ended()) {
+    End(release.post, absl::UnavailableError("the sender gave the transfer up"));
+    found = posts_.find(release.post);
   }
-  Post& post = found->second;
-  if (!post.ended) {
-    post.window->Abandon(
-        post.transfer_id, &post, absl::UnavailableError("the sender gave the transfer up"));
+  if (found != posts_.end()) {
+    ReturnSlots(found->second);
+    Forget(release.post);
   }
-  ReturnSlots(post);
-  Forget(release.post);
   GrantSlots();
 }
 
@@ -238,10 +276,13 @@ void InboundPeer::Close(const absl::Status& reason) {
   }
   ended_ = true;
   for (auto& [id, post] : posts_) {
-    if (!post.ended && post.window != nullptr) {
+    if (!post.ended() && post.window != nullptr) {
       post.window->Abandon(post.transfer_id, &post, reason);
     }
-    post.ended = true;
+    if (welcomed() && !slots_->has_memory()) {
+      ReturnSlots(post);
+    }
+    post.ended_at = std::min(post.ended_at, absl::Now());
   }
   endpoint_->Close();
 }
@@ -250,14 +291,29 @@ size_t InboundPeer::granted_slots() const {
   return welcomed() ? slots_->slots() - slots_->free() : 0;
 }
 
-size_t InboundPeer::CountQuarantined(absl::Time now) {
-  size_t quarantined = 0;
-  for (auto& [id, post] : posts_) {
-    const bool is_ended = post.ended || !post.window->IsOpen(post.transfer_id, &post);
-    if (is_ended && !post.held.empty()) {
-      quarantined += post.held.size();
-      post.quarantined_since = std::min(post.quarantined_since, now);
+int64_t InboundPeer::memory_bytes() const {
+  return welcomed() && slots_->has_memory() ? int64_t{slots_->slot_bytes()} * slots_->slots() : 0;
+}
+
+void InboundPeer::EndGivenUp() {
+  std::vector<uint64_t> given_up;
+  for (const auto& [id, post] : posts_) {
+    if (post.open && !post.ended() && post.given_up()) {
+      given_up.push_back(id);
     }
+  }
+  for (const uint64_t id : given_up) {
+    End(id, absl::FailedPreconditionError("the receiver gave the transfer up"));
+  }
+  if (!given_up.empty()) {
+    GrantSlots();
+  }
+}
+
+size_t InboundPeer::quarantined_slots() const {
+  size_t quarantined = 0;
+  for (const auto& [id, post] : posts_) {
+    quarantined += post.ended() ? post.held.size() : 0;
   }
   return quarantined;
 }
@@ -265,7 +321,7 @@ size_t InboundPeer::CountQuarantined(absl::Time now) {
 absl::Time InboundPeer::quarantined_since() const {
   absl::Time since = absl::InfiniteFuture();
   for (const auto& [id, post] : posts_) {
-    since = std::min(since, post.quarantined_since);
+    since = std::min(since, post.ended_at);  // ended posts are here only for their slots
   }
   return since;
 }

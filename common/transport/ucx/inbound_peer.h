@@ -1,9 +1,11 @@
-// The receiving half of a connection: grants slots, and copies what was put into them into windows.
+// The receiving half of a connection: grants slots, and copies what was written to them into
+// windows.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -22,14 +24,14 @@ namespace baton::transport::ucx {
 // A slot is granted to one post and comes back by Written (all its bytes arrived), by Release (the
 // sender confirms that none will), or with the mapping when the connection has ended. The copy into
 // the window is the fence: whatever a peer puts late stays in its slots. Slots of a transfer that
-// has ended here while its sender has not confirmed are quarantined. Not thread-safe: used by the
-// progress thread.
+// has ended here while its sender has not confirmed are quarantined; those without memory are free
+// at once, as a late message is dropped. Not thread-safe: used by the progress thread.
 class InboundPeer {
  public:
   // Transfers of the peer that may be open.
   static constexpr size_t kMaxPosts = 4096;
-  // Slots that a transfer may hold, so that one put can follow the other.
-  static constexpr size_t kMaxHeldSlots = 4;
+  // Of the slots that a transfer may hold, so that one can be written while others are taken.
+  static constexpr int64_t kMaxHeldBytes = int64_t{4} << 20;
 
   // Transfers that are announced later come back through `inbox` as a call of `on_ready`.
   using OnReady = std::function<void(uint64_t connection, uint64_t post, absl::Status verdict)>;
@@ -57,32 +59,42 @@ class InboundPeer {
   absl::Time since() const { return since_; }
   size_t open_posts() const { return posts_.size(); }
   size_t granted_slots() const;
-  // Looks which transfers have ended meanwhile; counts their slots.
-  size_t CountQuarantined(absl::Time now);
+  // Of the memory that the peer may put into.
+  int64_t memory_bytes() const;
+  // Ends the transfers whose windows have given them up; called now and then.
+  void EndGivenUp();
+  size_t quarantined_slots() const;
   // When the longest quarantined slot became so; InfiniteFuture without one.
   absl::Time quarantined_since() const;
 
  private:
   struct Post {
+    // Without a window, of a probe, what is written is only counted.
+    absl::Status Write(int64_t offset, std::span<const std::byte> bytes);
+    absl::Status Finish();
+    bool given_up() const;
+
     std::shared_ptr<InboundWindow> window;
     uint64_t transfer_id = 0;
     int64_t total_bytes = 0;
     int64_t written_bytes = 0;
-    bool open = false;   // announced
-    bool ended = false;  // its verdict is known
+    bool open = false;                             // announced
+    absl::Time ended_at = absl::InfiniteFuture();  // when its verdict was said
+    bool ended() const { return ended_at != absl::InfiniteFuture(); }
     bool queued = false;
     std::vector<LandingSlots::Granted> held;
-    absl::Time quarantined_since = absl::InfiniteFuture();
   };
 
   absl::Status TakeRequest(const Request& request);
   absl::Status TakeWritten(const Written& written);
   void TakeRelease(const Release& release);
+  // What the pieces may take their bytes from.
+  std::span<const std::byte> BytesOf(const Written& written) const;
   absl::Status Copy(Post& post, const Written& written);
   bool WantsSlot(const Post& post) const;
   void Enqueue(uint64_t id, Post& post);
   void GrantSlots();
-  // The verdict; the post stays while it holds slots.
+  // The verdict; the post stays while it holds slots with memory.
   void End(uint64_t id, const absl::Status& verdict);
   void ReturnSlots(Post& post);
   void Forget(uint64_t id);

@@ -51,6 +51,10 @@ absl::StatusOr<std::unique_ptr<LandingSlots>> LandingSlots::Map(ucp_context_h co
   return made;
 }
 
+std::unique_ptr<LandingSlots> LandingSlots::WithoutMemory(uint32_t slot_bytes, uint16_t slots) {
+  return std::unique_ptr<LandingSlots>(new LandingSlots(slot_bytes, slots));
+}
+
 LandingSlots::~LandingSlots() {
   if (mapping_ != nullptr) {
     ucp_mem_unmap(context_, mapping_);

@@ -1,4 +1,4 @@
-// The memory into which one peer puts.
+// What one peer may send: slots, and the memory into which it puts.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -15,9 +15,10 @@
 
 namespace baton::transport::ucx {
 
-// Slots of equal size, each free or granted to one post. Mapped for one connection: unmapping it
-// takes the right to put from that peer alone. Not thread-safe; to be destroyed when the
-// connection's endpoint is closed, because UCX's TCP does not ask the mapping.
+// Slots of equal size, each free or granted to one post. Their memory is mapped for one connection:
+// unmapping it takes the right to put from that peer alone. Without memory a slot is the right to
+// send so many bytes in a message. Not thread-safe; to be destroyed when the connection's endpoint
+// is closed, because UCX's TCP does not ask the mapping.
 class LandingSlots {
  public:
   struct Granted {
@@ -30,10 +31,13 @@ class LandingSlots {
   static absl::StatusOr<std::unique_ptr<LandingSlots>> Map(ucp_context_h context,
                                                            uint32_t slot_bytes,
                                                            uint16_t slots);
+  // For a peer that can't put.
+  static std::unique_ptr<LandingSlots> WithoutMemory(uint32_t slot_bytes, uint16_t slots);
   ~LandingSlots();
   LandingSlots(const LandingSlots&) = delete;
   LandingSlots& operator=(const LandingSlots&) = delete;
 
+  bool has_memory() const { return !memory_.empty(); }
   uint64_t base() const { return reinterpret_cast<uint64_t>(memory_.data()); }
   const std::string& rkey() const { return rkey_; }
   uint32_t slot_bytes() const { return slot_bytes_; }
@@ -44,6 +48,7 @@ class LandingSlots {
   std::optional<Granted> Take();
   // The slot must be granted and nothing may be put into it any more.
   void Return(const Granted& granted);
+  // Of a slot that has memory.
   std::span<const std::byte> bytes(uint16_t slot) const;
 
  private:

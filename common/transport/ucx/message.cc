@@ -98,7 +98,8 @@ void Decode(Reader& in, Welcome& welcome) {
   welcome.slots = in.Take<uint16_t>();
   welcome.rkey = in.TakeText(kMaxRkeyBytes);
   const uint64_t bytes = uint64_t{welcome.slot_bytes} * welcome.slots;
-  in.Require(bytes > 0 && welcome.base <= UINT64_MAX - bytes && !welcome.rkey.empty());
+  in.Require(bytes > 0 && welcome.base <= UINT64_MAX - bytes &&
+             (welcome.base == 0) == welcome.rkey.empty());
 }
 
 void Encode(Writer& out, const Request& request) {
@@ -112,7 +113,8 @@ void Decode(Reader& in, Request& request) {
   request.transfer_id = in.Take<uint64_t>();
   request.total_bytes = in.Take<uint64_t>();
   request.window = in.TakeText(kMaxWindowBytes);
-  in.Require(request.total_bytes > 0 && request.total_bytes <= INT64_MAX);
+  const uint64_t most = request.window.empty() ? kMaxProbeBytes : INT64_MAX;
+  in.Require(request.total_bytes > 0 && request.total_bytes <= most);
 }
 
 void Encode(Writer& out, const Grant& grant) {
@@ -136,6 +138,7 @@ void Encode(Writer& out, const Written& written) {
     out.Put(piece.offset);
     out.Put(piece.size);
   }
+  out.PutText(written.bytes, kMaxCarriedBytes);
 }
 void Decode(Reader& in, Written& written) {
   written.post = in.Take<uint64_t>();
@@ -145,12 +148,16 @@ void Decode(Reader& in, Written& written) {
   const auto count = in.Take<uint16_t>();
   in.Require(last <= 1 && count > 0 && count <= kMaxPieces);
   written.last = last == 1;
+  uint64_t bytes = 0;
   for (size_t i = 0; i < count && in.ok(); ++i) {
     Piece& piece = written.pieces.emplace_back();
     piece.offset = in.Take<uint64_t>();
     piece.size = in.Take<uint32_t>();
     in.Require(piece.size > 0 && piece.offset <= uint64_t{INT64_MAX} - piece.size);
+    bytes += piece.size;
   }
+  written.bytes = in.TakeText(kMaxCarriedBytes);
+  in.Require(written.bytes.empty() || written.bytes.size() == bytes);
 }
 
 void Encode(Writer& out, const Verdict& verdict) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <string>
+#include <span>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -15,15 +15,13 @@
 #include "common/transport/transport.h"
 #include "common/transport/ucx/endpoint.h"
 #include "common/transport/ucx/message.h"
-#include "common/transport/ucx/ucx_worker.h"
+#include "common/transport/ucx/message_writer.h"
+#include "common/transport/ucx/put_writer.h"
 
 namespace baton::transport::ucx {
 namespace {
 
 constexpr uint32_t kMinSlotBytes = 4096;
-// UCX reads a packed key without knowing its size: at most 64 parts of up to 256 bytes and a head.
-// It finds zeros behind a key that is cut or made up.
-constexpr size_t kMostReadOfKey = size_t{1} << 15;
 
 }  // namespace
 
@@ -37,17 +35,13 @@ OutboundPeer::OutboundPeer(uint64_t connection,
   endpoint_->Send({.connection = 0, .body = Hello{.connection = connection_}});
 }
 
-OutboundPeer::~OutboundPeer() {
-  Close(absl::CancelledError("the connection was closed"));
-  if (rkey_ != nullptr) {
-    ucp_rkey_destroy(rkey_);  // no put uses it any more
-  }
-}
+OutboundPeer::~OutboundPeer() { Close(absl::CancelledError("the connection was closed")); }
 
 absl::Status OutboundPeer::Take(const Message& message) {
   if (closed_) {
     return absl::OkStatus();
   }
+  last_heard_ = absl::Now();
   if (const auto* welcome = std::get_if<Welcome>(&message.body)) {
     return TakeWelcome(*welcome);
   }
@@ -74,19 +68,38 @@ absl::Status OutboundPeer::TakeWelcome(const Welcome& welcome) {
     return absl::InvalidArgumentError(
         absl::StrCat("slots of ", welcome.slot_bytes, " bytes; at least ", kMinSlotBytes));
   }
-  std::string key = welcome.rkey;
-  key.resize(kMostReadOfKey);
-  BATON_RETURN_IF_ERROR(
-      FromUcs(ucp_ep_rkey_unpack(endpoint_->handle(), key.data(), &rkey_), "the peer's key"));
+  if (welcome.rkey.empty()) {
+    if (welcome.slot_bytes > kMaxCarriedBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("messages of ", welcome.slot_bytes, " bytes; at most ", kMaxCarriedBytes));
+    }
+    writer_ = std::make_unique<MessageWriter>(*endpoint_, welcome.connection);
+  } else {
+    BATON_ASSIGN_OR_RETURN(writer_, PutWriter::Make(*endpoint_, welcome));
+  }
   slots_ = welcome;
   peer_connection_ = welcome.connection;
   return absl::OkStatus();
 }
 
 void OutboundPeer::Start(PostParams params) {
+  post_of_tag_.emplace(params.tag, next_post_);
+  Ask(std::move(params), [this](Completion completion) {
+    post_of_tag_.erase(completion.tag);
+    completed_(std::move(completion));
+  });
+}
+
+void OutboundPeer::Probe(std::span<const std::byte> source,
+                         absl::Time deadline,
+                         OnCompletion completed) {
+  Ask({.runs = {{.offset = 0, .source = source}}, .deadline = deadline}, std::move(completed));
+}
+
+void OutboundPeer::Ask(PostParams params, OnCompletion completed) {
   const uint64_t id = next_post_++;
-  post_of_tag_.emplace(params.tag, id);
   Post& post = posts_[id];
+  post.completed = std::move(completed);
   post.params = std::move(params);
   std::erase_if(post.params.runs, [](const SendRun& run) { return run.source.empty(); });
   for (const SendRun& run : post.params.runs) {
@@ -116,36 +129,27 @@ absl::Status OutboundPeer::TakeGrant(const Grant& grant) {
   if (post.run_index == post.params.runs.size()) {
     return absl::OkStatus();  // the last Written gives it back
   }
-  auto filled = std::make_shared<Filled>();
-  filled->written = {.post = grant.post, .generation = grant.generation, .slot = grant.slot};
-  post.filled.push_back(filled);
-  PutInto(grant.post, post, *filled);
-  ++post.open_operations;
-  endpoint_->Flush([this, id = grant.post, filled](const absl::Status& status) {
-    Post& flushed = posts_.at(id);
-    --flushed.open_operations;
-    filled->arrived = status.ok();
-    SayWritten(flushed);
+  Written written{.post = grant.post, .generation = grant.generation, .slot = grant.slot};
+  const auto sources = TakePieces(post, written);
+  ++post.open_writes;
+  writer_->Write(std::move(written), sources, [this, id = grant.post](const absl::Status&) {
+    --posts_.at(id).open_writes;  // a failure ends the connection
   });
   return absl::OkStatus();
 }
 
-void OutboundPeer::PutInto(uint64_t id, Post& post, Filled& filled) {
+std::vector<std::span<const std::byte>> OutboundPeer::TakePieces(Post& post,
+                                                                 Written& written) const {
   const std::vector<SendRun>& runs = post.params.runs;
-  const uint64_t address = slots_.base + uint64_t{slots_.slot_bytes} * filled.written.slot;
+  std::vector<std::span<const std::byte>> sources;
   uint32_t used = 0;
-  while (post.run_index < runs.size() && used < slots_.slot_bytes &&
-         filled.written.pieces.size() < kMaxPieces) {
+  while (post.run_index < runs.size() && used < slots_.slot_bytes && sources.size() < kMaxPieces) {
     const SendRun& run = runs[post.run_index];
     const size_t size =
         std::min<size_t>(run.source.size() - post.position, slots_.slot_bytes - used);
-    filled.written.pieces.push_back({.offset = static_cast<uint64_t>(run.offset) + post.position,
-                                     .size = static_cast<uint32_t>(size)});
-    ++post.open_operations;
-    endpoint_->Put(run.source.subspan(post.position, size),
-                   address + used,
-                   rkey_,
-                   [this, id](const absl::Status&) { --posts_.at(id).open_operations; });
+    written.pieces.push_back({.offset = static_cast<uint64_t>(run.offset) + post.position,
+                              .size = static_cast<uint32_t>(size)});
+    sources.push_back(run.source.subspan(post.position, size));
     used += static_cast<uint32_t>(size);
     post.position += size;
     if (post.position == run.source.size()) {
@@ -153,25 +157,22 @@ void OutboundPeer::PutInto(uint64_t id, Post& post, Filled& filled) {
       post.position = 0;
     }
   }
-  filled.written.last = post.run_index == runs.size();
-}
-
-void OutboundPeer::SayWritten(Post& post) {
-  while (!post.ended.has_value() && !post.filled.empty() && post.filled.front()->arrived) {
-    post.last_said = post.filled.front()->written.last;
-    endpoint_->Send(
-        {.connection = *peer_connection_, .body = std::move(post.filled.front()->written)});
-    post.filled.pop_front();
-  }
+  written.last = post.run_index == runs.size();
+  return sources;
 }
 
 absl::Status OutboundPeer::TakeVerdict(const Verdict& verdict) {
+  unanswered_.erase(verdict.post);
   const auto found = posts_.find(verdict.post);
-  if (found == posts_.end() || found->second.ended.has_value()) {
+  if (found == posts_.end()) {
     return absl::OkStatus();  // it crossed the end of the post
   }
   Post& post = found->second;
-  if (verdict.code == 0 && !post.last_said) {
+  post.answered = true;
+  if (post.ended.has_value()) {
+    return absl::OkStatus();
+  }
+  if (verdict.code == 0 && post.run_index < post.params.runs.size()) {
     return absl::InvalidArgumentError("a transfer was called complete before its last byte");
   }
   post.ended = absl::Status(static_cast<absl::StatusCode>(verdict.code), verdict.message);
@@ -195,29 +196,45 @@ void OutboundPeer::CancelAll(const absl::Status& reason) {
 
 absl::Time OutboundPeer::EndOverdue(absl::Time now) {
   absl::Time next = absl::InfiniteFuture();
-  bool waits_for_puts = false;
   for (auto& [id, post] : posts_) {
     if (!post.ended.has_value() && post.params.deadline <= now) {
       post.ended = absl::DeadlineExceededError("the peer did not take the bytes by the deadline");
     }
-    waits_for_puts = waits_for_puts || post.ended.has_value();
-    next = std::min(next, post.ended.has_value() ? now + kStuck : post.params.deadline);
+    if (!post.ended.has_value()) {
+      next = std::min(next, post.params.deadline);
+    }
   }
   Settle();
-  waits_for_puts = waits_for_puts && !posts_.empty();
-  if (waits_for_puts && now - endpoint_->last_progress() > kStuck) {
-    Close(absl::UnavailableError("the peer takes no bytes any more"));
+  if (IsStuck(now)) {
+    Close(absl::UnavailableError("the peer does not answer"));
   }
-  return next;
+  return posts_.empty() && unanswered_.empty() ? next : std::min(next, now + kStuck);
+}
+
+bool OutboundPeer::IsStuck(absl::Time now) const {
+  const auto is_stuck = [&](const auto& entry) {
+    return entry.second.ended.has_value() && now - endpoint_->last_progress() > kStuck;
+  };
+  const auto is_silent = [&](const auto& entry) {
+    return now - std::max(entry.second, last_heard_) > kSilent;
+  };
+  return std::any_of(posts_.begin(), posts_.end(), is_stuck) ||
+         std::any_of(unanswered_.begin(), unanswered_.end(), is_silent);
 }
 
 void OutboundPeer::Settle() {
   for (auto post = posts_.begin(); post != posts_.end();) {
-    if (post->second.ended.has_value() && post->second.open_operations == 0) {
+    if (post->second.ended.has_value() && post->second.open_writes == 0) {
       if (!post->second.ended->ok() && !closed_ && welcomed()) {
+        if (!post->second.answered) {
+          unanswered_.emplace(post->first, absl::Now());
+        }
         endpoint_->Send({.connection = *peer_connection_, .body = Release{.post = post->first}});
       }
-      Complete(post->second);
+      post->second.completed(Completion{.kind = CompletionKind::kSent,
+                                        .tag = post->second.params.tag,
+                                        .status = *post->second.ended,
+                                        .bytes = post->second.total_bytes});
       post = posts_.erase(post);
     } else {
       ++post;
@@ -225,19 +242,12 @@ void OutboundPeer::Settle() {
   }
 }
 
-void OutboundPeer::Complete(Post& post) {
-  post_of_tag_.erase(post.params.tag);
-  completed_(Completion{.kind = CompletionKind::kSent,
-                        .tag = post.params.tag,
-                        .status = *post.ended,
-                        .bytes = post.total_bytes});
-}
-
 void OutboundPeer::Close(const absl::Status& reason) {
   if (closed_) {
     return;
   }
   closed_ = true;
+  unanswered_.clear();
   CancelAll(reason);
   endpoint_->Close();
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,6 +25,7 @@
 #include "common/transport/ucx/message.h"
 #include "common/transport/ucx/outbound_peer.h"
 #include "common/transport/ucx/peer_list.h"
+#include "common/transport/ucx/preflight.h"
 #include "common/transport/ucx/ucx_transport.h"
 #include "common/transport/ucx/ucx_worker.h"
 #include "common/transport/window_table.h"
@@ -74,10 +76,9 @@ absl::StatusOr<uint16_t> Progress::Bring() {
   next_connection_ = (next_connection_ >> 1) + 1;
   UcxWorker::Handlers handlers;
   handlers.message = [this](ucp_ep_h endpoint, std::span<const std::byte> bytes) {
-    // Longer ones are refused, whatever they hold.
-    bytes = bytes.first(std::min(bytes.size(), kMaxMessageBytes + 1));
-    arrived_.push_back(
-        {endpoint, std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())});
+    if (absl::StatusOr<Message> message = DecodeMessage(bytes); message.ok()) {
+      arrived_.push_back({endpoint, *std::move(message)});
+    }
   };
   handlers.connection = [this](ucp_conn_request_h request, const sockaddr_storage& peer) {
     OnConnection(request, peer);
@@ -138,15 +139,37 @@ void Progress::Connect(const std::shared_ptr<ConnectCall>& call, const sockaddr_
     return;
   }
   const uint64_t id = next_connection_++;
-  outbound_[id] = {std::make_unique<OutboundPeer>(id, *std::move(endpoint), completed_), call, {}};
+  Outbound& outbound = outbound_[id];
+  outbound.peer = std::make_unique<OutboundPeer>(id, *std::move(endpoint), completed_);
+  outbound.call = call;
+}
+
+void Progress::Admit(Outbound& outbound, uint64_t id) {
+  const std::string carrier = outbound.peer->endpoint().carrier();
+  if (options_.require_rdma && !IsRdma(carrier)) {
+    CloseOutbound(outbound, NoRdma(carrier));
+  } else if (options_.bandwidth_floor > 0) {
+    outbound.preflight = std::make_unique<Preflight>(*outbound.peer, options_.bandwidth_floor);
+  } else {
+    AnswerConnect(outbound, id);
+  }
+}
+
+void Progress::AdvancePreflight(Outbound& outbound, uint64_t id, absl::Time now) {
+  const std::optional<absl::Status> verdict = outbound.preflight->Advance(now);
+  if (!verdict.has_value()) {
+    return;
+  }
+  if (outbound.call != nullptr && verdict->ok()) {
+    AnswerConnect(outbound, id);
+  } else {
+    CloseOutbound(outbound, *verdict);  // no harm where that has been done
+  }
+  outbound.preflight.reset();
 }
 
 void Progress::AnswerConnect(Outbound& outbound, uint64_t id) {
   const std::string carrier = outbound.peer->endpoint().carrier();
-  if (options_.require_rdma && !IsRdma(carrier)) {
-    CloseOutbound(outbound, NoRdma(carrier));
-    return;
-  }
   auto connection = std::make_shared<UcxConnection>(
       id, carrier, [this, id, inbox = inbox_] { inbox->Push([this, id] { CloseOutbound(id); }); });
   outbound.connection = connection;
@@ -185,25 +208,21 @@ bool Progress::HandleArrived() {
 
 // A message counts only on the connection that it names.
 void Progress::Handle(const Arrived& arrived) {
-  const absl::StatusOr<Message> message =
-      DecodeMessage(std::as_bytes(std::span(arrived.bytes.data(), arrived.bytes.size())));
-  if (!message.ok()) {
-    return;
-  }
-  if (const auto* hello = std::get_if<Hello>(&message->body)) {
+  const Message& message = arrived.message;
+  if (const auto* hello = std::get_if<Hello>(&message.body)) {
     HandleHello(arrived.endpoint, *hello);
     return;
   }
-  const auto in = inbound_.find(message->connection);
+  const auto in = inbound_.find(message.connection);
   if (in != inbound_.end() && in->second->endpoint().handle() == arrived.endpoint) {
-    if (const absl::Status status = in->second->Take(*message); !status.ok()) {
+    if (const absl::Status status = in->second->Take(message); !status.ok()) {
       in->second->Close(Lost(status));
     }
     return;
   }
-  const auto out = outbound_.find(message->connection);
+  const auto out = outbound_.find(message.connection);
   if (out != outbound_.end() && out->second.peer->endpoint().handle() == arrived.endpoint) {
-    HandleOutbound(out->second, out->first, *message);
+    HandleOutbound(out->second, out->first, message);
   }
 }
 
@@ -227,9 +246,18 @@ absl::StatusOr<std::unique_ptr<LandingSlots>> Progress::SlotsFor(InboundPeer& pe
   if (options_.require_rdma && !IsRdma(carrier)) {
     return NoRdma(carrier);
   }
+  {
+    absl::MutexLock lock(&mutex_);
+    carriers_.insert(carrier);
+  }
+  return IsRdma(carrier) || options_.put_without_rdma ? MapSlots() : SlotsOfMessages();
+}
+
+absl::StatusOr<std::unique_ptr<LandingSlots>> Progress::MapSlots() {
   const int64_t bytes = int64_t{options_.slot_bytes} * options_.slots_per_peer;
-  const int64_t peers = std::count_if(
-      inbound_.begin(), inbound_.end(), [](const auto& entry) { return entry.second->welcomed(); });
+  const int64_t peers = std::count_if(inbound_.begin(), inbound_.end(), [](const auto& entry) {
+    return entry.second->memory_bytes() > 0;
+  });
   if ((peers + 1) * bytes > options_.arena_bytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat(peers,
@@ -237,19 +265,24 @@ absl::StatusOr<std::unique_ptr<LandingSlots>> Progress::SlotsFor(InboundPeer& pe
                      bytes,
                      " bytes of --ucx_arena_mib"));
   }
-  {
-    absl::MutexLock lock(&mutex_);
-    carriers_.insert(carrier);
-  }
   return LandingSlots::Map(worker_->context(), options_.slot_bytes, options_.slots_per_peer);
+}
+
+// As many bytes as the slots of a peer that puts.
+std::unique_ptr<LandingSlots> Progress::SlotsOfMessages() const {
+  const uint32_t slot_bytes =
+      std::min(options_.slot_bytes, static_cast<uint32_t>(kMaxCarriedBytes));
+  const uint64_t slots = uint64_t{options_.slot_bytes} * options_.slots_per_peer / slot_bytes;
+  return LandingSlots::WithoutMemory(slot_bytes,
+                                     static_cast<uint16_t>(std::min<uint64_t>(slots, UINT16_MAX)));
 }
 
 void Progress::HandleOutbound(Outbound& outbound, uint64_t id, const Message& message) {
   const absl::Status status = outbound.peer->Take(message);
   if (!status.ok()) {
     CloseOutbound(outbound, outbound.call == nullptr ? Lost(status) : status);
-  } else if (outbound.call != nullptr && outbound.peer->welcomed()) {
-    AnswerConnect(outbound, id);
+  } else if (outbound.call != nullptr && std::holds_alternative<Welcome>(message.body)) {
+    Admit(outbound, id);
   }
 }
 
@@ -300,7 +333,7 @@ absl::Time Progress::SweepInbound(absl::Time now) {
   absl::Time next = absl::InfiniteFuture();
   for (auto entry = inbound_.begin(); entry != inbound_.end();) {
     InboundPeer& peer = *entry->second;
-    const size_t quarantined = peer.ended() ? peer.granted_slots() : peer.CountQuarantined(now);
+    peer.EndGivenUp();
     if (!peer.endpoint().status().ok()) {
       peer.Close(Lost(peer.endpoint().status()));
     } else if (!peer.welcomed() && now - peer.since() > options_.connect_timeout) {
@@ -313,11 +346,9 @@ absl::Time Progress::SweepInbound(absl::Time now) {
       entry = inbound_.erase(entry);
       continue;
     }
-    if (peer.welcomed()) {
-      stats.arena_bytes += int64_t{options_.slot_bytes} * options_.slots_per_peer;
-    }
+    stats.arena_bytes += peer.memory_bytes();
     stats.granted_slots += static_cast<int64_t>(peer.granted_slots());
-    stats.quarantined_slots += static_cast<int64_t>(quarantined);
+    stats.quarantined_slots += static_cast<int64_t>(peer.quarantined_slots());
     const bool open = !peer.welcomed() || peer.open_posts() > 0;
     next = std::min(next, now + (peer.ended() ? kClosingTick : open ? kTick : kIdleTick));
     ++entry;
@@ -340,6 +371,9 @@ absl::Time Progress::SweepOutbound(absl::Time now) {
                         "no answer within ", absl::FormatDuration(options_.connect_timeout))));
     }
     next = std::min(next, peer.EndOverdue(now));
+    if (outbound.preflight != nullptr) {
+      AdvancePreflight(outbound, entry->first, now);
+    }
     if (peer.endpoint().closed() && peer.open_posts() == 0) {
       entry = outbound_.erase(entry);
       continue;

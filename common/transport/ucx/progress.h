@@ -25,6 +25,7 @@
 #include "common/transport/ucx/message.h"
 #include "common/transport/ucx/outbound_peer.h"
 #include "common/transport/ucx/peer_list.h"
+#include "common/transport/ucx/preflight.h"
 #include "common/transport/ucx/ucx_transport.h"
 #include "common/transport/ucx/ucx_worker.h"
 #include "common/transport/window_table.h"
@@ -84,12 +85,13 @@ class Progress {
  private:
   struct Outbound {
     std::unique_ptr<OutboundPeer> peer;
-    std::shared_ptr<ConnectCall> call;  // until it is answered
+    std::unique_ptr<Preflight> preflight;  // while it goes on
+    std::shared_ptr<ConnectCall> call;     // until it is answered
     std::weak_ptr<UcxConnection> connection;
   };
   struct Arrived {
     ucp_ep_h endpoint = nullptr;
-    std::string bytes;
+    Message message;
   };
 
   void OnConnection(ucp_conn_request_h request, const sockaddr_storage& peer);
@@ -98,6 +100,11 @@ class Progress {
   void HandleHello(ucp_ep_h endpoint, const Hello& hello);
   void HandleOutbound(Outbound& outbound, uint64_t id, const Message& message);
   absl::StatusOr<std::unique_ptr<LandingSlots>> SlotsFor(InboundPeer& peer);
+  absl::StatusOr<std::unique_ptr<LandingSlots>> MapSlots();
+  std::unique_ptr<LandingSlots> SlotsOfMessages() const;
+  // The peer has welcomed this side.
+  void Admit(Outbound& outbound, uint64_t id);
+  void AdvancePreflight(Outbound& outbound, uint64_t id, absl::Time now);
   void AnswerConnect(Outbound& outbound, uint64_t id);
   void CloseOutbound(Outbound& outbound, const absl::Status& reason);
   // Ends what is lost or overdue; returns when to look again.

@@ -177,6 +177,12 @@ absl::Status CheckOptions(const UcxTransportOptions& options) {
                      int64_t{options.slot_bytes} * options.slots_per_peer,
                      " bytes"));
   }
+  constexpr double kMinFloor = 1e6;
+  constexpr double kMaxFloor = 1e13;
+  if (options.bandwidth_floor != 0 &&
+      !(options.bandwidth_floor >= kMinFloor && options.bandwidth_floor <= kMaxFloor)) {
+    return absl::InvalidArgumentError("a bandwidth floor must be 0 or 1 MB/s to 10 TB/s");
+  }
   return ucx::PeerList::Parse(options.allowed_peers).status();
 }
 

@@ -1,4 +1,4 @@
-// Transport over UCX: one-sided puts by RDMA verbs, shared memory or TCP, as UCX selects.
+// Transport over UCX: one-sided puts by RDMA, messages over every other carrier, as UCX selects.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,10 @@ struct UcxTransportOptions {
   std::string allowed_peers = "127.0.0.0/8,::1";
   // Refuses connections over anything but RDMA.
   bool require_rdma = false;
-  // Memory for slots that peers put into: each peer has slots_per_peer * slot_bytes of it.
+  // Refuses to send over connections that carry fewer bytes per second; 0: does not measure.
+  double bandwidth_floor = 0;
+  // Memory for slots that peers put into: each peer has slots_per_peer * slot_bytes of it. Peers
+  // without RDMA take none and may have as many bytes under way.
   int64_t arena_bytes = int64_t{256} << 20;
   uint32_t slot_bytes = uint32_t{1} << 20;
   uint16_t slots_per_peer = 8;
@@ -31,18 +34,22 @@ struct UcxTransportOptions {
   absl::Duration connect_timeout = absl::Seconds(5);
   // The connection of a peer that keeps a quarantined slot for so long is closed.
   absl::Duration quarantine_timeout = absl::Seconds(30);
+  // Peers put over carriers that emulate puts too: for tests of puts on machines without RDMA. UCX
+  // aborts the receiver when an emulated put meets the end of its connection.
+  bool put_without_rdma = false;
 };
 
 struct UcxStats {
-  int64_t arena_bytes = 0;  // slots of connected peers, free ones included
+  int64_t arena_bytes = 0;  // memory of connected peers' slots, free ones included
   int64_t granted_slots = 0;
   // Of these: their transfer has ended here, and the sender may still put into them.
   int64_t quarantined_slots = 0;
   std::vector<std::string> carriers{};  // of connections that peers have made so far
 };
 
-// One thread makes progress. Received bytes are copied once, from the slot into the window; sources
-// are put from where they lie (architecture.md section 7, adr/0014).
+// One thread makes progress. Puts take sources from where they lie, and what they brought is copied
+// once, from the slot into the window; messages cost a copy more on each side (architecture.md
+// section 7, adr/0014).
 class UcxTransport : public Transport {
  public:
   // Whether this build has UCX.

@@ -33,14 +33,18 @@ class RawUcxPeer {
     endpoint_ = *Endpoint::Connect(*worker_, *Resolve(address, false));
     endpoint_->Send({.connection = 0, .body = Hello{.connection = kConnection}});
     welcome_ = *Await<Welcome>();
-    EXPECT_EQ(ucp_ep_rkey_unpack(endpoint_->handle(), welcome_.rkey.data(), &rkey_), UCS_OK);
+    if (puts()) {
+      EXPECT_EQ(ucp_ep_rkey_unpack(endpoint_->handle(), welcome_.rkey.data(), &rkey_), UCS_OK);
+    }
   }
   ~RawUcxPeer() {
     endpoint_->Close();
     while (!endpoint_->closed()) {
       worker_->Progress();
     }
-    ucp_rkey_destroy(rkey_);
+    if (rkey_ != nullptr) {
+      ucp_rkey_destroy(rkey_);
+    }
     endpoint_.reset();
   }
 
@@ -62,6 +66,15 @@ class RawUcxPeer {
     T body = std::get<T>(std::move(arrived_.front()));
     arrived_.pop_front();
     return body;
+  }
+  // Puts `bytes` into the slot of `written` and says so, or says it with the bytes.
+  void Write(Written written, std::span<const std::byte> bytes) {
+    if (puts()) {
+      ASSERT_TRUE(Put(written.slot, bytes).ok());
+    } else {
+      written.bytes.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    }
+    Say(std::move(written));
   }
   // Returns when the bytes are in the receiver's memory.
   absl::Status Put(uint16_t slot, std::span<const std::byte> bytes) {
@@ -87,6 +100,7 @@ class RawUcxPeer {
     } while (absl::Now() < end);
   }
   const Welcome& welcome() const { return welcome_; }
+  bool puts() const { return !welcome_.rkey.empty(); }
 
  private:
   static constexpr uint64_t kConnection = 4711;

@@ -351,7 +351,7 @@ TEST_P(TransportTest, NothingIsWrittenAfterWithdrawReturns) {
 std::vector<const char*> BackEnds() {
   std::vector<const char*> kinds = {"loopback", "grpc"};
   if (UcxTransport::available()) {
-    kinds.push_back("ucx");
+    kinds.insert(kinds.end(), {"ucx", "ucx_puts"});
   }
   return kinds;
 }

@@ -24,6 +24,7 @@ std::vector<Message> OneOfEach() {
                        .slot_bytes = 1 << 20,
                        .slots = 8,
                        .rkey = std::string("\0key", 4)}},
+      {.connection = 77, .body = Welcome{.connection = 9, .slot_bytes = 1 << 15, .slots = 8}},
       {.connection = 9,
        .body =
            Request{
@@ -35,6 +36,12 @@ std::vector<Message> OneOfEach() {
                        .slot = 7,
                        .last = true,
                        .pieces = {{.offset = 0, .size = 100}, {.offset = 4096, .size = 200}}}},
+      {.connection = 9,
+       .body = Written{.post = 1,
+                       .generation = 3,
+                       .slot = 7,
+                       .pieces = {{.offset = 0, .size = 2}, {.offset = 9, .size = 3}},
+                       .bytes = std::string("\0byte", 5)}},
       {.connection = 77, .body = Verdict{.post = 1, .code = 9, .message = "withdrawn"}},
       {.connection = 9, .body = Release{.post = 1}},
   };
@@ -63,16 +70,16 @@ TEST(UcxMessageTest, EveryTypeSurvivesARoundTrip) {
 }
 
 TEST(UcxMessageTest, BytesAreThoseOfTheFormat) {
-  const std::string bytes =
-      EncodeMessage({.connection = 9,
-                     .body = Written{.post = 0x0102030405060708,
-                                     .generation = 3,
-                                     .slot = 7,
-                                     .last = true,
-                                     .pieces = {{.offset = 4096, .size = 200}}}});
+  const std::string bytes = EncodeMessage({.connection = 9,
+                                           .body = Written{.post = 0x0102030405060708,
+                                                           .generation = 3,
+                                                           .slot = 7,
+                                                           .last = true,
+                                                           .pieces = {{.offset = 4096, .size = 3}},
+                                                           .bytes = "abc"}});
   EXPECT_EQ(absl::BytesToHexString(bytes.substr(0, bytes.size() - 8)),
             "42545558"          // magic
-            "0100"              // version
+            "0200"              // version
             "0500"              // type
             "0900000000000000"  // connection
             "0807060504030201"  // post
@@ -81,7 +88,9 @@ TEST(UcxMessageTest, BytesAreThoseOfTheFormat) {
             "01"                // last
             "0100"              // pieces
             "0010000000000000"  // offset
-            "c8000000");        // size
+            "03000000"          // size
+            "0300"              // bytes
+            "616263");
   EXPECT_EQ(Sealed(bytes), bytes);
 }
 
@@ -118,8 +127,8 @@ TEST(UcxMessageTest, EveryFlippedBitIsRefused) {
 
 TEST(UcxMessageTest, AnotherVersionIsNamed) {
   std::string bytes = EncodeMessage(OneOfEach().front());
-  bytes[4] = 2;
-  EXPECT_THAT(std::string(Decode(Sealed(bytes)).status().message()), HasSubstr("version 2"));
+  bytes[4] = 1;
+  EXPECT_THAT(std::string(Decode(Sealed(bytes)).status().message()), HasSubstr("version 1"));
 }
 
 TEST(UcxMessageTest, UnknownTypesAreRefused) {
@@ -136,13 +145,17 @@ TEST(UcxMessageTest, ValuesOutOfRangeAreRefused) {
            Welcome{.base = 1, .slot_bytes = 0, .slots = 8, .rkey = "k"},
            Welcome{.base = 1, .slot_bytes = 4096, .slots = 0, .rkey = "k"},
            Welcome{.base = 1, .slot_bytes = 4096, .slots = 8, .rkey = ""},
+           Welcome{.base = 0, .slot_bytes = 4096, .slots = 8, .rkey = "k"},
            Welcome{.base = UINT64_MAX - 100, .slot_bytes = 4096, .slots = 8, .rkey = "k"},
            Request{.total_bytes = 0, .window = "w"},
            Request{.total_bytes = UINT64_MAX, .window = "w"},
+           Request{.total_bytes = kMaxProbeBytes + 1, .window = ""},
            Written{.pieces = {}},
            Written{.pieces = std::vector<Piece>(kMaxPieces + 1, piece)},
            Written{.pieces = {{.offset = 0, .size = 0}}},
            Written{.pieces = {{.offset = INT64_MAX, .size = 1}}},
+           Written{.pieces = {piece}, .bytes = "xx"},
+           Written{.pieces = {piece, piece}, .bytes = "x"},
            Verdict{.code = 17}}) {
     EXPECT_FALSE(Decode(EncodeMessage({.connection = 1, .body = body})).ok()) << body.index();
   }
@@ -150,6 +163,15 @@ TEST(UcxMessageTest, ValuesOutOfRangeAreRefused) {
       Decode(EncodeMessage({.connection = 1,
                             .body = Written{.pieces = std::vector<Piece>(kMaxPieces, piece)}}))
           .ok());
+}
+
+TEST(UcxMessageTest, FullestMessageFits) {
+  Written written{.pieces = std::vector<Piece>(kMaxPieces, {.offset = 0, .size = 1})};
+  written.pieces[0].size = kMaxCarriedBytes - kMaxPieces + 1;
+  written.bytes.assign(kMaxCarriedBytes, 'x');
+  const auto decoded = Decode(EncodeMessage({.connection = 1, .body = written}));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(std::get<Written>(decoded->body), written);
 }
 
 TEST(UcxMessageTest, LongVerdictsAreCut) {

@@ -1,4 +1,5 @@
-// What only the UCX back end does: granted slots, quarantine, who may connect.
+// What only the UCX back end does: granted slots, puts and messages into them, quarantine, who may
+// connect.
 #include "common/transport/ucx/ucx_transport.h"
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "common/transport/ucx/carrier.h"
 #include "common/transport/ucx/message.h"
 #include "tests/unit/transport/raw_ucx_peer.h"
+#include "tests/unit/transport/raw_ucx_receiver.h"
 #include "tests/unit/transport/transport_pair.h"
 
 namespace baton::transport {
@@ -50,7 +52,9 @@ std::unique_ptr<UcxTransport> Receiver(UcxTransportOptions options = {}) {
 
 class UcxTransportTest : public testing::Test {
  protected:
-  void Start(const UcxTransportOptions& options = {}) {
+  explicit UcxTransportTest(bool puts = false) : puts_(puts) {}
+  void Start(UcxTransportOptions options = {}) {
+    options.put_without_rdma = puts_;
     receiver_ = Receiver(options);
     memory_.assign(kWindowBytes, std::byte{0xee});
     window_ = *receiver_->Register({std::span(memory_)});
@@ -79,6 +83,7 @@ class UcxTransportTest : public testing::Test {
     EXPECT_EQ(completions.size(), 1U);
     return completions.empty() ? absl::UnknownError("nothing") : completions[0].status;
   }
+  std::span<const std::byte> Bytes(size_t size) const { return std::span(bytes_).first(size); }
   bool Untouched() const {
     return std::all_of(
         memory_.begin(), memory_.end(), [](std::byte byte) { return byte == std::byte{0xee}; });
@@ -89,11 +94,27 @@ class UcxTransportTest : public testing::Test {
   }
 
   static constexpr size_t kWindowBytes = size_t{1} << 20;
-  const std::vector<std::byte> bytes_ = std::vector<std::byte>(kSlot, std::byte{7});
+  const std::vector<std::byte> bytes_ = std::vector<std::byte>(kSlot + 1, std::byte{7});
+  const bool puts_;
   std::unique_ptr<UcxTransport> receiver_;
   std::vector<std::byte> memory_;
   std::unique_ptr<Window> window_;
 };
+
+// Puts, which UCX emulates where there is no RDMA.
+class UcxPutTest : public UcxTransportTest {
+ protected:
+  UcxPutTest() : UcxTransportTest(/*puts=*/true) {}
+};
+
+class UcxBothWaysTest : public UcxTransportTest, public testing::WithParamInterface<bool> {
+ protected:
+  UcxBothWaysTest() : UcxTransportTest(/*puts=*/GetParam()) {}
+};
+
+INSTANTIATE_TEST_SUITE_P(Ways, UcxBothWaysTest, testing::Bool(), [](const auto& instance) {
+  return std::string(instance.param ? "puts" : "messages");
+});
 
 TEST_F(UcxTransportTest, CarrierNamesWhatUcxSelected) {
   Start();
@@ -137,7 +158,7 @@ TEST_F(UcxTransportTest, EitherSideMayRequireRdma) {
   EXPECT_EQ(refusal.code(), absl::StatusCode::kFailedPrecondition) << refusal;
 }
 
-TEST_F(UcxTransportTest, ArenaBoundsThePeersAndIsFreeAgainWhenOneLeaves) {
+TEST_F(UcxPutTest, ArenaBoundsThePeersAndIsFreeAgainWhenOneLeaves) {
   Start({.arena_bytes = 8 * kSlot});
   const auto sender = *UcxTransport::Make({});
   auto first = *sender->Connect(receiver_->connection_data());
@@ -150,6 +171,8 @@ TEST_F(UcxTransportTest, ArenaBoundsThePeersAndIsFreeAgainWhenOneLeaves) {
 
 TEST_F(UcxTransportTest, OptionsOutOfRangeAreRefused) {
   for (const UcxTransportOptions& options : {UcxTransportOptions{.allowed_peers = "nobody"},
+                                             UcxTransportOptions{.bandwidth_floor = 1},
+                                             UcxTransportOptions{.bandwidth_floor = -1e9},
                                              UcxTransportOptions{.arena_bytes = 100},
                                              UcxTransportOptions{.slot_bytes = 1},
                                              UcxTransportOptions{.slots_per_peer = 0}}) {
@@ -157,7 +180,7 @@ TEST_F(UcxTransportTest, OptionsOutOfRangeAreRefused) {
   }
 }
 
-TEST_F(UcxTransportTest, SlotsCarryATransferAndAreFreeAfterIt) {
+TEST_P(UcxBothWaysTest, SlotsCarryATransferAndAreFreeAfterIt) {
   Start();
   RawUcxPeer peer(receiver_->connection_data());
   ASSERT_TRUE(Expect(1, 10, kSlot + 5).ok());
@@ -165,10 +188,8 @@ TEST_F(UcxTransportTest, SlotsCarryATransferAndAreFreeAfterIt) {
   const Grant first = peer.Await<Grant>().value();
   const Grant second = peer.Await<Grant>().value();
   EXPECT_NE(first.slot, second.slot);
-  ASSERT_TRUE(peer.Put(first.slot, bytes_).ok());
-  peer.Say(WrittenOf(first, 10, kSlot, false));
-  ASSERT_TRUE(peer.Put(second.slot, std::span(bytes_).first(5)).ok());
-  peer.Say(WrittenOf(second, 10 + kSlot, 5, true));
+  peer.Write(WrittenOf(first, 10, kSlot, false), Bytes(kSlot));
+  peer.Write(WrittenOf(second, 10 + kSlot, 5, true), Bytes(5));
   EXPECT_EQ(peer.Await<Verdict>().value().code, 0);
   EXPECT_TRUE(Received().ok());
   EXPECT_EQ(std::memcmp(memory_.data() + 10, bytes_.data(), kSlot), 0);
@@ -178,7 +199,7 @@ TEST_F(UcxTransportTest, SlotsCarryATransferAndAreFreeAfterIt) {
 }
 
 // Catalogue T14
-TEST_F(UcxTransportTest, LatePutOfACancelledTransferStaysInItsQuarantinedSlot) {
+TEST_F(UcxPutTest, LatePutOfACancelledTransferStaysInItsQuarantinedSlot) {
   Start();
   RawUcxPeer peer(receiver_->connection_data());
   ASSERT_TRUE(Expect(1, 0, 2 * kSlot).ok());
@@ -188,7 +209,7 @@ TEST_F(UcxTransportTest, LatePutOfACancelledTransferStaysInItsQuarantinedSlot) {
   window_->CancelTransfers();
   EXPECT_EQ(Received().code(), absl::StatusCode::kCancelled);
   EXPECT_TRUE(QuarantineBecomes(2));
-  ASSERT_TRUE(peer.Put(grant.slot, bytes_).ok());
+  ASSERT_TRUE(peer.Put(grant.slot, Bytes(kSlot)).ok());
   peer.Say(WrittenOf(grant, 0, kSlot, false));
   EXPECT_EQ(peer.Await<Verdict>().value().code,
             static_cast<int>(absl::StatusCode::kFailedPrecondition));
@@ -199,7 +220,7 @@ TEST_F(UcxTransportTest, LatePutOfACancelledTransferStaysInItsQuarantinedSlot) {
   EXPECT_TRUE(Eventually([&] { return Stats().granted_slots == 0; }));
 }
 
-TEST_F(UcxTransportTest, LatePutAfterTheWindowIsGoneReachesNoMemory) {
+TEST_F(UcxPutTest, LatePutAfterTheWindowIsGoneReachesNoMemory) {
   Start();
   RawUcxPeer peer(receiver_->connection_data());
   ASSERT_TRUE(Expect(1, 0, kSlot).ok());
@@ -207,7 +228,7 @@ TEST_F(UcxTransportTest, LatePutAfterTheWindowIsGoneReachesNoMemory) {
   const Grant grant = peer.Await<Grant>().value();
   window_.reset();
   EXPECT_TRUE(QuarantineBecomes(1));
-  ASSERT_TRUE(peer.Put(grant.slot, bytes_).ok());
+  ASSERT_TRUE(peer.Put(grant.slot, Bytes(kSlot)).ok());
   peer.Say(WrittenOf(grant, 0, kSlot, true));
   EXPECT_EQ(peer.Await<Verdict>().value().code,
             static_cast<int>(absl::StatusCode::kFailedPrecondition));
@@ -215,7 +236,7 @@ TEST_F(UcxTransportTest, LatePutAfterTheWindowIsGoneReachesNoMemory) {
   EXPECT_TRUE(QuarantineBecomes(0));
 }
 
-TEST_F(UcxTransportTest, QuarantinedSlotsAreNotGrantedAgain) {
+TEST_F(UcxPutTest, QuarantinedSlotsAreNotGrantedAgain) {
   Start({.arena_bytes = 2 * kSlot, .slots_per_peer = 2});
   RawUcxPeer peer(receiver_->connection_data());
   ASSERT_TRUE(Expect(1, 0, 2 * kSlot).ok());
@@ -223,6 +244,7 @@ TEST_F(UcxTransportTest, QuarantinedSlotsAreNotGrantedAgain) {
   ASSERT_TRUE(peer.Await<Grant>().has_value() && peer.Await<Grant>().has_value());
   window_->CancelTransfers();
   ASSERT_TRUE(QuarantineBecomes(2));
+  ASSERT_TRUE(peer.Await<Verdict>().has_value());
   ASSERT_TRUE(Expect(2, 0, kSlot).ok());
   peer.Say(RequestOf(2, kSlot));
   EXPECT_FALSE(peer.Await<Grant>(absl::Milliseconds(60)).has_value());
@@ -230,7 +252,7 @@ TEST_F(UcxTransportTest, QuarantinedSlotsAreNotGrantedAgain) {
   EXPECT_EQ(peer.Await<Grant>().value().post, 102U);
 }
 
-TEST_F(UcxTransportTest, PeerThatKeepsQuarantinedSlotsLosesItsConnection) {
+TEST_F(UcxPutTest, PeerThatKeepsQuarantinedSlotsLosesItsConnection) {
   Start({.quarantine_timeout = absl::Milliseconds(50)});
   RawUcxPeer peer(receiver_->connection_data());
   ASSERT_TRUE(Expect(1, 0, kSlot).ok());
@@ -242,38 +264,132 @@ TEST_F(UcxTransportTest, PeerThatKeepsQuarantinedSlotsLosesItsConnection) {
   EXPECT_TRUE(Eventually([&] { return Stats().arena_bytes == 0; }));
 }
 
-TEST_F(UcxTransportTest, SenderThatDiesInMidTransferFreesItsSlots) {
+// Catalogue T14
+TEST_F(UcxTransportTest, LateMessageOfACancelledTransferIsDroppedAndItsSlotsAreFreeAtOnce) {
+  Start();
+  RawUcxPeer peer(receiver_->connection_data());
+  ASSERT_TRUE(Expect(1, 0, 2 * kSlot).ok());
+  peer.Say(RequestOf(1, 2 * kSlot));
+  const Grant grant = peer.Await<Grant>().value();
+  ASSERT_TRUE(peer.Await<Grant>().has_value());
+  window_->CancelTransfers();
+  EXPECT_EQ(Received().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(peer.Await<Verdict>().value().code,
+            static_cast<int>(absl::StatusCode::kFailedPrecondition));
+  EXPECT_EQ(Stats().quarantined_slots, 0);
+  EXPECT_TRUE(Eventually([&] { return Stats().granted_slots == 0; }));
+  peer.Write(WrittenOf(grant, 0, kSlot, false), Bytes(kSlot));
+  peer.Say(Release{.post = 101});
+  ASSERT_TRUE(Expect(2, kSlot, kSlot).ok());
+  peer.Say(RequestOf(2, kSlot));
+  const Grant next = peer.Await<Grant>().value();
+  EXPECT_EQ(next.post, 102U);
+  EXPECT_TRUE(Untouched());
+}
+
+TEST_F(UcxTransportTest, PeersThatSendMessagesTakeNoMemory) {
+  Start({.arena_bytes = 8 * kSlot});
+  const RawUcxPeer first(receiver_->connection_data());
+  const RawUcxPeer second(receiver_->connection_data());
+  EXPECT_FALSE(first.puts());
+  EXPECT_EQ(first.welcome().slots, 8);
+  EXPECT_EQ(second.welcome().base, 0U);
+  EXPECT_EQ(Stats().arena_bytes, 0);
+}
+
+TEST_F(UcxTransportTest, MessagesWithoutBytesAreRefused) {
+  Start();
+  RawUcxPeer peer(receiver_->connection_data());
+  ASSERT_TRUE(Expect(1, 0, 100).ok());
+  peer.Say(RequestOf(1, 100));
+  peer.Say(WrittenOf(peer.Await<Grant>().value(), 0, 100, true));
+  EXPECT_EQ(peer.Await<Verdict>().value().code,
+            static_cast<int>(absl::StatusCode::kInvalidArgument));
+  EXPECT_TRUE(Untouched());
+}
+
+TEST_F(UcxPutTest, BytesInMessagesAreRefused) {
+  Start();
+  RawUcxPeer peer(receiver_->connection_data());
+  ASSERT_TRUE(Expect(1, 0, 100).ok());
+  peer.Say(RequestOf(1, 100));
+  Written written = WrittenOf(peer.Await<Grant>().value(), 0, 100, true);
+  written.bytes.assign(100, 'x');
+  peer.Say(written);
+  EXPECT_EQ(peer.Await<Verdict>().value().code,
+            static_cast<int>(absl::StatusCode::kInvalidArgument));
+  EXPECT_TRUE(Untouched());
+}
+
+TEST_P(UcxBothWaysTest, ReleaseIsAnsweredByTheOneVerdictOfItsRequest) {
+  Start();
+  RawUcxPeer peer(receiver_->connection_data());
+  ASSERT_TRUE(Expect(1, 0, kSlot).ok());
+  peer.Say(RequestOf(1, kSlot));
+  ASSERT_TRUE(peer.Await<Grant>().has_value());
+  peer.Say(Release{.post = 101});
+  EXPECT_EQ(peer.Await<Verdict>().value().code, static_cast<int>(absl::StatusCode::kUnavailable));
+  EXPECT_EQ(Received().code(), absl::StatusCode::kUnavailable);
+  peer.Say(Release{.post = 101});
+  EXPECT_FALSE(peer.Await<Verdict>(absl::Milliseconds(60)).has_value());
+  EXPECT_TRUE(Eventually([&] { return Stats().granted_slots == 0; }));
+}
+
+TEST_P(UcxBothWaysTest, ConnectionsThatCarryTooLittleAreRefusedAndOthersUsed) {
+  Start();
+  const auto strict = *UcxTransport::Make({.bandwidth_floor = 1e13});
+  const absl::Status refused = strict->Connect(receiver_->connection_data()).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("--kv_bandwidth_floor is 8e+04 Gbit/s"));
+  const auto lenient = *UcxTransport::Make({.bandwidth_floor = 1e6});
+  EXPECT_TRUE(lenient->Connect(receiver_->connection_data()).ok());
+  EXPECT_TRUE(Eventually([&] { return Stats().granted_slots == 0; }));
+  EXPECT_TRUE(Untouched());
+}
+
+TEST_P(UcxBothWaysTest, ProbesOfOtherSizesThanRequestedAreRefused) {
+  Start();
+  RawUcxPeer peer(receiver_->connection_data());
+  for (const uint32_t size : {99U, 101U}) {
+    peer.Say(Request{.post = size, .total_bytes = 100});
+    peer.Write(WrittenOf(peer.Await<Grant>().value(), 0, size, true), Bytes(size));
+    EXPECT_EQ(peer.Await<Verdict>().value().code,
+              static_cast<int>(absl::StatusCode::kInvalidArgument));
+  }
+  peer.Say(Request{.post = 1, .total_bytes = 100});
+  peer.Write(WrittenOf(peer.Await<Grant>().value(), 0, 100, true), Bytes(100));
+  EXPECT_EQ(peer.Await<Verdict>().value().code, 0);
+}
+
+TEST_P(UcxBothWaysTest, SenderThatDiesInMidTransferFreesItsSlots) {
   Start();
   {
     RawUcxPeer peer(receiver_->connection_data());
     ASSERT_TRUE(Expect(1, 0, 2 * kSlot).ok());
     peer.Say(RequestOf(1, 2 * kSlot));
     const Grant grant = peer.Await<Grant>().value();
-    ASSERT_TRUE(peer.Put(grant.slot, bytes_).ok());
-    peer.Say(WrittenOf(grant, 0, kSlot, false));
+    peer.Write(WrittenOf(grant, 0, kSlot, false), Bytes(kSlot));
     EXPECT_TRUE(Eventually([&] { return memory_[kSlot - 1] == std::byte{7}; }));
   }
   EXPECT_EQ(Received().code(), absl::StatusCode::kUnavailable);
-  EXPECT_TRUE(Eventually([&] { return Stats().arena_bytes == 0; }));
-  EXPECT_EQ(Stats().granted_slots, 0);
+  EXPECT_TRUE(Eventually([&] { return Stats().arena_bytes == 0 && Stats().granted_slots == 0; }));
   EXPECT_EQ(Stats().quarantined_slots, 0);
 }
 
-TEST_F(UcxTransportTest, SlotThatIsWrittenTwiceEndsTheConnection) {
+TEST_P(UcxBothWaysTest, SlotThatIsWrittenTwiceEndsTheConnection) {
   Start();
   RawUcxPeer peer(receiver_->connection_data());
   ASSERT_TRUE(Expect(1, 0, 2 * kSlot).ok());
   peer.Say(RequestOf(1, 2 * kSlot));
   const Grant grant = peer.Await<Grant>().value();
-  ASSERT_TRUE(peer.Put(grant.slot, bytes_).ok());
-  peer.Say(WrittenOf(grant, 0, kSlot, false));
-  peer.Say(WrittenOf(grant, kSlot, kSlot, true));
+  peer.Write(WrittenOf(grant, 0, kSlot, false), Bytes(kSlot));
+  peer.Write(WrittenOf(grant, kSlot, kSlot, true), Bytes(kSlot));
   EXPECT_TRUE(peer.AwaitEnd());
   EXPECT_EQ(Received().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(memory_[kSlot], std::byte{0xee});
 }
 
-TEST_F(UcxTransportTest, BytesThatWereNotAnnouncedAreRefused) {
+TEST_P(UcxBothWaysTest, BytesThatWereNotAnnouncedAreRefused) {
   Start();
   RawUcxPeer peer(receiver_->connection_data());
   const std::vector<ucx::Piece> wrong[] = {
@@ -289,7 +405,12 @@ TEST_F(UcxTransportTest, BytesThatWereNotAnnouncedAreRefused) {
     const Grant grant = peer.Await<Grant>().value();
     Written written = WrittenOf(grant, 0, 1, true);
     written.pieces = pieces;
-    peer.Say(written);
+    size_t size = 0;
+    for (const ucx::Piece& piece : pieces) {
+      size += piece.size;
+    }
+    // A put of a byte too many would reach the next slot, which is the peer's too.
+    peer.Write(written, Bytes(size));
     EXPECT_EQ(peer.Await<Verdict>().value().code,
               static_cast<int>(absl::StatusCode::kInvalidArgument));
     EXPECT_FALSE(Received().ok());
@@ -298,7 +419,7 @@ TEST_F(UcxTransportTest, BytesThatWereNotAnnouncedAreRefused) {
   EXPECT_EQ(memory_[100], std::byte{0xee});
 }
 
-TEST_F(UcxTransportTest, MessagesThatNameAnotherConnectionAreIgnored) {
+TEST_P(UcxBothWaysTest, MessagesThatNameAnotherConnectionAreIgnored) {
   Start();
   RawUcxPeer peer(receiver_->connection_data());
   RawUcxPeer other(receiver_->connection_data());
@@ -311,7 +432,7 @@ TEST_F(UcxTransportTest, MessagesThatNameAnotherConnectionAreIgnored) {
   EXPECT_TRUE(peer.Await<Grant>().has_value());
 }
 
-TEST_F(UcxTransportTest, RequestThatIsMadeTwiceEndsTheConnection) {
+TEST_P(UcxBothWaysTest, RequestThatIsMadeTwiceEndsTheConnection) {
   Start();
   RawUcxPeer peer(receiver_->connection_data());
   peer.Say(RequestOf(1, kSlot));
@@ -319,8 +440,8 @@ TEST_F(UcxTransportTest, RequestThatIsMadeTwiceEndsTheConnection) {
   EXPECT_TRUE(peer.AwaitEnd());
 }
 
-TEST_F(UcxTransportTest, ReceiverThatDiesInMidTransferCompletesEveryPost) {
-  UcxPair pair;
+TEST_P(UcxBothWaysTest, ReceiverThatDiesInMidTransferCompletesEveryPost) {
+  UcxPair pair(UcxTransportOptions{.put_without_rdma = GetParam()});
   std::vector<std::byte> memory(64 << 20);
   auto window = *pair.receiver().Register({std::span(memory)});
   const auto connection = *pair.sender().Connect(pair.receiver().connection_data());
@@ -349,6 +470,45 @@ TEST_F(UcxTransportTest, ReceiverThatDiesInMidTransferCompletesEveryPost) {
     completed += pair.sender().Poll(deadline).size();
   }
   EXPECT_EQ(completed, 16U);
+}
+
+// A link that swallows everything looks like this.
+TEST(UcxSenderTest, ReceiverThatDoesNotAnswerAnEndedPostLosesItsConnection) {
+  const ucx::RawUcxReceiver receiver({.connection = 7, .slot_bytes = 4096, .slots = 1});
+  const auto sender = *UcxTransport::Make({});
+  const auto connection = *sender->Connect(receiver.address());
+  const std::vector<std::byte> source(100);
+  uint64_t tag = 0;
+  const auto post = [&] {
+    return sender->Post(connection,
+                        {.window = "w",
+                         .runs = {{.offset = 0, .source = source}},
+                         .transfer_id = ++tag,
+                         .tag = tag,
+                         .deadline = absl::Now() + absl::Milliseconds(20)});
+  };
+  ASSERT_TRUE(post().ok());
+  const auto completions = sender->Poll(absl::Now() + absl::Seconds(20));
+  ASSERT_EQ(completions.size(), 1U);
+  EXPECT_EQ(completions[0].status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(Eventually([&] { return absl::IsUnavailable(post()); }));
+}
+
+TEST(UcxSenderTest, ReceiverThatTakesNoProbeIsRefusedInTime) {
+  const ucx::RawUcxReceiver receiver({.connection = 7, .slot_bytes = 4096, .slots = 1});
+  const auto sender = *UcxTransport::Make({.bandwidth_floor = 1e9});
+  const absl::Status refused = sender->Connect(receiver.address()).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("carries less than 2 Gbit/s"));
+}
+
+TEST(UcxSenderTest, SlotsThatItCantWriteToAreRefused) {
+  for (const uint32_t slot_bytes : {uint32_t{4095}, uint32_t{ucx::kMaxCarriedBytes + 1}}) {
+    const ucx::RawUcxReceiver receiver({.connection = 7, .slot_bytes = slot_bytes, .slots = 1});
+    const auto sender = *UcxTransport::Make({});
+    EXPECT_EQ(sender->Connect(receiver.address()).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
 }
 
 TEST(UcxCarrierTest, IsTheTransportOfTheLaneThatPuts) {
