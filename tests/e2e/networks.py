@@ -92,14 +92,12 @@ class Networks:
 class Services(stack.Stack):
     """The three services: prefill and router in one namespace, decode in the other."""
 
-    def __init__(self, networks, model, transport, environment=()):
-        """`environment`: variables of the workers, as NAME=VALUE."""
+    def __init__(self, networks, model, transport):
         tls = transport.endswith("+tls")
         flags = [f"--tls_{what}={TLS / file}" for what, file in
                  (("cert", "worker.pem"), ("key", "worker.key"), ("ca", "ca.pem"))] if tls else []
         super().__init__(model, tls_flags=flags + (["--tls_server_name=localhost"] if tls else []))
         self._networks = networks
-        self._environment = list(environment)
         self._process_of = {}
         self._flags_of = {}
         self._transport = transport.removesuffix("+tls")
@@ -124,7 +122,7 @@ class Services(stack.Stack):
     def _before(self, name):
         namespace = self._networks.decode if name == "decode" else self._networks.prefill
         return ["ip", "netns", "exec", namespace, "env", "UCX_TLS=tcp", "UCX_NET_DEVICES=data",
-                "UCX_TCP_CM_REUSEADDR=y", *self._environment]
+                "UCX_TCP_CM_REUSEADDR=y"]
 
     def load(self, kv, requests, *flags):
         """What baton-loadtest writes of each of `requests`, one after the other."""

@@ -1,5 +1,6 @@
-// A process is killed, the client leaves or the time is up, at every point of a request's life:
-// the client gets the right status, and whoever survives returns every page and serves on.
+// A process is killed or stands still, the client leaves or the time is up, at every point of a
+// request's life: the client gets the right status, and whoever survives returns every page and
+// serves on.
 #include <array>
 #include <csignal>
 #include <cstddef>
@@ -16,6 +17,7 @@
 #include "common/rpc/status_details.h"
 #include "common/rpc/status_mapping.h"
 #include "tests/fault/request_at_point.h"
+#include "tests/fault/transports.h"
 #include "tests/support/inference_client.h"
 #include "tests/support/local_stack.h"
 
@@ -26,14 +28,15 @@ constexpr char kModel[] = BATON_SOURCE_DIR "/tests/data/models/tiny-llama-needle
 constexpr absl::Duration kLease = absl::Seconds(4);
 constexpr absl::Duration kDeadline = absl::Seconds(3);
 
-class EveryPointTest : public ::testing::Test {
+class EveryPointTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    auto stack = LocalStack::Start({.model = kModel,
-                                    .worker_flags = {"--prefill_chunk_tokens=128"},
-                                    .prefill_flags = {"--max_running_sequences=1"},
-                                    .decode_flags = {"--lease=4s"},
-                                    .router_flags = {"--endpoint_wait=1s"}});
+    auto stack = LocalStack::Start(
+        {.model = kModel,
+         .worker_flags = {"--prefill_chunk_tokens=128", "--transports=" + GetParam()},
+         .prefill_flags = {"--max_running_sequences=1"},
+         .decode_flags = {"--lease=4s"},
+         .router_flags = {"--endpoint_wait=1s"}});
     ASSERT_TRUE(stack.ok()) << stack.status();
     stack_ = *std::move(stack);
   }
@@ -49,6 +52,20 @@ class EveryPointTest : public ::testing::Test {
     return request.Result();
   }
 
+  // Stops `worker` at `point` until the client's time is up or the request has ended otherwise, and
+  // returns how.
+  absl::Status Freeze(Service& worker, Point point) {
+    RequestAtPoint request(stack_.get(), point);
+    const absl::Status reached = request.Reach(kDeadline);
+    EXPECT_TRUE(reached.ok()) << reached << stack_->LogTails();
+    worker.process->Signal(SIGSTOP);
+    request.LetGo();
+    worker.process->Signal(SIGSTOP);  // it may be the one that was held
+    absl::Status status = rpc::FromGrpcStatus(request.Result().status);
+    worker.process->Signal(SIGCONT);
+    return status;
+  }
+
   void ExpectIdle(const Service& worker) {
     const absl::Status idle = WaitIdle(worker, kLease);
     EXPECT_TRUE(idle.ok()) << idle << stack_->LogTails();
@@ -60,6 +77,9 @@ class EveryPointTest : public ::testing::Test {
     EXPECT_TRUE(result.status.ok()) << result.status.error_message() << stack_->LogTails();
     EXPECT_EQ(result.token_ids.size(), 8u);
     EXPECT_TRUE(result.usage_seen);
+    const auto samples = ScrapeMetrics(stack_->prefill().metrics_port);
+    ASSERT_TRUE(samples.ok()) << samples.status();
+    EXPECT_GT(Sample(*samples, "baton_kv_wire_bytes_total", "transport=\"" + GetParam()), 0);
   }
 
   // UNAVAILABLE before the first token, ABORTED with the count delivered afterwards.
@@ -80,7 +100,7 @@ class EveryPointTest : public ::testing::Test {
 };
 
 // Catalogue T1: decode's pages return whenever prefill dies.
-TEST_F(EveryPointTest, PrefillKilledEndsTheRequestUntilTheHandOffAndIsUnnoticedAfterwards) {
+TEST_P(EveryPointTest, PrefillKilledEndsTheRequestUntilTheHandOffAndIsUnnoticedAfterwards) {
   for (const Point point : kPoints) {
     SCOPED_TRACE(PointName(point));
     const StreamResult result =
@@ -98,7 +118,7 @@ TEST_F(EveryPointTest, PrefillKilledEndsTheRequestUntilTheHandOffAndIsUnnoticedA
 }
 
 // Catalogue T9: prefill's pages return whenever decode dies, also before it has taken a byte.
-TEST_F(EveryPointTest, DecodeKilledIsUnavailableUntilTheFirstTokenAndAbortedAfterwards) {
+TEST_P(EveryPointTest, DecodeKilledIsUnavailableUntilTheFirstTokenAndAbortedAfterwards) {
   for (const Point point : kPoints) {
     SCOPED_TRACE(PointName(point));
     const StreamResult result =
@@ -110,7 +130,23 @@ TEST_F(EveryPointTest, DecodeKilledIsUnavailableUntilTheFirstTokenAndAbortedAfte
   }
 }
 
-TEST_F(EveryPointTest, RouterKilledIsUnavailableAndBothWorkersServeARestartedOne) {
+TEST_P(EveryPointTest, FrozenWorkersReturnEveryPageWhenTheyGoOn) {
+  for (Service* const worker : {&stack_->prefill(), &stack_->decode()}) {
+    for (const Point point : kPoints) {
+      SCOPED_TRACE(std::string(worker == &stack_->decode() ? "decode, " : "prefill, ") +
+                   std::string(PointName(point)));
+      const absl::Status status = Freeze(*worker, point);
+      EXPECT_TRUE(status.ok() || absl::IsDeadlineExceeded(status) || absl::IsUnavailable(status) ||
+                  absl::IsAborted(status))
+          << status;
+      ExpectIdle(stack_->decode());
+      ExpectIdle(stack_->prefill());
+      ExpectServes();
+    }
+  }
+}
+
+TEST_P(EveryPointTest, RouterKilledIsUnavailableAndBothWorkersServeARestartedOne) {
   for (const Point point : kPoints) {
     SCOPED_TRACE(PointName(point));
     const StreamResult result =
@@ -126,7 +162,7 @@ TEST_F(EveryPointTest, RouterKilledIsUnavailableAndBothWorkersServeARestartedOne
 
 // Catalogue T6 and T8: a client that leaves between prefill's end and decode's begin (the point
 // "transfer") leaves nothing behind either.
-TEST_F(EveryPointTest, CancelledReturnsThePagesOfBothWorkers) {
+TEST_P(EveryPointTest, CancelledReturnsThePagesOfBothWorkers) {
   for (const Point point : kPoints) {
     SCOPED_TRACE(PointName(point));
     const StreamResult result = Strike(point, [](RequestAtPoint& request) { request.Cancel(); });
@@ -138,7 +174,7 @@ TEST_F(EveryPointTest, CancelledReturnsThePagesOfBothWorkers) {
   }
 }
 
-TEST_F(EveryPointTest, DeadlineIsNamedWithItsPhaseAndReturnsThePagesOfBothWorkers) {
+TEST_P(EveryPointTest, DeadlineIsNamedWithItsPhaseAndReturnsThePagesOfBothWorkers) {
   constexpr std::array<std::string_view, kPoints.size()> kPhases = {
       "queue", "prefill", "prefill", "transfer", "decode"};
   for (size_t i = 0; i < kPoints.size(); ++i) {
@@ -156,6 +192,8 @@ TEST_F(EveryPointTest, DeadlineIsNamedWithItsPhaseAndReturnsThePagesOfBothWorker
     ExpectServes();
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Over, EveryPointTest, ::testing::ValuesIn(Transports()), TransportName);
 
 }  // namespace
 }  // namespace baton::testing

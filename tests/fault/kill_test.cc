@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 
+#include "tests/fault/transports.h"
 #include "tests/support/inference_client.h"
 #include "tests/support/local_stack.h"
 
@@ -23,10 +24,13 @@ constexpr absl::Duration kLease = absl::Seconds(4);
 // A prompt whose prefill takes seconds on one core, so that a kill falls into it.
 constexpr int kLongPrompt = 6000;
 
-std::unique_ptr<LocalStack> StartStack(int prefill_workers = 1, int decode_workers = 1) {
+std::unique_ptr<LocalStack> StartStack(const std::string& transport,
+                                       int prefill_workers = 1,
+                                       int decode_workers = 1) {
   auto stack = LocalStack::Start({.model = kModel,
                                   .prefill_workers = prefill_workers,
                                   .decode_workers = decode_workers,
+                                  .worker_flags = {"--transports=" + transport},
                                   .decode_flags = {"--lease=4s"}});
   EXPECT_TRUE(stack.ok()) << stack.status();
   return stack.ok() ? *std::move(stack) : nullptr;
@@ -45,8 +49,12 @@ StreamResult RunAndAct(const LocalStack& stack,
   return result;
 }
 
-TEST(KillTest, AnotherPrefillTakesOverTheReservation) {
-  auto stack = StartStack(/*prefill_workers=*/2);
+class KillTest : public ::testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(Over, KillTest, ::testing::ValuesIn(Transports()), TransportName);
+
+TEST_P(KillTest, AnotherPrefillTakesOverTheReservation) {
+  auto stack = StartStack(GetParam(), /*prefill_workers=*/2);
   ASSERT_NE(stack, nullptr);
   const auto request = TokenRequest(kLongPrompt, 16);
   const StreamResult undisturbed = InferenceClient(stack->router_address()).Run(request);
@@ -64,8 +72,8 @@ TEST(KillTest, AnotherPrefillTakesOverTheReservation) {
   EXPECT_TRUE(WaitIdle(stack->decode(), kLease).ok());
 }
 
-TEST(KillTest, DecodeKilledDuringPrefillIsRetriedOnAnotherPair) {
-  auto stack = StartStack(/*prefill_workers=*/1, /*decode_workers=*/2);
+TEST_P(KillTest, DecodeKilledDuringPrefillIsRetriedOnAnotherPair) {
+  auto stack = StartStack(GetParam(), /*prefill_workers=*/1, /*decode_workers=*/2);
   ASSERT_NE(stack, nullptr);
   const StreamResult result =
       RunAndAct(*stack, TokenRequest(kLongPrompt, 4), absl::Milliseconds(700), [&] {
@@ -96,8 +104,8 @@ StreamResult StrikeDecode(LocalStack& stack,
 }
 
 // Catalogue T22: a worker that stands still keeps its connections; its keepalives are missed.
-TEST(KillTest, DecodeFrozenInAnAnswerIsContinuedByAnother) {
-  auto stack = StartStack(/*prefill_workers=*/1, /*decode_workers=*/2);
+TEST_P(KillTest, DecodeFrozenInAnAnswerIsContinuedByAnother) {
+  auto stack = StartStack(GetParam(), /*prefill_workers=*/1, /*decode_workers=*/2);
   ASSERT_NE(stack, nullptr);
   const auto request = TokenRequest(200, 300);
   const StreamResult undisturbed = InferenceClient(stack->router_address()).Run(request);
@@ -109,11 +117,11 @@ TEST(KillTest, DecodeFrozenInAnAnswerIsContinuedByAnother) {
 }
 
 // Catalogue T28: sampled with a seed and penalties, in every format that can be shipped.
-TEST(KillTest, DecodeKilledInAnAnswerIsContinuedByAnother) {
+TEST_P(KillTest, DecodeKilledInAnAnswerIsContinuedByAnother) {
   constexpr int kTokens = 120;
   for (const char* policy : {"dense", "diffkv", "shadowkv:rank=32,budget=128"}) {
     SCOPED_TRACE(policy);
-    auto stack = StartStack(/*prefill_workers=*/1, /*decode_workers=*/2);
+    auto stack = StartStack(GetParam(), /*prefill_workers=*/1, /*decode_workers=*/2);
     ASSERT_NE(stack, nullptr);
     const InferenceClient client(stack->router_address());
     auto request = TokenRequest(500, kTokens);
@@ -195,8 +203,8 @@ bool ServesWithin(const std::string& router_address, absl::Duration timeout) {
 }
 
 // Catalogue T20: decode lives on, and nobody waits longer than two seconds for the new prefill.
-TEST(KillTest, PrefillRestartedUnderLoadIsUsedAgainWithinTwoSeconds) {
-  auto stack = StartStack();
+TEST_P(KillTest, PrefillRestartedUnderLoadIsUsedAgainWithinTwoSeconds) {
+  auto stack = StartStack(GetParam());
   ASSERT_NE(stack, nullptr);
   Load load(stack->router_address(), /*clients=*/4);
   for (int round = 0; round < 2; ++round) {
@@ -214,8 +222,8 @@ TEST(KillTest, PrefillRestartedUnderLoadIsUsedAgainWithinTwoSeconds) {
   EXPECT_TRUE(WaitIdle(stack->prefill(), kLease).ok()) << WaitIdle(stack->prefill(), kLease);
 }
 
-TEST(KillTest, TerminatedServicesFinishRunningRequests) {
-  auto stack = StartStack();
+TEST(DrainTest, TerminatedServicesFinishRunningRequests) {
+  auto stack = StartStack("grpc");
   ASSERT_NE(stack, nullptr);
   const StreamResult result =
       RunAndAct(*stack, TokenRequest(100, 300), absl::Milliseconds(200), [&] {

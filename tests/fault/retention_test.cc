@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 
 #include "tests/fault/request_at_point.h"
+#include "tests/fault/transports.h"
 #include "tests/support/inference_client.h"
 #include "tests/support/local_stack.h"
 
@@ -21,15 +22,17 @@ constexpr char kModel[] = BATON_SOURCE_DIR "/tests/data/models/tiny-llama-needle
 
 std::unique_ptr<LocalStack> StartStack(const std::string& retain_mib,
                                        int decode_workers = 1,
-                                       const std::string& lease = "10m") {
-  auto stack = LocalStack::Start({.model = kModel,
-                                  .decode_workers = decode_workers,
-                                  .worker_flags = {"--prefill_chunk_tokens=128"},
-                                  .prefill_flags = {"--max_running_sequences=1",
-                                                    "--retain_mib=" + retain_mib,
-                                                    "--retain_lease=" + lease},
-                                  .decode_flags = {"--lease=4s"},
-                                  .router_flags = {"--endpoint_wait=20s"}});
+                                       const std::string& lease = "10m",
+                                       const std::string& transport = "grpc") {
+  auto stack = LocalStack::Start(
+      {.model = kModel,
+       .decode_workers = decode_workers,
+       .worker_flags = {"--prefill_chunk_tokens=128", "--transports=" + transport},
+       .prefill_flags = {"--max_running_sequences=1",
+                         "--retain_mib=" + retain_mib,
+                         "--retain_lease=" + lease},
+       .decode_flags = {"--lease=4s"},
+       .router_flags = {"--endpoint_wait=20s"}});
   EXPECT_TRUE(stack.ok()) << stack.status();
   return stack.ok() ? *std::move(stack) : nullptr;
 }
@@ -53,8 +56,15 @@ void ExpectNothingRetained(LocalStack& stack) {
   EXPECT_EQ(Metric(stack.prefill(), "baton_kv_retained_entries"), 0);
 }
 
-TEST(RetentionTest, DecodeKilledAtAnyStageCostsNoSecondPrefill) {
-  auto stack = StartStack("256");
+class RetentionFaultTest : public ::testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(Over,
+                         RetentionFaultTest,
+                         ::testing::ValuesIn(Transports()),
+                         TransportName);
+
+TEST_P(RetentionFaultTest, DecodeKilledAtAnyStageCostsNoSecondPrefill) {
+  auto stack = StartStack("256", /*decode_workers=*/1, /*lease=*/"10m", GetParam());
   ASSERT_NE(stack, nullptr);
   StreamResult undisturbed;
   {

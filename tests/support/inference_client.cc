@@ -1,6 +1,7 @@
 #include "tests/support/inference_client.h"
 
-#include <chrono>
+#include <atomic>
+#include <memory>
 #include <thread>
 
 #include "absl/time/clock.h"
@@ -56,7 +57,9 @@ StreamResult InferenceClient::Run(const inference::v1::GenerateRequest& request,
       while (!ended && !due()) {
         absl::SleepFor(absl::Milliseconds(1));
       }
-      context.TryCancel();
+      if (!ended) {
+        context.TryCancel();
+      }
     });
   }
   inference::v1::GenerateStreamResponse message;

@@ -1,0 +1,26 @@
+// The transports that faults are tried over.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "common/transport/ucx/ucx_transport.h"
+
+namespace baton::testing {
+
+// Values of --transports; UCX where the build has it.
+inline std::vector<std::string> Transports() {
+  std::vector<std::string> transports = {"grpc"};
+  if (transport::UcxTransport::available()) {
+    transports.emplace_back("ucx");
+  }
+  return transports;
+}
+
+inline std::string TransportName(const ::testing::TestParamInfo<std::string>& instance) {
+  return instance.param;
+}
+
+}  // namespace baton::testing
