@@ -18,7 +18,6 @@
 #include "common/kv/pool/page_pool.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/core/memory.h"
-#include "kernels/core/side_queues.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/diffkv_policy.h"
@@ -246,9 +245,7 @@ absl::Status DiffKvSequence::Settle() {
   if (device_ == nullptr) {
     return absl::OkStatus();
   }
-  if (kernels::SideQueues* const side = codec_.context().exec.side; side != nullptr) {
-    BATON_RETURN_IF_ERROR(side->Join());
-  }
+  BATON_RETURN_IF_ERROR(codec_.AwaitEncoding(encode_turn_));
   return Fetch();
 }
 
