@@ -202,6 +202,10 @@ class RecoveryTest(FolderTest):
                 expected = 4 * (teacher.exp() * (teacher - student)).sum()
                 torch.testing.assert_close(sums.kl, expected, atol=1e-3, rtol=1e-4)
                 self.assertEqual(sums.agreed, (teacher.argmax(-1) == student.argmax(-1)).sum())
+                rows = Recovery(decoder, temperature=2.0).by_row(batch)
+                expected = 4 * (teacher.exp() * (teacher - student)).sum(-1)
+                torch.testing.assert_close(rows.kl, expected, atol=1e-4, rtol=1e-3)
+                self.assertEqual(rows.agreed.sum(), sums.agreed)
 
     def test_hidden_error_is_part_of_the_loss_by_its_weight(self):
         make_model("llama", self.folder / "teacher")

@@ -7,9 +7,10 @@ import json
 
 import torch
 
-from baton_swiftkv import cost, inspection
+from baton_swiftkv import cost, evaluate, inspection
 from baton_swiftkv.cli import main
 from baton_swiftkv.convert import convert
+from baton_swiftkv.errors import UserError
 from baton_swiftkv.generate import greedy
 from baton_swiftkv.harness import Answers
 from baton_swiftkv.loading import load_decoder
@@ -52,6 +53,17 @@ class GreedyTest(FolderTest):
             ids.append(dense_logits(decoder, torch.tensor(ids), rewired)[-1].argmax().item())
         return ids[len(prompt):]
 
+    def test_answers_go_on_alike_when_most_others_have_ended(self):
+        """Ended ones leave the cache; the order of the others stays."""
+        generator = torch.Generator().manual_seed(2)
+        lengths = 9, 4, 30, 3, 17
+        prompts = [torch.randint(4096, (length,), generator=generator).tolist() for length in lengths]
+        most = [1, 8, 2, 5, 2]
+        make_model("mistral", self.folder)
+        decoder = load_decoder(read_shape(self.folder), self.folder)
+        self.assertEqual(greedy(decoder, prompts, most, {-1}, False),
+                         [self.by_whole_passes(decoder, *pair, False) for pair in zip(prompts, most)])
+
     def test_a_stop_token_ends_an_answer_and_is_no_part_of_it(self):
         make_model("llama", self.folder)
         decoder = load_decoder(read_shape(self.folder), self.folder)
@@ -73,6 +85,35 @@ class EvaluateTest(FolderTest):
         self.assertEqual((whole["cases"], whole["teacher"], whole["student"]), (4, 4, 4))
         self.assertEqual(len((self.folder / "rows.jsonl").read_text().splitlines()), 4)
         self.assertIn("<svg", (self.folder / "evaluation.svg").read_text())
+
+    def test_the_teacher_is_not_asked_again(self):
+        """Its answers of another evaluation are taken as they are; a case that was not in there is asked."""
+        tokenizer, model = load_tokenizer(NEEDLE), MODELS / "tiny-llama-needle-swiftkv-l6-across2"
+        cases = evaluate.read_cases([MODELS / "eval/niah_single.jsonl"], tokenizer, [512], 3)
+        shape = dataclasses.replace(read_shape(model), dtype=torch.float32)
+        decoder = load_decoder(shape, model, NEEDLE)
+        stops = evaluate.stop_ids(NEEDLE, tokenizer)
+        first = evaluate.evaluate_cases(decoder, tokenizer, cases, stops, 4096, progress=False)
+        rows = [json.loads(json.dumps(row)) for row in first[:2]]
+        rows[0]["teacher"] |= {"output": "said before", "correct": False}
+        path = self.folder / "rows.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        known = evaluate.read_teacher_answers(path)
+        again = evaluate.evaluate_cases(decoder, tokenizer, cases, stops, 4096, known=known, progress=False)
+        self.assertEqual([row["teacher"]["output"] for row in again],
+                         ["said before"] + [row["teacher"]["output"] for row in first[1:]])
+        self.assertEqual([row["teacher"]["seconds"] for row in again[:2]],
+                         [row["teacher"]["seconds"] for row in first[:2]])
+        for row, before in zip(again, first):
+            self.assertAlmostEqual(row["kl"], before["kl"], places=5)
+            self.assertEqual(row["agreed"], before["agreed"])
+
+    def test_what_is_no_evaluation_is_refused(self):
+        path = self.folder / "rows.jsonl"
+        path.write_text('{"id": "a", "student": {}}\n')
+        for name, message in ((path, "rows.jsonl:1: is no row"), (self.folder / "none", "none: not found")):
+            with self.assertRaisesRegex(UserError, message):
+                evaluate.read_teacher_answers(name)
 
     def test_text_gives_divergence_and_agreement(self):
         make_model("llama", self.folder / "teacher")

@@ -106,6 +106,8 @@ def _add_evaluate(commands):
     parser.add_argument("--lengths", type=int, nargs="+", metavar="TOKENS", help="only these length buckets")
     parser.add_argument("--limit", type=int, metavar="N", help="cases of each task and length")
     parser.add_argument("--cached-tokens", type=int, default=65536, help="keys held at once, in tokens")
+    parser.add_argument("--teacher-answers", metavar="FILE", help="rows.jsonl of another student's "
+                        "evaluation with the same teacher and --dtype: the teacher is not asked again")
     parser.add_argument("--dtype", choices=("bfloat16", "float16", "float32"))
     parser.add_argument("--harness", nargs="+", metavar="TASK", help="tasks of lm-eval-harness, if installed")
     parser.add_argument("--out", required=True, metavar="FOLDER",

@@ -82,29 +82,67 @@ def stop_ids(directory, tokenizer):
 
 
 def evaluate_cases(decoder, tokenizer, cases, stops, most_cached, modes=("teacher", "student"),
-                   progress=True):
-    """Rows, one for each case: what each mode answered, whether that is the answer, and how far the student
-    is from the teacher along the teacher's answer. `most_cached`: tokens whose keys are held at once."""
-    rows = []
+                   known=None, progress=True):
+    """The rows of all cases, see `evaluated_chunks`."""
     bar = tqdm(total=len(cases), unit="case", disable=not progress, mininterval=2.0)
-    for chunk in _chunks(cases, most_cached):
-        part = [{"id": case.id, "task": case.task, "length_bucket": case.length,
-                 "prompt_tokens": len(case.prompt)} for case in chunk]
-        for mode in modes:
-            begin = time.perf_counter()
-            answers = greedy(decoder, [case.prompt for case in chunk], [case.most_tokens for case in chunk],
-                             stops, mode == "student")
-            seconds = (time.perf_counter() - begin) / len(chunk)
-            for row, case, ids in zip(part, chunk, answers):
-                output = tokenizer.decode(ids, skip_special_tokens=True)
-                row[mode] = {"output": output, "token_ids": ids, "correct": output == case.answer,
-                             "seconds": seconds}
-        if len(modes) == 2:
-            _add_distances(decoder, chunk, part, stops)
+    rows = []
+    for part in evaluated_chunks(decoder, tokenizer, cases, stops, most_cached, modes, known):
         rows += part
-        bar.update(len(chunk))
+        bar.update(len(part))
     bar.close()
     return rows
+
+
+def evaluated_chunks(decoder, tokenizer, cases, stops, most_cached, modes=("teacher", "student"),
+                     known=None):
+    """Rows of some cases at a time, short ones first. A row of a case: what each mode answered, whether
+    that is the answer, and how far the student is from the teacher along the teacher's answer.
+
+    `most_cached`: tokens whose keys are held at once. `known`: {case id: the teacher's part of its row},
+    of an earlier evaluation; these are not asked again.
+    """
+    for chunk in _chunks(cases, most_cached):
+        rows = [{"id": case.id, "task": case.task, "length_bucket": case.length,
+                 "prompt_tokens": len(case.prompt)} for case in chunk]
+        for mode in modes:
+            given = known or {} if mode == "teacher" else {}
+            asked = [case for case in chunk if case.id not in given]
+            answers = iter(_answers(decoder, tokenizer, asked, stops, mode))
+            for row in rows:
+                row[mode] = given[row["id"]] if row["id"] in given else next(answers)
+        if len(modes) == 2:
+            _add_distances(decoder, chunk, rows, stops)
+        yield rows
+
+
+def _answers(decoder, tokenizer, cases, stops, mode):
+    """What this mode answers to each case, and whether that is right."""
+    if not cases:
+        return []
+    begin = time.perf_counter()
+    answers = greedy(decoder, [case.prompt for case in cases], [case.most_tokens for case in cases], stops,
+                     mode == "student")
+    seconds = (time.perf_counter() - begin) / len(cases)
+    outputs = [tokenizer.decode(ids, skip_special_tokens=True) for ids in answers]
+    return [{"output": output, "token_ids": ids, "correct": output == case.answer, "seconds": seconds}
+            for case, ids, output in zip(cases, answers, outputs)]
+
+
+def read_teacher_answers(path):
+    """`known` for `evaluated_chunks` from the rows.jsonl of an earlier evaluation."""
+    path = pathlib.Path(path)
+    if not path.exists():
+        raise UserError(f"{path}: not found; --teacher-answers takes the rows.jsonl of an evaluation")
+    known = {}
+    with open(path, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                row = json.loads(line)
+                known[row["id"]] = row["teacher"]
+            except (ValueError, KeyError, TypeError):
+                raise UserError(f"{path}:{number}: is no row of an evaluation with a teacher; give the "
+                                f"rows.jsonl that evaluate wrote") from None
+    return known
 
 
 def _chunks(cases, most_cached):
@@ -123,16 +161,18 @@ def _chunks(cases, most_cached):
 @torch.inference_mode()
 def _add_distances(decoder, cases, rows, stops):
     """Sums over the tokens of the teacher's answers, its stop token included."""
-    recovery = Recovery(decoder, temperature=1.0)
-    device = decoder.model.embed_tokens.weight.device
+    samples, counts = [], []
     for case, row in zip(cases, rows):
         answer = row["teacher"]["token_ids"]
         if len(answer) < case.most_tokens:
             answer = answer + [min(stops)]  # whichever: only what predicts it is compared
         ids = np.array(case.prompt + answer)
-        batch = make_batch([(ids, np.arange(len(ids)) >= len(case.prompt))], device=device)
-        sums = recovery(batch)
-        row |= {"kl": sums.kl.item(), "agreed": int(sums.agreed.item()), "answer_tokens": len(answer)}
+        samples.append((ids, np.arange(len(ids)) >= len(case.prompt)))
+        counts.append(len(answer))
+    batch = make_batch(samples, device=decoder.model.embed_tokens.weight.device)
+    found = Recovery(decoder, temperature=1.0).by_row(batch)
+    for row, kl, agreed in zip(rows, found.kl.cpu().split(counts), found.agreed.cpu().split(counts)):
+        row |= {"kl": kl.sum().item(), "agreed": int(agreed.sum()), "answer_tokens": len(kl)}
 
 
 @torch.inference_mode()

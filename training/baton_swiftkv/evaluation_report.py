@@ -51,7 +51,8 @@ def evaluate(options):
 def _cases(decoder, tokenizer, options, out, numbers):
     cases = evaluation.read_cases(options.cases, tokenizer, options.lengths, options.limit)
     stops = evaluation.stop_ids(options.teacher, tokenizer)
-    rows = evaluation.evaluate_cases(decoder, tokenizer, cases, stops, options.cached_tokens)
+    known = evaluation.read_teacher_answers(options.teacher_answers) if options.teacher_answers else None
+    rows = evaluation.evaluate_cases(decoder, tokenizer, cases, stops, options.cached_tokens, known=known)
     with open(out / "rows.jsonl", "w", encoding="utf-8") as lines:
         lines.writelines(json.dumps(row) + "\n" for row in rows)
     summary = evaluation.summarize(rows)

@@ -9,6 +9,8 @@ from baton_swiftkv.decoder import Packed
 from baton_swiftkv.modes import document_positions
 from baton_swiftkv.spans import Spans, dot_product_attention, whole_documents
 
+MASK_ALIGNMENT = 8  # keys; PyTorch's memory-efficient attention copies masks of other widths
+
 
 @torch.inference_mode()
 def greedy(decoder, prompts, most_tokens, stop_ids, rewired):
@@ -16,20 +18,22 @@ def greedy(decoder, prompts, most_tokens, stop_ids, rewired):
     device = decoder.model.embed_tokens.weight.device
     logits, cache = _prefill(decoder, prompts, max(most_tokens), rewired, device)
     answers = [[] for _ in prompts]
-    going = set(range(len(prompts)))
+    cached, going = list(range(len(prompts))), set(range(len(prompts)))
     while True:
         chosen = logits.argmax(-1)
-        for i, token in enumerate(chosen.tolist()):
+        for i, token in zip(cached, chosen.tolist()):
             if i not in going:
                 continue
-            if token in stop_ids:
-                going.discard(i)
-                continue
-            answers[i].append(token)
-            if len(answers[i]) == most_tokens[i]:
+            if token not in stop_ids:
+                answers[i].append(token)
+            if token in stop_ids or len(answers[i]) == most_tokens[i]:
                 going.discard(i)
         if not going:
             return answers
+        if 2 * len(going) <= len(cached):
+            places = [place for place, i in enumerate(cached) if i in going]
+            cached = [cached[place] for place in places]
+            chosen = cache.keep(places, chosen)
         logits = _decode(decoder, chosen, cache, rewired)
 
 
@@ -66,33 +70,54 @@ class Cache:
     """The context of one new token per sequence: keys and values [sequences, room, heads, head_dim]."""
 
     def __init__(self, kept, bounds, room):
+        device = next(iter(kept.values()))[0].device
         lengths = [end - begin for begin, end in zip(bounds, bounds[1:])]
-        any_keys = next(iter(kept.values()))[0]
-        self.lengths = torch.tensor(lengths, device=any_keys.device)
-        self._room = max(lengths) + room
-        self._layers = {layer: tuple(self._padded(part, bounds) for part in pair)
+        room = -(-(max(lengths) + room) // MASK_ALIGNMENT) * MASK_ALIGNMENT
+        self.lengths = torch.tensor(lengths, device=device)
+        rows = torch.arange(len(lengths), device=device).repeat_interleave(self.lengths)
+        at = rows, document_positions(bounds, device)
+        self._layers = {layer: tuple(_padded(part, at, len(lengths), room) for part in pair)
                         for layer, pair in kept.items()}
-        self._places = torch.arange(self._room, device=any_keys.device)
-        self._sequences = torch.arange(len(lengths), device=any_keys.device)
+        self._places = torch.arange(room, device=device)
+        self._seen = {}
 
-    def _padded(self, rows, bounds):
-        padded = rows.new_zeros(len(bounds) - 1, self._room, *rows.shape[1:])
-        for i, (begin, end) in enumerate(zip(bounds, bounds[1:])):
-            padded[i, :end - begin] = rows[begin:end]
-        return padded
+    def keep(self, places, chosen):
+        """Forgets the sequences at other places; returns the rows of `chosen` at these."""
+        places = torch.tensor(places, device=chosen.device)
+        self.lengths = self.lengths[places]
+        for layer, pair in self._layers.items():
+            self._layers[layer] = tuple(part[places] for part in pair)
+        return chosen[places]
 
     def advance(self):
         """Every sequence is one token longer; its keys and values are stored next."""
         self.lengths = self.lengths + 1
+        self._next = torch.arange(len(self.lengths), device=self.lengths.device), self.lengths - 1
+        self._seen = {}
 
     def store(self, layer, keys, values):
         for cached, new in zip(self._layers[layer], (keys, values)):
-            cached[self._sequences, self.lengths - 1] = new
+            cached[self._next] = new
         return self._layers[layer]
 
     def attend(self, queries, keys, values, window):
+        """Query heads with the same keys attend as if they were rows of one head, so that nobody has to
+        repeat the keys for them."""
+        if window not in self._seen:
+            self._seen[window] = self._mask(window)
+        grouped = queries.unflatten(1, (keys.shape[2], -1))
+        output = dot_product_attention(grouped, keys.transpose(1, 2), values.transpose(1, 2),
+                                       self._seen[window])
+        return output.flatten(1, 2)
+
+    def _mask(self, window):
+        """Boolean [sequences, 1, 1, room]."""
         distance = self.lengths[:, None] - 1 - self._places[None, :]
         seen = distance >= 0 if window is None else (distance >= 0) & (distance < window)
-        output = dot_product_attention(queries[:, :, None], keys.transpose(1, 2), values.transpose(1, 2),
-                                       seen[:, None, None, :])
-        return output[:, :, 0]
+        return seen[:, None, None, :]
+
+
+def _padded(rows, at, sequences, room):
+    padded = rows.new_zeros(sequences, room, *rows.shape[1:])
+    padded[at] = rows
+    return padded

@@ -13,7 +13,8 @@ LOGITS_AT_A_TIME = 1 << 28  # elements of logits held at once
 
 @dataclasses.dataclass
 class Sums:
-    """Sums over the rows of a pack; divide by rows. `kl` has its temperature's square in it."""
+    """Sums over the rows of a pack, to be divided by their number; or the rows themselves (`by_row`).
+    `kl` has its temperature's square in it."""
 
     kl: torch.Tensor
     hidden: torch.Tensor  # squared distance, mean over the width
@@ -36,12 +37,16 @@ class Recovery:
 
     def __call__(self, batch):
         """Sums of a pack, `kl` and `hidden` with gradients where they are enabled."""
-        return Sums(*self.decoder(self._sums, batch))
+        return Sums(*(part.sum() for part in self.decoder(self._rows, batch)))
+
+    def by_row(self, batch):
+        """The same of each row, tensors [rows]."""
+        return Sums(*self.decoder(self._rows, batch))
 
     def loss(self, sums):
         return sums.kl + self.hidden_weight * sums.hidden
 
-    def _sums(self, decoder, batch):
+    def _rows(self, decoder, batch):
         with torch.no_grad():
             whole = Packed(batch.documents)
             angles = decoder.angles(batch.positions)
@@ -51,23 +56,21 @@ class Recovery:
         groups = decoder.fan_out(x, angles, queries)
         own_angles = tuple(part.index_select(0, batch.rows) for part in angles)
         student = decoder.upper(x.index_select(0, batch.rows), own_angles, queries, groups, self.recompute)
-        hidden = (student[0].float() - teacher[0].float()).square().mean(-1).sum()
+        hidden = (student[0].float() - teacher[0].float()).square().mean(-1)
         kl, agreed = self._compare_logits(student[1], teacher[1])
         return kl, hidden, agreed
 
     def _compare_logits(self, student, teacher):
-        """(kl, agreed), some rows at a time; the backward pass computes their logits again."""
+        """(kl, agreed) of each row, some rows at a time; the backward pass computes their logits again."""
         step = max(1, LOGITS_AT_A_TIME // self.decoder.shape.vocabulary)
-        kl, agreed = torch.zeros(2, device=student.device)
-        for pair in zip(student.split(step), teacher.split(step)):
-            part, same = checkpoint(self._compare_rows, *pair, use_reentrant=False)
-            kl, agreed = kl + part, agreed + same
-        return kl, agreed
+        parts = [checkpoint(self._compare_rows, *pair, use_reentrant=False)
+                 for pair in zip(student.split(step), teacher.split(step))]
+        return tuple(torch.cat(part) for part in zip(*parts))
 
     def _compare_rows(self, student, teacher):
         student, teacher = self.decoder.logits(student), self.decoder.logits(teacher)
-        agreed = (student.argmax(-1) == teacher.argmax(-1)).sum().float()
+        agreed = (student.argmax(-1) == teacher.argmax(-1)).float()
         kl = functional.kl_div(functional.log_softmax(student.float() / self.temperature, -1),
                                functional.log_softmax(teacher.float() / self.temperature, -1),
-                               reduction="sum", log_target=True)
+                               reduction="none", log_target=True).sum(-1)
         return kl * self.temperature**2, agreed

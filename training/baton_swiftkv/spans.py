@@ -88,7 +88,8 @@ def dot_product_attention(queries, keys, values, mask=None, causal=False):
     """PyTorch's; [batch, heads, rows, head_dim], fewer heads of keys and values than of queries."""
     with sdpa_kernel(_BACKENDS):
         return functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask,
-                                                       is_causal=causal, enable_gqa=True)
+                                                       is_causal=causal,
+                                                       enable_gqa=queries.shape[1] != keys.shape[1])
 
 
 def _varlen(queries, keys, values, query_starts, key_starts, most_queries, most_keys, window):
