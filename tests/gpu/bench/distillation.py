@@ -161,7 +161,7 @@ def main():
             try:
                 row |= {"failed": "no time left"} if late else measure(
                     config=TINY if options.tiny else LLAMA_8B, processes=processes, **case)
-            except torch.OutOfMemoryError as error:
+            except RuntimeError as error:
                 row["failed"] = str(error).split("\n")[0]
             gc.collect()
             if processes.device.type == "cuda":
