@@ -121,6 +121,20 @@ TEST(RetentionTest, EvictedKvIsPrefilledAgain) {
   ExpectNothingRetained(*stack);
 }
 
+// The call that tells of the end falls into the time in which the worker stands still.
+TEST(RetentionTest, FrozenPrefillForgetsARequestThatEndedMeanwhile) {
+  auto stack = StartStack("256");
+  ASSERT_NE(stack, nullptr);
+  RequestAtPoint request(stack.get(), Point::kDecode);
+  ASSERT_TRUE(request.Reach().ok()) << stack->LogTails();
+  stack->prefill().process->Signal(SIGSTOP);
+  request.LetGo();
+  EXPECT_TRUE(request.Result().status.ok()) << request.Result().status.error_message();
+  absl::SleepFor(absl::Seconds(7));  // longer than the call's own deadline
+  stack->prefill().process->Signal(SIGCONT);
+  ExpectNothingRetained(*stack);
+}
+
 TEST(RetentionTest, KvOfARouterThatDiedGoesWithItsLease) {
   auto stack = StartStack("256", /*decode_workers=*/1, /*lease=*/"2s");
   ASSERT_NE(stack, nullptr);

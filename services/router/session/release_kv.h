@@ -8,8 +8,8 @@
 
 namespace baton::router {
 
-// Prefill.Release, without waiting for the answer: what is not released goes with its lease.
-// Thread-safe.
+// Prefill.Release, without waiting for the answer. A worker that can't be reached is asked again,
+// until its lease on the KV has run out. Thread-safe.
 void ReleaseKv(const std::shared_ptr<Worker>& worker, const std::string& request_id);
 
 }  // namespace baton::router

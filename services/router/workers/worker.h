@@ -72,6 +72,8 @@ class Worker : public std::enable_shared_from_this<Worker> {
   worker::v1::Prefill::Stub& prefill_stub() { return *prefill_stub_; }
   worker::v1::Decode::Stub& decode_stub() { return *decode_stub_; }
   worker::v1::Control::Stub& control_stub() { return *control_stub_; }
+  // For calls to the worker that are to be made later.
+  TimerQueue& timers() { return *timers_; }
 
   // ServerInfo of the present incarnation; unset before the first answer.
   std::optional<worker::v1::ServerInfo> info() const;
