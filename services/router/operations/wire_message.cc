@@ -86,6 +86,9 @@ std::string Flatten(const grpc::ByteBuffer& bytes) {
 }  // namespace
 
 absl::Status ParseRequest(const grpc::ByteBuffer& bytes, google::protobuf::Message* request) {
+  if (!bytes.Valid()) {
+    return absl::CancelledError("the client left before its request came");
+  }
   grpc::ByteBuffer shared = bytes;
   grpc::ProtoBufferReader reader(&shared);
   if (reader.status().ok() && request->ParseFromZeroCopyStream(&reader)) {

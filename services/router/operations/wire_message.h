@@ -8,7 +8,8 @@
 namespace baton::router {
 
 // Reads a request. kInvalidArgument names the string that is not UTF-8; gRPC's own reading would
-// refuse the message as UNIMPLEMENTED without a word.
+// refuse the message as UNIMPLEMENTED without a word. kCancelled: there is none, because the call
+// ended before it came.
 absl::Status ParseRequest(const grpc::ByteBuffer& bytes, google::protobuf::Message* request);
 
 grpc::ByteBuffer SerializeResponse(const google::protobuf::Message& response);

@@ -30,6 +30,12 @@ std::string BadField(const GenerateRequest& request) {
   return violations.empty() ? "" : violations[0].field + ": " + violations[0].description;
 }
 
+TEST(WireMessageTest, CallThatEndedBeforeItsRequestCameIsCancelled) {
+  GenerateRequest parsed;
+  EXPECT_EQ(ParseRequest(grpc::ByteBuffer(), &parsed).code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(ParseRequest(SerializeResponse(GenerateRequest()), &parsed).ok());
+}
+
 TEST(WireMessageTest, RoundTrip) {
   GenerateRequest request;
   request.set_text("caf\u00e9");
