@@ -1,21 +1,32 @@
 #include "common/handoff/land/landing.h"
 
 #include <algorithm>
+#include <memory>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
+#include "common/engine/engine.h"
+#include "common/engine/request.h"
 #include "common/handoff/land/landing_core.h"
 #include "common/handoff/land/landing_reservation.h"
+#include "common/handoff/land/landing_session.h"
 #include "common/handoff/land/transfer_session.h"
+#include "common/kv/manifest/head_range.h"
 #include "common/kv/manifest/layout.h"
 #include "common/kv/manifest/reason.h"
 #include "common/kv/manifest/segment_header.h"
+#include "common/transport/transport.h"
 
 namespace baton::handoff {
 namespace {
+
+// This worker's pages hold all KV heads.
+constexpr uint32_t kRanks = 1;
 
 // Our own grant against our own layout: a mistake of this worker, not of a peer.
 absl::Status CheckGrant(const engine::ReservationGrant& grant, const kv::WindowGeometry& geometry) {
@@ -66,7 +77,10 @@ absl::StatusOr<worker::v1::HandshakeResponse> Landing::Handshake(
                                                       "; this worker knows version ",
                                                       kv::SegmentHeader::kVersion));
   }
+  BATON_RETURN_IF_ERROR(
+      kv::CheckRanks(layout_.kv_heads(), std::max(request.kv_ranks(), 1u), kRanks));
   worker::v1::HandshakeResponse response;
+  response.set_kv_ranks(kRanks);
   *response.mutable_layout() = layout_;
   response.set_segment_header_version(kv::SegmentHeader::kVersion);
   for (const transport::Transport* transport : core_->transports()) {

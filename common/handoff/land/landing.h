@@ -43,7 +43,7 @@ class Landing : public engine::ReservationObserver {
   void set_engine(engine::Engine* engine);
 
   // Answers KvTransfer.Handshake: kFailedPrecondition (LAYOUT_MISMATCH) names the first field that
-  // differs.
+  // differs, or tensor-parallel ranks that KV can't come from.
   absl::StatusOr<worker::v1::HandshakeResponse> Handshake(
       const worker::v1::HandshakeRequest& request) const;
 

@@ -1,13 +1,24 @@
 #include "common/handoff/land/landing_reservation.h"
 
 #include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 
 #include "common/base/status_macros.h"
+#include "common/engine/request.h"
+#include "common/handoff/land/segment_ledger.h"
 #include "common/handoff/land/transfer_session.h"
 #include "common/kv/manifest/digest.h"
+#include "common/kv/manifest/head_range.h"
+#include "common/kv/manifest/layout.h"
+#include "common/transport/transport.h"
 
 namespace baton::handoff {
 namespace {
@@ -112,6 +123,7 @@ absl::Status LandingReservation::Expect(std::string_view transport,
 
 absl::Status LandingReservation::Verify(const SegmentExtent& extent) {
   kv::Xxh3Stream checksum;
+  const std::vector<kv::PagePiece> pieces = geometry_.pieces(extent.layer_begin, extent.heads);
   const int64_t pages_at_once =
       std::max<int64_t>(1, kReadBytes / geometry_.page_bytes_of(extent.layer_begin));
   for (int64_t layer = extent.layer_begin; layer < extent.layer_end; ++layer) {
@@ -122,7 +134,12 @@ absl::Status LandingReservation::Verify(const SegmentExtent& extent) {
         return unreadable_;
       }
       for (; page < end; ++page) {
-        checksum.Update(grant_.pages[static_cast<size_t>(geometry_.index(layer, page))]);
+        const std::span<const std::byte> bytes =
+            grant_.pages[static_cast<size_t>(geometry_.index(layer, page))];
+        for (const kv::PagePiece& piece : pieces) {
+          checksum.Update(bytes.subspan(static_cast<size_t>(piece.offset),
+                                        static_cast<size_t>(piece.size_bytes)));
+        }
       }
     }
   }
@@ -135,6 +152,10 @@ absl::Status LandingReservation::Verify(const SegmentExtent& extent) {
                                             extent.page_begin,
                                             "..",
                                             extent.page_end,
+                                            ", heads ",
+                                            extent.heads.begin,
+                                            "..",
+                                            extent.heads.end,
                                             " of reservation ",
                                             id(),
                                             " does not match; the payload was damaged on its way"));

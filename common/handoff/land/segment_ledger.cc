@@ -1,6 +1,7 @@
 #include "common/handoff/land/segment_ledger.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,7 @@
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "common/handoff/commit_digest.h"
+#include "common/kv/manifest/head_range.h"
 #include "common/kv/manifest/layout.h"
 #include "common/kv/manifest/reason.h"
 #include "common/kv/manifest/segment_header.h"
@@ -25,9 +27,9 @@ SegmentLedger::SegmentLedger(const kv::v1::KvManifest& manifest,
       format_version_(manifest.layout().format_version()),
       geometry_(geometry),
       max_segments_(max_segments),
-      page_announced_(static_cast<size_t>(geometry.pages())),
+      part_announced_(static_cast<size_t>(geometry.pages() * parts())),
       layer_page_end_(static_cast<size_t>(geometry.sections())),
-      layer_page_count_(static_cast<size_t>(geometry.sections())) {}
+      layer_part_count_(static_cast<size_t>(geometry.sections())) {}
 
 absl::Status SegmentLedger::CheckIdentity(const kv::SegmentHeader& header) const {
   if (header.reservation_id != reservation_id_ || header.epoch != epoch_ ||
@@ -63,6 +65,24 @@ absl::Status SegmentLedger::CheckIdentity(const kv::SegmentHeader& header) const
   return absl::OkStatus();
 }
 
+absl::Status SegmentLedger::CheckHeads(const kv::SegmentHeader& header) const {
+  const bool whole = header.head_begin == 0 && header.head_count == geometry_.kv_heads;
+  // That head_begin + head_count <= head_total was checked with the header itself.
+  if (header.head_total == geometry_.kv_heads &&
+      (whole || geometry_.is_divided(header.layer_begin))) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("segment of KV heads ",
+                                                 header.head_begin,
+                                                 " (",
+                                                 header.head_count,
+                                                 ") of ",
+                                                 header.head_total,
+                                                 "; the reservation has ",
+                                                 geometry_.kv_heads,
+                                                 whole ? "" : ", whole pages of them here"));
+}
+
 absl::StatusOr<SegmentExtent> SegmentLedger::CheckExtent(const kv::SegmentHeader& header) const {
   const int64_t layer_end = int64_t{header.layer_begin} + header.layer_count;
   const bool mixed = header.layer_count > 1 && layer_end > geometry_.layers;
@@ -75,19 +95,7 @@ absl::StatusOr<SegmentExtent> SegmentLedger::CheckExtent(const kv::SegmentHeader
                                                    geometry_.layers,
                                                    " and hidden states on their own"));
   }
-  // Without tensor parallelism a page holds all heads of the model.
-  if (header.head_begin != 0 || header.head_count != geometry_.kv_heads ||
-      header.head_total != geometry_.kv_heads) {
-    return absl::InvalidArgumentError(absl::StrCat("segment of KV heads ",
-                                                   header.head_begin,
-                                                   " (",
-                                                   header.head_count,
-                                                   ") of ",
-                                                   header.head_total,
-                                                   "; whole pages of ",
-                                                   geometry_.kv_heads,
-                                                   " heads are wanted"));
-  }
+  BATON_RETURN_IF_ERROR(CheckHeads(header));
   const int64_t page_end = int64_t{header.page_begin} + header.page_count;
   if (header.page_count == 0 || page_end > geometry_.pages_of(header.layer_begin)) {
     return absl::InvalidArgumentError(absl::StrCat("segment of pages ",
@@ -103,10 +111,10 @@ absl::StatusOr<SegmentExtent> SegmentLedger::CheckExtent(const kv::SegmentHeader
   extent.layer_end = layer_end;
   extent.page_begin = header.page_begin;
   extent.page_end = page_end;
+  extent.heads = {.begin = header.head_begin, .end = header.head_begin + header.head_count};
   extent.checksum = header.checksum;
   const int64_t payload_bytes = (extent.layer_end - extent.layer_begin) *
-                                (extent.page_end - extent.page_begin) *
-                                geometry_.page_bytes_of(extent.layer_begin);
+                                (extent.page_end - extent.page_begin) * BytesOfPage(extent);
   if (header.payload_bytes != static_cast<uint64_t>(payload_bytes)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "segment of ", header.payload_bytes, " bytes; its pages have ", payload_bytes));
@@ -114,30 +122,50 @@ absl::StatusOr<SegmentExtent> SegmentLedger::CheckExtent(const kv::SegmentHeader
   return extent;
 }
 
+int64_t SegmentLedger::BytesOfPage(const SegmentExtent& extent) const {
+  int64_t bytes = 0;
+  for (const kv::PagePiece& piece : geometry_.pieces(extent.layer_begin, extent.heads)) {
+    bytes += piece.size_bytes;
+  }
+  return bytes;
+}
+
+std::pair<size_t, size_t> SegmentLedger::PartsOf(const SegmentExtent& extent,
+                                                 int64_t layer,
+                                                 int64_t page) const {
+  const int64_t first = geometry_.index(layer, page) * parts();
+  if (!geometry_.is_divided(layer)) {
+    return {first, first + parts()};
+  }
+  return {first + extent.heads.begin, first + extent.heads.end};
+}
+
 absl::StatusOr<uint32_t> SegmentLedger::Announce(const kv::SegmentHeader& header) {
   BATON_RETURN_IF_ERROR(CheckIdentity(header));
   BATON_ASSIGN_OR_RETURN(const SegmentExtent extent, CheckExtent(header));
-  const auto at = [this](int64_t layer, int64_t page) {
-    return static_cast<size_t>(geometry_.index(layer, page));
-  };
   for (int64_t layer = extent.layer_begin; layer < extent.layer_end; ++layer) {
     for (int64_t page = extent.page_begin; page < extent.page_end; ++page) {
-      if (page_announced_[at(layer, page)]) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("page ", page, " of layer ", layer, " is in two segments"));
+      const auto [begin, end] = PartsOf(extent, layer, page);
+      for (size_t part = begin; part < end; ++part) {
+        if (part_announced_[part]) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("page ", page, " of layer ", layer, " is in two segments"));
+        }
       }
     }
   }
   for (int64_t layer = extent.layer_begin; layer < extent.layer_end; ++layer) {
-    for (int64_t page = extent.page_begin; page < extent.page_end; ++page) {
-      page_announced_[at(layer, page)] = true;
-    }
     const auto index = static_cast<size_t>(layer);
-    const int64_t pages = extent.page_end - extent.page_begin;
+    for (int64_t page = extent.page_begin; page < extent.page_end; ++page) {
+      const auto [begin, end] = PartsOf(extent, layer, page);
+      for (size_t part = begin; part < end; ++part) {
+        part_announced_[part] = true;
+      }
+      layer_part_count_[index] += static_cast<int64_t>(end - begin);
+    }
     layer_page_end_[index] = std::max(layer_page_end_[index], extent.page_end);
-    layer_page_count_[index] += pages;
-    payload_bytes_ += pages * geometry_.page_bytes_of(layer);
   }
+  payload_bytes_ += static_cast<int64_t>(header.payload_bytes);
   segments_.push_back(extent);
   checksums_.push_back(extent.checksum);
   return header.segment_index;
@@ -145,11 +173,22 @@ absl::StatusOr<uint32_t> SegmentLedger::Announce(const kv::SegmentHeader& header
 
 std::vector<transport::ReceiveRun> SegmentLedger::Runs(uint32_t segment_index) const {
   const SegmentExtent& extent = segments_[segment_index];
+  const std::vector<kv::PagePiece> pieces = geometry_.pieces(extent.layer_begin, extent.heads);
+  const bool whole = pieces.front().size_bytes == geometry_.page_bytes_of(extent.layer_begin);
   std::vector<transport::ReceiveRun> runs;
   for (int64_t layer = extent.layer_begin; layer < extent.layer_end; ++layer) {
-    runs.push_back(transport::ReceiveRun{
-        .offset = geometry_.offset(layer, extent.page_begin),
-        .size_bytes = (extent.page_end - extent.page_begin) * geometry_.page_bytes_of(layer)});
+    const int64_t pages = extent.page_end - extent.page_begin;
+    if (whole) {
+      runs.push_back({.offset = geometry_.offset(layer, extent.page_begin),
+                      .size_bytes = pages * pieces.front().size_bytes});
+      continue;
+    }
+    for (int64_t page = extent.page_begin; page < extent.page_end; ++page) {
+      for (const kv::PagePiece& piece : pieces) {
+        runs.push_back({.offset = geometry_.offset(layer, page) + piece.offset,
+                        .size_bytes = piece.size_bytes});
+      }
+    }
   }
   return runs;
 }
@@ -170,16 +209,19 @@ absl::Status SegmentLedger::CheckCommit(const worker::v1::Commit& commit,
     return absl::InvalidArgumentError(absl::StrCat(
         "commit of ", commit.payload_bytes(), " bytes; ", payload_bytes(), " were announced"));
   }
-  for (size_t layer = 0; layer < layer_page_count_.size(); ++layer) {
+  for (size_t layer = 0; layer < layer_part_count_.size(); ++layer) {
     // So many pages that end there are the first ones, without a gap.
-    if (layer_page_count_[layer] != sent_pages[layer] ||
+    if (layer_part_count_[layer] != sent_pages[layer] * parts() ||
         layer_page_end_[layer] != sent_pages[layer]) {
       return absl::InvalidArgumentError(absl::StrCat("commit with ",
-                                                     layer_page_count_[layer],
-                                                     " pages of layer ",
+                                                     layer_part_count_[layer],
+                                                     " of layer ",
                                                      layer,
-                                                     "; its KV takes the first ",
-                                                     sent_pages[layer]));
+                                                     "'s ",
+                                                     sent_pages[layer] * parts(),
+                                                     " parts: the first ",
+                                                     sent_pages[layer],
+                                                     " pages in all heads"));
     }
   }
   if (commit.digest() != CommitDigest(checksums_, commit)) {

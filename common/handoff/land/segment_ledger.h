@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "common/kv/manifest/head_range.h"
 #include "common/kv/manifest/layout.h"
 #include "common/kv/manifest/segment_header.h"
 #include "common/transport/transport.h"
@@ -16,20 +18,22 @@
 
 namespace baton::handoff {
 
-// The pages that one segment covers: of sections [layer_begin, layer_end), pages [page_begin,
-// page_end).
+// What one segment covers: of sections [layer_begin, layer_end), pages [page_begin, page_end), in
+// these `heads`, which are all where pages are not divided.
 struct SegmentExtent {
   int64_t layer_begin = 0;
   int64_t layer_end = 0;
   int64_t page_begin = 0;
   int64_t page_end = 0;
+  kv::HeadRange heads;
   uint64_t checksum = 0;
   bool landed = false;
 };
 
 // Checks every header of an attempt against its manifest, its reservation and the headers before
-// it. No number from outside is used before it was compared with the reservation's own. Not
-// thread-safe.
+// it. A layer may come in any partition of its heads into ranges, as tensor-parallel ranks would
+// send it; a commit stands only when all of them are there. No number from outside is used before
+// it was compared with the reservation's own. Not thread-safe.
 class SegmentLedger {
  public:
   SegmentLedger(const kv::v1::KvManifest& manifest,
@@ -57,7 +61,14 @@ class SegmentLedger {
 
  private:
   absl::Status CheckIdentity(const kv::SegmentHeader& header) const;
+  absl::Status CheckHeads(const kv::SegmentHeader& header) const;
   absl::StatusOr<SegmentExtent> CheckExtent(const kv::SegmentHeader& header) const;
+  // Bytes of the extent in each of its pages.
+  int64_t BytesOfPage(const SegmentExtent& extent) const;
+  // Parts of a page that are announced by themselves: its heads, or 1 where pages are not divided.
+  int64_t parts() const { return geometry_.divided.has_value() ? geometry_.kv_heads : 1; }
+  // Those of the extent in a page of `layer`, as positions in part_announced_.
+  std::pair<size_t, size_t> PartsOf(const SegmentExtent& extent, int64_t layer, int64_t page) const;
 
   const uint64_t reservation_id_;
   const uint64_t epoch_;
@@ -68,9 +79,9 @@ class SegmentLedger {
   const int32_t max_segments_;
   std::vector<SegmentExtent> segments_;
   std::vector<uint64_t> checksums_;
-  std::vector<bool> page_announced_;       // by page of the window
+  std::vector<bool> part_announced_;       // by page of the window, then part
   std::vector<int64_t> layer_page_end_;    // by section: behind the last announced page
-  std::vector<int64_t> layer_page_count_;  // by section: announced pages
+  std::vector<int64_t> layer_part_count_;  // by section: announced parts of pages
   int64_t payload_bytes_ = 0;              // announced
   size_t landed_ = 0;
 };

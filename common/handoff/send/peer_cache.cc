@@ -1,16 +1,30 @@
 #include "common/handoff/send/peer_cache.h"
 
+#include <algorithm>
+#include <memory>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 
 #include "common/base/status_context.h"
 #include "common/base/status_macros.h"
+#include "common/handoff/send/handshake_client.h"
+#include "common/kv/manifest/head_range.h"
 #include "common/kv/manifest/layout.h"
 #include "common/kv/manifest/segment_header.h"
+#include "common/transport/transport.h"
 
 namespace baton::handoff {
+namespace {
+
+// Pages leave this worker whole.
+constexpr uint32_t kRanks = 1;
+
+}  // namespace
 
 int ChooseEndpoint(const std::vector<transport::Transport*>& transports,
                    const std::vector<worker::v1::TransportEndpoint>& endpoints) {
@@ -66,7 +80,7 @@ void PeerCache::Get(const std::string& control_address,
     }
   }
   if (peer != nullptr) {
-    ready(std::move(peer));
+    ready(std::move(peer));  // NOLINT(bugprone-use-after-move): moved only where there is no peer
     return;
   }
   std::thread([this, control_address, endpoints] { Connect(control_address, endpoints); }).detach();
@@ -100,6 +114,7 @@ absl::StatusOr<std::shared_ptr<const Peer>> PeerCache::MakePeer(
   worker::v1::HandshakeRequest request;
   *request.mutable_layout() = layout_;
   request.set_segment_header_version(kv::SegmentHeader::kVersion);
+  request.set_kv_ranks(kRanks);
   for (const transport::Transport* transport : transports_) {
     request.add_transports(std::string(transport->name()));
   }
@@ -117,6 +132,8 @@ absl::StatusOr<std::shared_ptr<const Peer>> PeerCache::MakePeer(
                                                       ", this one ",
                                                       kv::SegmentHeader::kVersion));
   }
+  BATON_RETURN_IF_ERROR(
+      kv::CheckRanks(layout_.kv_heads(), kRanks, std::max(response->kv_ranks(), 1u)));
   if (endpoints.empty()) {
     endpoints.assign(response->endpoints().begin(), response->endpoints().end());
   }

@@ -1,11 +1,18 @@
 #include "common/kv/manifest/layout.h"
 
+#include <algorithm>
+#include <array>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
+#include "common/kv/manifest/head_range.h"
 #include "common/kv/manifest/reason.h"
+#include "kernels/core/dtype.h"
+#include "kernels/kv_format/dense.h"
 
 namespace baton::kv {
 namespace {
@@ -34,6 +41,28 @@ absl::Status CheckRange(const char* field, uint64_t value, uint64_t limit) {
         absl::StrCat("KV layout: ", field, " = ", value, " is not in 1..", limit));
   }
   return absl::OkStatus();
+}
+
+// The layout of pages that are divided by KV heads, without bytes that belong to no head.
+std::optional<kernels::DensePageLayout> DividedPage(const v1::KvLayout& layout) {
+  if (layout.format() != "dense" && layout.format() != "fp8") {
+    return std::nullopt;
+  }
+  kernels::DensePageLayout page{.page_tokens = static_cast<int32_t>(layout.page_tokens()),
+                                .kv_heads = static_cast<int32_t>(layout.kv_heads()),
+                                .head_dim = static_cast<int32_t>(layout.head_dim())};
+  constexpr std::array kTypes = {
+      kernels::DType::kF32, kernels::DType::kBF16, kernels::DType::kF8E4M3};
+  const auto* type = std::ranges::find(kTypes, layout.dtype(), kernels::DTypeName);
+  if (type == kTypes.end()) {
+    return std::nullopt;
+  }
+  page.dtype = *type;
+  int64_t bytes = 0;
+  for (const PagePiece& piece : PiecesOfHeads(page, {.begin = 0, .end = page.kv_heads})) {
+    bytes += piece.size_bytes;
+  }
+  return bytes == static_cast<int64_t>(layout.page_bytes()) ? std::optional(page) : std::nullopt;
 }
 
 }  // namespace
@@ -108,7 +137,15 @@ absl::StatusOr<WindowGeometry> MakeWindowGeometry(const v1::KvLayout& layout,
   geometry.pages_per_layer = pages_per_layer;
   geometry.hidden_pages = pages.hidden;
   geometry.hidden_page_bytes = static_cast<int64_t>(layout.hidden_page_bytes());
+  geometry.divided = DividedPage(layout);
   return geometry;
+}
+
+std::vector<PagePiece> WindowGeometry::pieces(int64_t section, const HeadRange& heads) const {
+  if (!is_divided(section) || heads == HeadRange{.begin = 0, .end = kv_heads}) {
+    return {{.offset = 0, .size_bytes = page_bytes_of(section)}};
+  }
+  return PiecesOfHeads(*divided, heads);
 }
 
 }  // namespace baton::kv

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "common/kv/manifest/head_range.h"
 #include "kernels/kv_format/dense.h"
 #include "proto/baton/kv/v1/manifest.pb.h"
 
@@ -36,6 +39,9 @@ struct WindowGeometry {
   int64_t pages_per_layer = 0;
   int64_t hidden_pages = 0;
   int64_t hidden_page_bytes = 0;
+  // The layers' pages where their bytes are divided by KV heads, so that a segment may carry a
+  // range of these; none: whole pages only.
+  std::optional<kernels::DensePageLayout> divided{};
 
   int64_t sections() const { return layers + (hidden_pages > 0 ? 1 : 0); }
   bool is_hidden(int64_t section) const { return section == layers; }
@@ -45,6 +51,11 @@ struct WindowGeometry {
   int64_t page_bytes_of(int64_t section) const {
     return is_hidden(section) ? hidden_page_bytes : page_bytes;
   }
+  // Whether a segment of the section may carry a range of heads.
+  bool is_divided(int64_t section) const { return divided.has_value() && !is_hidden(section); }
+  // Where `heads` lie in a page of the section, ascending; in one that is not divided they are the
+  // whole page.
+  std::vector<PagePiece> pieces(int64_t section, const HeadRange& heads) const;
   // Position of a page in the list of the window's pages, and of its first byte.
   int64_t index(int64_t section, int64_t page) const { return section * pages_per_layer + page; }
   int64_t offset(int64_t section, int64_t page) const {

@@ -27,16 +27,18 @@ struct SegmentHeader {
   uint32_t segment_index = 0;  // 0, 1, ... within the attempt
   uint16_t layer_begin = 0;    // sections of the window: stored KV layers, then hidden states
   uint16_t layer_count = 0;
-  uint16_t head_begin = 0;  // KV heads whose values the pages hold, of head_total
+  uint16_t head_begin = 0;  // KV heads of whose bytes in the pages the payload is, of head_total
   uint16_t head_count = 0;
   uint32_t page_begin = 0;  // of each layer's pages in the window
   uint32_t page_count = 0;
   WireFormat format = WireFormat::kDense;
   uint16_t format_version = 1;
   ChecksumType checksum_type = ChecksumType::kXxh3_64;
-  uint16_t head_total = 0;     // KV heads of the model, over all tensor-parallel ranks
-  uint64_t payload_bytes = 0;  // whole pages: layer by layer, pages ascending
-  uint64_t checksum = 0;       // of the payload in that order
+  uint16_t head_total = 0;  // KV heads of the model, over all tensor-parallel ranks
+  // Layer by layer, pages ascending; of each the whole, or the heads' pieces (head_range.h) in
+  // order.
+  uint64_t payload_bytes = 0;
+  uint64_t checksum = 0;  // of the payload in that order
 
   bool operator==(const SegmentHeader&) const = default;
 };

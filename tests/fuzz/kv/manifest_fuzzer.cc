@@ -59,7 +59,7 @@ struct Worker {
     }
   }
 
-  baton::kernels::DensePageLayout page{.page_tokens = 4, .kv_heads = 1, .head_dim = 4};
+  baton::kernels::DensePageLayout page{.page_tokens = 4, .kv_heads = 2, .head_dim = 2};
   baton::kv::v1::KvLayout layout;
   baton::transport::LoopbackTransport transport{
       std::make_shared<baton::transport::LoopbackNetwork>(), {.name = "decode"}};
