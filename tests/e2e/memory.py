@@ -1,5 +1,6 @@
 """Memory of service processes while something else goes on."""
 
+import collections
 import pathlib
 import statistics
 import subprocess
@@ -14,14 +15,15 @@ LARGE_MIB = 16
 
 class MemoryWatch:
     """with MemoryWatch(services, device) as watch: samples, once a second, the memory of every
-    service and, with `device`, the used memory of the NVIDIA device."""
+    service that runs and, with `device`, the used memory of the NVIDIA device. `services` may change
+    meanwhile: one that is restarted is another one."""
 
     def __init__(self, services, device):
         self._services = services
         self._device = device
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._sample)
-        # [(seconds since the start, {name: MiB})]
+        # [(seconds since the start, {service or DEVICE: MiB})]
         self.samples = []
 
     def __enter__(self):
@@ -33,25 +35,33 @@ class MemoryWatch:
         self._thread.join()
 
     def growth(self, window_seconds):
-        """{name: (median MiB in the second, in the last `window_seconds`)}: the first are warm-up."""
-        end = self.samples[-1][0]
-        first = [sample for at, sample in self.samples
-                 if window_seconds <= at <= 2 * window_seconds]
-        last = [sample for at, sample in self.samples if at >= end - window_seconds]
-        return {name: tuple(statistics.median(sample[name] for sample in window)
-                            for window in (first, last))
-                for name in self.samples[0][1]}
+        """[(name, median MiB in the second and in the last `window_seconds` of its life)] of all that have
+        lived for three of them: the first are warm-up."""
+        lives = collections.defaultdict(list)
+        for at, sample in self.samples:
+            for watched, mib in sample.items():
+                lives[watched].append((at, mib))
+        return [(getattr(watched, "name", watched), *medians(life, window_seconds))
+                for watched, life in lives.items() if life[-1][0] - life[0][0] >= 3 * window_seconds]
 
     def _sample(self):
         begin = time.monotonic()
         while True:
-            sample = {service.name: memory_mib(service.process.pid)
-                      for service in self._services}
+            sample = {service: memory_mib(service.process.pid) for service in list(self._services)}
+            sample = {service: mib for service, mib in sample.items() if mib > 0}
             if self._device:
                 sample[DEVICE] = device_mib()
             self.samples.append((time.monotonic() - begin, sample))
             if self._done.wait(PERIOD_SECONDS):
                 return
+
+
+def medians(life, window_seconds):
+    """Of [(seconds, MiB)], those in the second and in the last `window_seconds`."""
+    begin, end = life[0][0], life[-1][0]
+    second = [mib for at, mib in life if window_seconds <= at - begin <= 2 * window_seconds]
+    last = [mib for at, mib in life if end - at <= window_seconds]
+    return statistics.median(second), statistics.median(last)
 
 
 def memory_mib(pid):

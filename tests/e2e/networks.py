@@ -98,26 +98,18 @@ class Services(stack.Stack):
                  (("cert", "worker.pem"), ("key", "worker.key"), ("ca", "ca.pem"))] if tls else []
         super().__init__(model, tls_flags=flags + (["--tls_server_name=localhost"] if tls else []))
         self._networks = networks
-        self._process_of = {}
-        self._flags_of = {}
         self._transport = transport.removesuffix("+tls")
 
     def _start_workers(self):
         common = ["--threads=1", f"--transports={self._transport}"]
         ucx = [f"--ucx_listen={DECODE['data']}:7001", "--ucx_allowed_peers=10.77.0.0/24"]
-        self._flags_of = {
+        flags_of = {
             "prefill": [*common, "--listen=127.0.0.1:7000"],
             "decode": [*common, "--listen=0.0.0.0:7000", f"--advertise={DECODE['data']}:7000",
                        *(ucx if self._transport == "ucx" else [])]}
-        started = {name: self._start(name, flags) for name, flags in self._flags_of.items()}
-        for name in started:
-            self._await(started[name])
+        for started in [self._start(name, flags) for name, flags in flags_of.items()]:
+            self._await(started)
         return ["--prefill=127.0.0.1:7000", f"--decode={DECODE['control']}:7000"]
-
-    def _start(self, name, flags):
-        started = super()._start(name, flags)
-        self._process_of[name] = started[1]
-        return started
 
     def _before(self, name):
         namespace = self._networks.decode if name == "decode" else self._networks.prefill
@@ -135,7 +127,7 @@ class Services(stack.Stack):
 
     def metrics(self, name):
         """{sample with labels: value} of a worker's /metrics."""
-        address = next(service.metrics_address for service in self.services if service.name == name)
+        address = self.service(name).metrics_address
         text = run(*self._before(name), sys.executable, "-c",
                    "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=10).read().decode())",
                    f"http://{address}/metrics")
@@ -144,21 +136,11 @@ class Services(stack.Stack):
 
     def signal(self, name, number):
         """Sends a signal to a worker's process; `ip netns exec` and `env` have become it."""
-        self._process_of[name].send_signal(number)
+        self.service(name).process.send_signal(number)
 
     def ended(self, name):
         """Whether a worker's process is gone."""
-        return self._process_of[name].poll() is not None
-
-    def restart(self, name):
-        """Kills a worker and starts it again at the same address."""
-        process = self._process_of[name]
-        process.kill()
-        process.wait()
-        self._processes.remove(process)
-        self.services[:] = [service for service in self.services if service.name != name]
-        (pathlib.Path(self._folder.name) / f"{name}.json").unlink()
-        self._await(self._start(name, self._flags_of[name]))
+        return self.service(name).process.poll() is not None
 
 
 def permitted():

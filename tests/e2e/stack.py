@@ -20,13 +20,16 @@ SHIPPED = [
     "tiny-llama-needle-swiftkv-l6-across2",
 ]
 START_SECONDS = 120
+# Of a service's log, its end, when it does not start.
+LOG_CHARACTERS = 4000
 
 
 class Service:
-    """A service process that listens, by name."""
+    """A service process that listens, by name. One that is restarted is another one."""
 
     def __init__(self, name, process, ports):
         self.name = name
+        self.role = role_of(name)
         self.process = process
         self.address = f"127.0.0.1:{ports['grpc']}"
         self.metrics_address = f"127.0.0.1:{ports['metrics']}"
@@ -46,22 +49,32 @@ class Service:
                 families[family][labels.rstrip("}")] = float(value)
         return families
 
+    def gauges(self):
+        """{sample with its labels: value} of the gauges among its /metrics."""
+        lines = self.exposition().splitlines()
+        families = {line.split()[2] for line in lines if line.startswith("# TYPE") and line.endswith(" gauge")}
+        samples = (line.rsplit(" ", 1) for line in lines if line.partition("{")[0].split(" ")[0] in families)
+        return {sample: float(value) for sample, value in samples}
+
 
 class Stack:
     """with Stack(model, worker_flags) as stack: stack.router is host:port, stack.services are all
     that run, the router last.
 
     `model` is a folder of tests/data/models or a path. With one_worker a single worker prefills and
-    decodes (--role=both). `tls_flags` go to every process and to the client."""
+    decodes (--role=both); else there are `workers` of each role, named prefill and decode, or
+    prefill-0, prefill-1... if there are several. `tls_flags` go to every process and to the client."""
 
-    def __init__(self, model, worker_flags=(), one_worker=False, tls_flags=(), router_flags=()):
+    def __init__(self, model, worker_flags=(), one_worker=False, tls_flags=(), router_flags=(), workers=1):
         self._model = model
         self._router_flags = list(router_flags)
         self._worker_flags = list(worker_flags)
         self._one_worker = one_worker
+        self._workers = workers
         self._tls_flags = list(tls_flags)
         self._folder = tempfile.TemporaryDirectory(prefix="baton-stack-")
         self._processes = []
+        self._flags_of = {}
         self.services = []
         self.router = None
         # Of the processes, once stopped.
@@ -95,27 +108,48 @@ class Stack:
                             sorted(pathlib.Path(self._folder.name).glob("*.log")))
         self._folder.cleanup()
 
+    def service(self, name):
+        """The newest service of this name."""
+        return next(service for service in self.services if service.name == name)
+
+    def restart(self, name):
+        """Starts a service anew at its address; kills it first if it still runs. RuntimeError when it does not
+        start, as when somebody else has got its port meanwhile; then it may be tried again."""
+        old = self.service(name)
+        old.process.kill()
+        old.process.wait()
+        (pathlib.Path(self._folder.name) / f"{name}.json").unlink(missing_ok=True)
+        started = self._start(name, self._flags_of[name], old.address, old.metrics_address)
+        if old.process in self._processes:
+            self._processes.remove(old.process)
+        self._await(started)
+
     def _start_workers(self):
         """Returns the flags that tell the router where they are."""
         if self._one_worker:
             return [f"--decode={self._await(self._start('decode', ['--role=both', *self._worker_flags]))}"]
-        decode = self._start("decode", self._worker_flags)
-        prefill = self._start("prefill", self._worker_flags)
-        return [f"--prefill={self._await(prefill)}", f"--decode={self._await(decode)}"]
+        started = {role: [self._start(name, self._worker_flags) for name in self._names(role)]
+                   for role in ("decode", "prefill")}
+        return [f"--{role}={','.join(map(self._await, workers))}" for role, workers in started.items()]
+
+    def _names(self, role):
+        return [role] if self._workers == 1 else [f"{role}-{i}" for i in range(self._workers)]
 
     def _before(self, name):
         """Words that go before the command of a process: where it runs."""
         return []
 
-    def _start(self, name, flags):
+    def _start(self, name, flags, listen="127.0.0.1:0", metrics_listen="127.0.0.1:0"):
         port_file = pathlib.Path(self._folder.name) / f"{name}.json"
-        with open(port_file.with_suffix(".log"), "wb") as log:
-            self._processes.append(subprocess.Popen(
-                [*self._before(name), BINARIES / f"baton-{name}", f"--model={MODELS / self._model}",
-                 f"--port_file={port_file}", "--listen=127.0.0.1:0",
-                 "--metrics_listen=127.0.0.1:0", *self._tls_flags, *flags],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log))
-        return port_file, self._processes[-1]
+        self._flags_of[name] = flags
+        with open(port_file.with_suffix(".log"), "ab") as log:
+            process = subprocess.Popen(
+                [*self._before(name), BINARIES / f"baton-{role_of(name)}", f"--model={MODELS / self._model}",
+                 f"--port_file={port_file}", f"--listen={listen}",
+                 f"--metrics_listen={metrics_listen}", *self._tls_flags, *flags],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._processes.append(process)
+        return port_file, process
 
     def _await(self, started):
         """Waits until it listens; returns where."""
@@ -123,10 +157,23 @@ class Stack:
         deadline = time.monotonic() + START_SECONDS
         while not port_file.exists() or port_file.stat().st_size == 0:
             if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(port_file.with_suffix(".log").read_text())
+                process.kill()
+                process.wait()
+                self._processes.remove(process)
+                raise RuntimeError(port_file.with_suffix(".log").read_text()[-LOG_CHARACTERS:])
             time.sleep(0.05)
-        self.services.append(Service(port_file.stem, process, json.loads(port_file.read_text())))
-        return self.services[-1].address
+        service = Service(port_file.stem, process, json.loads(port_file.read_text()))
+        known = [other.name for other in self.services]
+        if service.name in known:
+            self.services[known.index(service.name)] = service
+        else:
+            self.services.append(service)
+        return service.address
+
+
+def role_of(name):
+    """prefill of prefill-3; the binary is called after it."""
+    return name.partition("-")[0]
 
 
 def shaped_model(model, changes, folder):
