@@ -25,9 +25,6 @@
 namespace baton::handoff {
 namespace {
 
-// This worker's pages hold all KV heads.
-constexpr uint32_t kRanks = 1;
-
 // Our own grant against our own layout: a mistake of this worker, not of a peer.
 absl::Status CheckGrant(const engine::ReservationGrant& grant, const kv::WindowGeometry& geometry) {
   bool sizes_agree = static_cast<int64_t>(grant.pages.size()) == geometry.pages();
@@ -78,9 +75,9 @@ absl::StatusOr<worker::v1::HandshakeResponse> Landing::Handshake(
                                                       kv::SegmentHeader::kVersion));
   }
   BATON_RETURN_IF_ERROR(
-      kv::CheckRanks(layout_.kv_heads(), std::max(request.kv_ranks(), 1u), kRanks));
+      kv::CheckRanks(layout_.kv_heads(), std::max(request.kv_ranks(), 1u), kv::kWorkerRanks));
   worker::v1::HandshakeResponse response;
-  response.set_kv_ranks(kRanks);
+  response.set_kv_ranks(kv::kWorkerRanks);
   *response.mutable_layout() = layout_;
   response.set_segment_header_version(kv::SegmentHeader::kVersion);
   for (const transport::Transport* transport : core_->transports()) {

@@ -114,20 +114,13 @@ absl::StatusOr<SegmentExtent> SegmentLedger::CheckExtent(const kv::SegmentHeader
   extent.heads = {.begin = header.head_begin, .end = header.head_begin + header.head_count};
   extent.checksum = header.checksum;
   const int64_t payload_bytes = (extent.layer_end - extent.layer_begin) *
-                                (extent.page_end - extent.page_begin) * BytesOfPage(extent);
+                                (extent.page_end - extent.page_begin) *
+                                kv::TotalBytes(geometry_.pieces(extent.layer_begin, extent.heads));
   if (header.payload_bytes != static_cast<uint64_t>(payload_bytes)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "segment of ", header.payload_bytes, " bytes; its pages have ", payload_bytes));
   }
   return extent;
-}
-
-int64_t SegmentLedger::BytesOfPage(const SegmentExtent& extent) const {
-  int64_t bytes = 0;
-  for (const kv::PagePiece& piece : geometry_.pieces(extent.layer_begin, extent.heads)) {
-    bytes += piece.size_bytes;
-  }
-  return bytes;
 }
 
 std::pair<size_t, size_t> SegmentLedger::PartsOf(const SegmentExtent& extent,

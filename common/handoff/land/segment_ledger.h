@@ -63,8 +63,6 @@ class SegmentLedger {
   absl::Status CheckIdentity(const kv::SegmentHeader& header) const;
   absl::Status CheckHeads(const kv::SegmentHeader& header) const;
   absl::StatusOr<SegmentExtent> CheckExtent(const kv::SegmentHeader& header) const;
-  // Bytes of the extent in each of its pages.
-  int64_t BytesOfPage(const SegmentExtent& extent) const;
   // Parts of a page that are announced by themselves: its heads, or 1 where pages are not divided.
   int64_t parts() const { return geometry_.divided.has_value() ? geometry_.kv_heads : 1; }
   // Those of the extent in a page of `layer`, as positions in part_announced_.

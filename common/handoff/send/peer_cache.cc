@@ -19,12 +19,6 @@
 #include "common/transport/transport.h"
 
 namespace baton::handoff {
-namespace {
-
-// Pages leave this worker whole.
-constexpr uint32_t kRanks = 1;
-
-}  // namespace
 
 int ChooseEndpoint(const std::vector<transport::Transport*>& transports,
                    const std::vector<worker::v1::TransportEndpoint>& endpoints) {
@@ -114,7 +108,7 @@ absl::StatusOr<std::shared_ptr<const Peer>> PeerCache::MakePeer(
   worker::v1::HandshakeRequest request;
   *request.mutable_layout() = layout_;
   request.set_segment_header_version(kv::SegmentHeader::kVersion);
-  request.set_kv_ranks(kRanks);
+  request.set_kv_ranks(kv::kWorkerRanks);
   for (const transport::Transport* transport : transports_) {
     request.add_transports(std::string(transport->name()));
   }
@@ -133,7 +127,7 @@ absl::StatusOr<std::shared_ptr<const Peer>> PeerCache::MakePeer(
                                                       kv::SegmentHeader::kVersion));
   }
   BATON_RETURN_IF_ERROR(
-      kv::CheckRanks(layout_.kv_heads(), kRanks, std::max(response->kv_ranks(), 1u)));
+      kv::CheckRanks(layout_.kv_heads(), kv::kWorkerRanks, std::max(response->kv_ranks(), 1u)));
   if (endpoints.empty()) {
     endpoints.assign(response->endpoints().begin(), response->endpoints().end());
   }

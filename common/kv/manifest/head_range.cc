@@ -1,6 +1,8 @@
 #include "common/kv/manifest/head_range.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -65,6 +67,14 @@ std::vector<PagePiece> PiecesOfHeads(const kernels::DensePageLayout& page, const
     add(page.value_scale_offset(heads.begin, 0), page.value_scale_offset(heads.end, 0));
   }
   return pieces;
+}
+
+int64_t TotalBytes(std::span<const PagePiece> pieces) {
+  int64_t bytes = 0;
+  for (const PagePiece& piece : pieces) {
+    bytes += piece.size_bytes;
+  }
+  return bytes;
 }
 
 }  // namespace baton::kv

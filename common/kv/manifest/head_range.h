@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,6 +19,9 @@ struct HeadRange {
 
   bool operator==(const HeadRange&) const = default;
 };
+
+// Tensor-parallel ranks over which a worker's KV heads are divided: its pages hold all heads.
+inline constexpr uint32_t kWorkerRanks = 1;
 
 // The heads of each of `ranks`: equal ranges, in order. Where a model has fewer heads than there
 // are ranks, several hold the same one. kFailedPrecondition (LAYOUT_MISMATCH) where neither number
@@ -40,5 +44,8 @@ struct PagePiece {
 
 // Where `heads` of a page lie, ascending: keys, values and, if there are any, their scales.
 std::vector<PagePiece> PiecesOfHeads(const kernels::DensePageLayout& page, const HeadRange& heads);
+
+// Bytes of all of them.
+int64_t TotalBytes(std::span<const PagePiece> pieces);
 
 }  // namespace baton::kv

@@ -58,10 +58,7 @@ std::optional<kernels::DensePageLayout> DividedPage(const v1::KvLayout& layout) 
     return std::nullopt;
   }
   page.dtype = *type;
-  int64_t bytes = 0;
-  for (const PagePiece& piece : PiecesOfHeads(page, {.begin = 0, .end = page.kv_heads})) {
-    bytes += piece.size_bytes;
-  }
+  const int64_t bytes = TotalBytes(PiecesOfHeads(page, {.begin = 0, .end = page.kv_heads}));
   return bytes == static_cast<int64_t>(layout.page_bytes()) ? std::optional(page) : std::nullopt;
 }
 
