@@ -131,8 +131,7 @@ class Services(stack.Stack):
         text = run(*self._before(name), sys.executable, "-c",
                    "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=10).read().decode())",
                    f"http://{address}/metrics")
-        samples = (line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
-        return {sample: float(value) for sample, value in samples}
+        return stack.samples_of(text)
 
     def signal(self, name, number):
         """Sends a signal to a worker's process; `ip netns exec` and `env` have become it."""

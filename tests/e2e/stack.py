@@ -4,6 +4,7 @@ import collections
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -42,19 +43,22 @@ class Service:
     def metrics(self):
         """{family: {labels as text: value}} of its /metrics."""
         families = collections.defaultdict(dict)
-        for line in self.exposition().splitlines():
-            if line and not line.startswith("#"):
-                sample, value = line.rsplit(" ", 1)
-                family, _, labels = sample.partition("{")
-                families[family][labels.rstrip("}")] = float(value)
+        for sample, value in samples_of(self.exposition()).items():
+            family, _, labels = sample.partition("{")
+            families[family][labels.rstrip("}")] = value
         return families
 
     def gauges(self):
         """{sample with its labels: value} of the gauges among its /metrics."""
-        lines = self.exposition().splitlines()
-        families = {line.split()[2] for line in lines if line.startswith("# TYPE") and line.endswith(" gauge")}
-        samples = (line.rsplit(" ", 1) for line in lines if line.partition("{")[0].split(" ")[0] in families)
-        return {sample: float(value) for sample, value in samples}
+        text = self.exposition()
+        families = set(re.findall(r"^# TYPE (\S+) gauge$", text, re.MULTILINE))
+        return {sample: value for sample, value in samples_of(text).items() if sample.partition("{")[0] in families}
+
+
+def samples_of(exposition):
+    """{sample with its labels: value} of the text of a /metrics."""
+    lines = (line.rsplit(" ", 1) for line in exposition.splitlines() if line and not line.startswith("#"))
+    return {sample: float(value) for sample, value in lines}
 
 
 class Stack:
