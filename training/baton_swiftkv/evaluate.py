@@ -105,7 +105,7 @@ def evaluated_chunks(decoder, tokenizer, cases, stops, most_cached, modes=("teac
         rows = [{"id": case.id, "task": case.task, "length_bucket": case.length,
                  "prompt_tokens": len(case.prompt)} for case in chunk]
         for mode in modes:
-            given = known or {} if mode == "teacher" else {}
+            given = (known or {}) if mode == "teacher" else {}
             asked = [case for case in chunk if case.id not in given]
             answers = iter(_answers(decoder, tokenizer, asked, stops, mode))
             for row in rows:
