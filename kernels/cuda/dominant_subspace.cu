@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/core/carver.h"
+#include "kernels/cuda/allow_shared.h"
 #include "kernels/cuda/dominant_subspace.h"
 #include "kernels/cuda/matmul_f64.cuh"
 #include "kernels/cuda/orthonormal_rows.h"
@@ -14,7 +15,9 @@
 namespace baton::kernels::cuda {
 namespace {
 
-constexpr int kThreads = kTileF64Threads;
+constexpr int kWarps = 4;
+constexpr int kThreads = kTileF64Threads<kWarps>;
+constexpr int kOrderThreads = 256;
 constexpr int kTile = static_cast<int>(kTileF64);
 // Vectors beyond the rank: without them the last directions converge slowly.
 constexpr int64_t kOversampling = 32;
@@ -29,6 +32,8 @@ constexpr int kFilteredRounds = 4;
 // Calls of OrthonormaliseRows that make any rows orthonormal to rounding.
 constexpr int kFinalCalls = 2;
 
+using Stages = TileStagesF64<3>;
+
 int64_t Padded(int64_t count) { return (count + kTileF64 - 1) / kTileF64 * kTileF64; }
 
 // A block's tile of a product of rows and the Gram matrix: tile blockIdx.x of row blockIdx.y of
@@ -40,13 +45,13 @@ struct ProductTile {
   __device__ void Multiply(const SubspaceScratch& scratch,
                            const double* rows,
                            const double* gram,
-                           TileStageF64& stage,
-                           TileResultsF64& results) const {
+                           TileResultsF64<kWarps>& results) const {
+    extern __shared__ __align__(16) std::byte memory[];
     MultiplyTileF64<OperandOrder::kRows, OperandOrder::kDepth>(
         {rows + row * scratch.width, scratch.width},
         {gram + column, scratch.width},
         scratch.width,
-        stage,
+        *reinterpret_cast<Stages*>(memory),
         results);
   }
   // Two neighbouring elements of the tile.
@@ -56,27 +61,28 @@ struct ProductTile {
 };
 
 // images = rows x gram, and what the block's columns add to the rows' Rayleigh quotients.
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kThreads, 3)
     MultiplyByGram(const __grid_constant__ SubspaceScratch scratch, const double* gram) {
-  __shared__ TileStageF64 stage;
   __shared__ double sums[2][kTile];  // of half of the columns
   const ProductTile tile;
-  TileResultsF64 results;
-  tile.Multiply(scratch, scratch.rows, gram, stage, results);
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  const int warp = static_cast<int>(threadIdx.x / 32);
-  double parts[2] = {};  // of rows 8 apart
+  TileResultsF64<kWarps> results;
+  tile.Multiply(scratch, scratch.rows, gram, results);
+  constexpr int kRowsOfThread = 2 * TileResultsF64<kWarps>::kRowTiles;  // 8 apart
+  double parts[kRowsOfThread] = {};
   ForEachPairF64(results, [&](int r, int c, const double(&pair)[2]) {
     *tile.Pair(scratch, scratch.images, r, c) = make_double2(pair[0], pair[1]);
     const double2 of_row = *tile.Pair(scratch, scratch.rows, r, c);
-    parts[r / 8 % 2] += pair[0] * of_row.x + pair[1] * of_row.y;
+    parts[r / 8 % kRowsOfThread] += pair[0] * of_row.x + pair[1] * of_row.y;
   });
+  const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < kRowsOfThread; ++i) {
     for (int mask = 1; mask < 4; mask *= 2) {
       parts[i] += __shfl_xor_sync(0xffffffffu, parts[i], mask);
     }
-    if (lane % 4 == 0) sums[warp % 2][warp / 2 * 16 + i * 8 + lane / 4] = parts[i];
+    if (lane % 4 == 0) {
+      sums[results.first_column() / 32][results.first_row() + i * 8 + lane / 4] = parts[i];
+    }
   }
   __syncthreads();
   const int t = static_cast<int>(threadIdx.x);
@@ -88,11 +94,11 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 // Ranks the rows by their quotients, equal ones by their place, and finds the cut. Takes a double
 // of dynamic shared memory for each row.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kOrderThreads)
     OrderRows(const __grid_constant__ SubspaceScratch scratch) {
   extern __shared__ __align__(16) double sums[];
   const int64_t rows = scratch.orthonormal.rows;
-  for (int64_t row = threadIdx.x; row < rows; row += kThreads) {
+  for (int64_t row = threadIdx.x; row < rows; row += kOrderThreads) {
     double sum = 0.0;
     for (int64_t part = 0; part < scratch.width / kTileF64; ++part) {
       sum += scratch.quotients[part * rows + row];
@@ -100,7 +106,7 @@ __global__ void __launch_bounds__(kThreads)
     sums[row] = sum;
   }
   __syncthreads();
-  const int64_t row = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t row = int64_t{blockIdx.x} * kOrderThreads + threadIdx.x;
   if (row >= rows) return;
   const double mine = sums[row];
   int64_t rank = 0;
@@ -116,12 +122,11 @@ __global__ void __launch_bounds__(kThreads)
 
 // rows = rows x (gram^2 - cut gram + cut^2 / 8), the images being rows x gram: the Chebyshev
 // polynomial of degree 2 that is small on eigenvalues up to the cut, times cut^2 / 8.
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kThreads, 3)
     FilterRows(const __grid_constant__ SubspaceScratch scratch, const double* gram) {
-  __shared__ TileStageF64 stage;
   const ProductTile tile;
-  TileResultsF64 results;
-  tile.Multiply(scratch, scratch.images, gram, stage, results);
+  TileResultsF64<kWarps> results;
+  tile.Multiply(scratch, scratch.images, gram, results);
   const double cut = *scratch.cut;
   ForEachPairF64(results, [&](int r, int c, const double(&pair)[2]) {
     const double2 image = *tile.Pair(scratch, scratch.images, r, c);
@@ -140,9 +145,9 @@ dim3 ProductTiles(const SubspaceScratch& scratch) {
 // The images of the rows, the rows' order and the cut.
 void Apply(const SubspaceScratch& scratch, const double* gram, cudaStream_t stream) {
   const int64_t rows = scratch.orthonormal.rows;
-  MultiplyByGram<<<ProductTiles(scratch), kThreads, 0, stream>>>(scratch, gram);
-  OrderRows<<<static_cast<uint32_t>((rows + kThreads - 1) / kThreads),
-              kThreads,
+  MultiplyByGram<<<ProductTiles(scratch), kThreads, sizeof(Stages), stream>>>(scratch, gram);
+  OrderRows<<<static_cast<uint32_t>((rows + kOrderThreads - 1) / kOrderThreads),
+              kOrderThreads,
               static_cast<size_t>(rows) * sizeof(double),
               stream>>>(scratch);
 }
@@ -181,16 +186,19 @@ DominantVectors FindDominant(const SubspaceScratch& scratch, double* gram, cudaS
     SolveSymmetric(scratch.eigen, scratch.columns, gram, stream);
     return {.vectors = scratch.eigen.vectors, .order = scratch.eigen.order};
   }
+  // A refusal shows when the kernels are launched.
+  (void)AllowShared(MultiplyByGram, sizeof(Stages));
+  (void)AllowShared(FilterRows, sizeof(Stages));
   SubspaceScratch state = scratch;
   FillRows(state.orthonormal, state.rows, stream);
   for (int round = 0; round < kPlainRounds; ++round) {
-    MultiplyByGram<<<ProductTiles(state), kThreads, 0, stream>>>(state, gram);
+    MultiplyByGram<<<ProductTiles(state), kThreads, sizeof(Stages), stream>>>(state, gram);
     std::swap(state.rows, state.images);
     OrthonormaliseRows(state.orthonormal, state.rows, stream);
   }
   for (int round = 0; round < kFilteredRounds; ++round) {
     Apply(state, gram, stream);
-    FilterRows<<<ProductTiles(state), kThreads, 0, stream>>>(state, gram);
+    FilterRows<<<ProductTiles(state), kThreads, sizeof(Stages), stream>>>(state, gram);
     const int calls = round + 1 < kFilteredRounds ? 1 : kFinalCalls;
     for (int call = 0; call < calls; ++call) {
       OrthonormaliseRows(state.orthonormal, state.rows, stream);

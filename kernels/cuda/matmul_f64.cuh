@@ -12,8 +12,10 @@
 namespace baton::kernels::cuda {
 
 inline constexpr int64_t kTileF64 = 64;
-// Threads of a block: 4 x 2 warps with 16 x 32 results each.
-inline constexpr int kTileF64Threads = 256;
+// Threads of a block of kWarps, 8 or 4: 16 x 32 results a warp, which are there sooner, or 32 x 32,
+// which read a third less of shared memory for each.
+template <int kWarps>
+inline constexpr int kTileF64Threads = 32 * kWarps;
 
 // How an operand lies in memory: a row for each row (column) of the result, [64][depth], or a row
 // for each step of depth, [depth][64].
@@ -25,21 +27,30 @@ struct OperandF64 {
   int64_t stride = 0;  // between its rows in memory
 };
 
-// One thread's results: acc[j][i] has two neighbouring columns of a row (ForEachPairF64).
+// One thread's results: acc[m][j][i] has two neighbouring columns of a row (ForEachPairF64).
+template <int kWarps>
 struct TileResultsF64 {
-  double acc[4][2][2] = {};
+  static constexpr int kRowTiles = 8 / kWarps;  // of 16 rows, of a warp
+  static_assert(kRowTiles * kWarps == 8);
+
+  double acc[kRowTiles][4][2][2] = {};
+
+  __device__ static int first_row() { return static_cast<int>(threadIdx.x / 64) * 16 * kRowTiles; }
+  __device__ static int first_column() { return static_cast<int>(threadIdx.x / 32 % 2) * 32; }
 };
 
 // fn(row, column, results of column and column + 1) for a thread's results of a tile.
-template <typename Function>
-__device__ inline void ForEachPairF64(TileResultsF64& results, const Function& fn) {
+template <int kWarps, typename Function>
+__device__ inline void ForEachPairF64(TileResultsF64<kWarps>& results, const Function& fn) {
+  using Results = TileResultsF64<kWarps>;
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const int warp = static_cast<int>(threadIdx.x / 32);
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < 2 * Results::kRowTiles; ++i) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      fn(warp / 2 * 16 + 8 * i + lane / 4, warp % 2 * 32 + 8 * j + lane % 4 * 2, results.acc[j][i]);
+      fn(Results::first_row() + 8 * i + lane / 4,
+         Results::first_column() + 8 * j + lane % 4 * 2,
+         results.acc[i / 2][j][i % 2]);
     }
   }
 }
@@ -54,12 +65,12 @@ inline constexpr int kDepthStride = static_cast<int>(kTileF64) + 4;
 inline constexpr int kStageElements = static_cast<int>(kTileF64) * kRowStride;
 
 // Starts the copy of one stage of an operand.
-template <OperandOrder kOrder>
+template <OperandOrder kOrder, int kThreads>
 __device__ inline void CopyStage(const OperandF64& operand, int64_t depth, double* stage) {
-  const int t = static_cast<int>(threadIdx.x);
+  constexpr int kPairs = static_cast<int>(kTileF64) * kDepth / 2;  // of elements
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int pair = t + i * kTileF64Threads;  // of elements
+  for (int i = 0; i < kPairs / kThreads; ++i) {
+    const int pair = static_cast<int>(threadIdx.x) + i * kThreads;
     if (kOrder == OperandOrder::kRows) {
       CopyAsync16(stage + pair / 8 * kRowStride + pair % 8 * 2,
                   operand.data + pair / 8 * operand.stride + depth + pair % 8 * 2);
@@ -78,80 +89,72 @@ __device__ inline double Fragment(const double* stage, int row, int depth) {
                                        : stage[(depth + lane % 4) * kDepthStride + row + lane / 4];
 }
 
-// A warp's operands of one stage.
-struct FragmentsF64 {
-  double rows[8];
-  double columns[4][4];
-};
-
-template <OperandOrder kOrderA, OperandOrder kOrderB>
-__device__ inline void LoadFragments(const double* a, const double* b, FragmentsF64& fragments) {
+// Multiplies the operands of one stage.
+template <OperandOrder kOrderA, OperandOrder kOrderB, int kWarps>
+__device__ inline void MultiplyStage(const double* a,
+                                     const double* b,
+                                     TileResultsF64<kWarps>& results) {
   static_assert(kDepth == 16);
-  const int warp = static_cast<int>(threadIdx.x / 32);
+  using Results = TileResultsF64<kWarps>;
+  double rows[Results::kRowTiles][8];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    fragments.rows[i] = Fragment<kOrderA>(a, warp / 2 * 16 + i % 2 * 8, i / 2 * 4);
-  }
+  for (int m = 0; m < Results::kRowTiles; ++m) {
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      fragments.columns[j][i] = Fragment<kOrderB>(b, warp % 2 * 32 + 8 * j, 4 * i);
+    for (int i = 0; i < 8; ++i) {
+      rows[m][i] = Fragment<kOrderA>(a, Results::first_row() + 16 * m + i % 2 * 8, i / 2 * 4);
     }
   }
-}
-
-__device__ inline void MultiplyFragments(const FragmentsF64& fragments, TileResultsF64& results) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    MultiplyAddF64(results.acc[j], fragments.rows, fragments.columns[j]);
+    double columns[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      columns[i] = Fragment<kOrderB>(b, Results::first_column() + 8 * j, 4 * i);
+    }
+#pragma unroll
+    for (int m = 0; m < Results::kRowTiles; ++m) {
+      MultiplyAddF64(results.acc[m][j], rows[m], columns);
+    }
   }
 }
 
 }  // namespace matmul_f64_internal
 
-// Shared memory of MultiplyTileF64: a stage's operands are read while one is multiplied and another
-// arrives.
-struct TileStageF64 {
-  alignas(16) double a[2][matmul_f64_internal::kStageElements];
-  alignas(16) double b[2][matmul_f64_internal::kStageElements];
+// Shared memory of MultiplyTileF64: one stage is multiplied while the others arrive.
+template <int kStages>
+struct TileStagesF64 {
+  alignas(16) double a[kStages][matmul_f64_internal::kStageElements];
+  alignas(16) double b[kStages][matmul_f64_internal::kStageElements];
 };
 
 // results += A B over `depth`, a multiple of 16 (0 too). All threads of the block call it; the
-// stage is free for other use when it returns. Rows in memory begin at multiples of 16 bytes.
-template <OperandOrder kOrderA, OperandOrder kOrderB>
+// stages are free for other use when it returns. Rows in memory begin at multiples of 16 bytes.
+template <OperandOrder kOrderA, OperandOrder kOrderB, int kStages, int kWarps>
 __device__ inline void MultiplyTileF64(const OperandF64& a,
                                        const OperandF64& b,
                                        int64_t depth,
-                                       TileStageF64& stage,
-                                       TileResultsF64& results) {
+                                       TileStagesF64<kStages>& stages,
+                                       TileResultsF64<kWarps>& results) {
   using namespace matmul_f64_internal;  // NOLINT(google-build-using-namespace)
-  const auto copy = [&](int64_t begin, int buffer) {
+  constexpr int kThreads = kTileF64Threads<kWarps>;
+  const auto copy = [&](int64_t begin, int stage) {
     if (begin < depth) {
-      CopyStage<kOrderA>(a, begin, stage.a[buffer]);
-      CopyStage<kOrderB>(b, begin, stage.b[buffer]);
+      CopyStage<kOrderA, kThreads>(a, begin, stages.a[stage]);
+      CopyStage<kOrderB, kThreads>(b, begin, stages.b[stage]);
     }
     CommitCopies();
   };
   if (depth == 0) return;
-  copy(0, 0);
-  copy(kDepth, 1);
-  WaitForCopies<1>();
-  __syncthreads();
-  FragmentsF64 fragments;
-  LoadFragments<kOrderA, kOrderB>(stage.a[0], stage.b[0], fragments);
-  int buffer = 0;
-  for (int64_t begin = 0; begin < depth; begin += kDepth, buffer ^= 1) {
-    WaitForCopies<0>();
-    __syncthreads();  // everyone has read this stage
-    copy(begin + 2 * kDepth, buffer);
-    FragmentsF64 next = {};
-    if (begin + kDepth < depth) {
-      LoadFragments<kOrderA, kOrderB>(stage.a[buffer ^ 1], stage.b[buffer ^ 1], next);
-    }
-    MultiplyFragments(fragments, results);
-    fragments = next;
+  for (int stage = 0; stage < kStages - 1; ++stage) copy(int64_t{stage} * kDepth, stage);
+  int stage = 0;
+  for (int64_t begin = 0; begin < depth; begin += kDepth) {
+    WaitForCopies<kStages - 2>();
+    __syncthreads();  // everyone is done with the stage before too
+    copy(begin + (kStages - 1) * kDepth, (stage + kStages - 1) % kStages);
+    MultiplyStage<kOrderA, kOrderB>(stages.a[stage], stages.b[stage], results);
+    stage = stage + 1 == kStages ? 0 : stage + 1;
   }
+  WaitForCopies<0>();
   __syncthreads();
 }
 

@@ -11,7 +11,8 @@ namespace baton::kernels::cuda {
 namespace {
 
 constexpr int kBlock = static_cast<int>(kTileF64);
-constexpr int kThreads = kTileF64Threads;
+constexpr int kWarps = 8;
+constexpr int kThreads = kTileF64Threads<kWarps>;
 constexpr int kFillThreads = 256;
 // A square that is this small a share of what it was has nothing but rounding left.
 constexpr double kDependent = 1e-14;
@@ -19,6 +20,8 @@ constexpr double kDependent = 1e-14;
 constexpr int kParts = 4;
 // A row's stride in shared memory: 4 modulo 16, where fragments are read.
 constexpr int kTileStride = kBlock + 4;
+
+using Stages = TileStagesF64<2>;
 
 // Column `column` of row `row` of fixed rows of length about 1: SplitMix64 (Steele, Lea and Flood,
 // 2014) as numbers of mean 0 and variance 1 / columns.
@@ -44,20 +47,20 @@ __global__ void __launch_bounds__(kFillThreads)
 
 // Block (x, y, z) computes tile x of row y of tiles of S = V V^T over part z of the columns: on and
 // right of the diagonal, which is all that the factorization reads.
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kThreads, 2)
     MultiplyRows(const __grid_constant__ OrthonormalScratch scratch, const double* rows) {
-  __shared__ TileStageF64 stage;
+  __shared__ Stages stages;
   if (blockIdx.x < blockIdx.y) return;
   const int64_t row = blockIdx.y * kTileF64;
   const int64_t column = blockIdx.x * kTileF64;
   const int64_t depth = scratch.width / kParts;
   const double* part = rows + blockIdx.z * depth;
-  TileResultsF64 results;
+  TileResultsF64<kWarps> results;
   MultiplyTileF64<OperandOrder::kRows, OperandOrder::kRows>(
       {part + row * scratch.width, scratch.width},
       {part + column * scratch.width, scratch.width},
       depth,
-      stage,
+      stages,
       results);
   double* square = scratch.square + blockIdx.z * scratch.rows * scratch.rows;
   ForEachPairF64(results, [&](int r, int c, const double(&pair)[2]) {
@@ -155,13 +158,13 @@ __device__ void InvertFactor(SpreadMatrix& m, FactorShared& shared) {
 // Factors the block on the diagonal and writes the inverse of its factor. One block.
 __global__ void __launch_bounds__(kThreads) FactorBlock(const __grid_constant__ FactorStep step) {
   __shared__ union {
-    TileStageF64 stage;
+    Stages stages;
     double tile[kBlock * kTileStride];
   } products;
   __shared__ FactorShared shared;
-  TileResultsF64 results;
+  TileResultsF64<kWarps> results;
   MultiplyTileF64<OperandOrder::kDepth, OperandOrder::kDepth>(
-      step.Above(), step.Above(), step.first(), products.stage, results);
+      step.Above(), step.Above(), step.first(), products.stages, results);
   ForEachPairF64(results, [&](int r, int c, const double(&pair)[2]) {
     for (int i = 0; i < 2; ++i) {
       const double product = step.Product(step.first() + r, step.first() + c + i);
@@ -193,11 +196,10 @@ __global__ void __launch_bounds__(kThreads) FactorBlock(const __grid_constant__ 
 // results = inverse x tile ([64], rows kTileStride apart, in shared memory).
 __device__ void MultiplyByInverse(const double* inverse,
                                   const double* tile,
-                                  TileResultsF64& results) {
+                                  TileResultsF64<kWarps>& results) {
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const int warp = static_cast<int>(threadIdx.x / 32);
-  const double* rows = inverse + (warp / 2 * 16 + lane / 4) * kBlock + lane % 4;
-  const double* columns = tile + lane % 4 * kTileStride + warp % 2 * 32 + lane / 4;
+  const double* rows = inverse + (results.first_row() + lane / 4) * kBlock + lane % 4;
+  const double* columns = tile + lane % 4 * kTileStride + results.first_column() + lane / 4;
 #pragma unroll
   for (int depth = 0; depth < kBlock; depth += 16) {
     double a[8];
@@ -208,7 +210,7 @@ __device__ void MultiplyByInverse(const double* inverse,
       double b[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) b[i] = columns[(depth + 4 * i) * kTileStride + 8 * j];
-      MultiplyAddF64(results.acc[j], a, b);
+      MultiplyAddF64(results.acc[0][j], a, b);
     }
   }
 }
@@ -218,7 +220,7 @@ __device__ void MultiplyByInverse(const double* inverse,
 __global__ void __launch_bounds__(kThreads)
     EliminateAbove(const __grid_constant__ FactorStep step) {
   __shared__ union {
-    TileStageF64 stage;
+    Stages stages;
     double tile[kBlock * kTileStride];
   } shared;
   const OrthonormalScratch& scratch = step.scratch;
@@ -229,9 +231,9 @@ __global__ void __launch_bounds__(kThreads)
       of_square ? (step.block + 1 + blockIdx.x) * kTileF64 : (blockIdx.x - right) * kTileF64;
   double* top = (of_square ? scratch.square : step.rows) + column;
   double* target = top + step.first() * stride;
-  TileResultsF64 results;
+  TileResultsF64<kWarps> results;
   MultiplyTileF64<OperandOrder::kDepth, OperandOrder::kDepth>(
-      step.Above(), {top, stride}, step.first(), shared.stage, results);
+      step.Above(), {top, stride}, step.first(), shared.stages, results);
   ForEachPairF64(results, [&](int r, int c, double(&pair)[2]) {
     for (int i = 0; i < 2; ++i) {
       const double before =

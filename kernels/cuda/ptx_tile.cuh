@@ -18,6 +18,14 @@ __device__ inline void CopyAsync16(void* shared, const void* global, uint32_t by
                : "memory");
 }
 
+// The same of 8 bytes, `bytes` being 0 or 8.
+__device__ inline void CopyAsync8(void* shared, const void* global, uint32_t bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(SharedAddress(shared)),
+               "l"(__cvta_generic_to_global(global)),
+               "r"(bytes)
+               : "memory");
+}
+
 // The same of 4 bytes.
 __device__ inline void CopyAsync4(void* shared, const void* global) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(SharedAddress(shared)),

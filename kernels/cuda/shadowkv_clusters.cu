@@ -32,7 +32,7 @@ struct ClusterArgs {
   // The value of the index-th of the tokens.
   __device__ const std::byte* Value(int32_t head, int64_t index) const {
     const int64_t token = index * params.layout.coded.tokens / count;
-    return PageTokens{params.pages, params.page_table}
+    return PageTokens(params.pages, params.page_table)
         .Values(static_cast<int32_t>(token))
         .head(head);
   }

@@ -137,16 +137,26 @@ __device__ inline void FindDeviations(const float (*keys)[8],
   }
 }
 
-// The smallest cosine between a chunk's mean and its keys. All lanes of the warp call it.
+// That of two vectors from their product and squares; 0 where one is zero.
+__device__ inline float Cosine(double dot, double square, double other_square) {
+  const bool lengths = square > 0.0 && other_square > 0.0;
+  return static_cast<float>(lengths ? dot / sqrt(square * other_square) : 0.0);
+}
+
+// The smallest cosine between a chunk's mean and its keys. All lanes of the warp call it. Where a
+// group has a lane for each key, each takes one root and one quotient.
 template <int kChunk>
 __device__ inline float SmallestCosine(const float (*keys)[8],
                                        const float (&mean)[8],
-                                       int32_t lanes) {
+                                       const CodingUnit& unit) {
   double mean_square = 0.0;
 #pragma unroll
   for (int i = 0; i < 8; ++i) mean_square = fma(double{mean[i]}, double{mean[i]}, mean_square);
-  mean_square = SumOfGroup(mean_square, lanes);
-  double smallest = 2.0;
+  mean_square = SumOfGroup(mean_square, unit.lanes);
+  const bool lane_each = unit.lanes >= kChunk;
+  double own_dot = 0.0;
+  double own_square = 0.0;
+  float smallest = 2.0f;
 #pragma unroll
   for (int t = 0; t < kChunk; ++t) {
     double dot = 0.0;
@@ -156,13 +166,21 @@ __device__ inline float SmallestCosine(const float (*keys)[8],
       dot = fma(double{mean[i]}, double{keys[t][i]}, dot);
       square = fma(double{keys[t][i]}, double{keys[t][i]}, square);
     }
-    dot = SumOfGroup(dot, lanes);
-    square = SumOfGroup(square, lanes);
-    const bool lengths = mean_square > 0.0 && square > 0.0;
-    const double cosine = lengths ? dot / sqrt(mean_square * square) : 0.0;
-    smallest = cosine < smallest ? cosine : smallest;
+    dot = SumOfGroup(dot, unit.lanes);
+    square = SumOfGroup(square, unit.lanes);
+    if (!lane_each) {
+      smallest = fminf(smallest, Cosine(dot, square, mean_square));
+    } else if (unit.lane == t) {
+      own_dot = dot;
+      own_square = square;
+    }
   }
-  return static_cast<float>(smallest);
+  if (!lane_each) return smallest;
+  if (unit.lane < kChunk) smallest = Cosine(own_dot, own_square, mean_square);
+  for (int32_t step = 1; step < unit.lanes; step *= 2) {
+    smallest = fminf(smallest, __shfl_xor_sync(kAllLanes, smallest, step));
+  }
+  return smallest;
 }
 
 // Landmark, deviations and, where kScores, score of the chunk at `token` of the unit, from its
@@ -184,7 +202,7 @@ __device__ inline void CodeChunk(const CodedTarget& target,
     mean[i] /= static_cast<float>(kChunk);
   }
   if constexpr (kScores) {
-    const float score = SmallestCosine<kChunk>(keys, mean, unit.lanes);
+    const float score = SmallestCosine<kChunk>(keys, mean, unit);
     if (exists && unit.lane == 0) target.chunk_scores[chunk] = score;
   }
   if (config.selector == ShadowKvSelector::kQ2 || !exists || !unit.has_elements(target)) return;
@@ -198,24 +216,37 @@ __device__ inline void CodeChunk(const CodedTarget& target,
   }
 }
 
-// Loads the lane's elements of the unit's vector `token`, of vectors_of(token of the section);
-// zeros where there are none.
-template <typename VectorsOf>
-__device__ inline void LoadVector(const CodedTarget& target,
-                                  const CodingUnit& unit,
-                                  const VectorsOf& vectors_of,
-                                  int32_t token,
-                                  float (&x)[8]) {
-  if (token < unit.tokens && unit.has_elements(target)) {
-    const HeadVectors vectors = vectors_of(unit.first + token);
-    LoadElements(vectors.head(unit.head), target.config->dtype, 8 * unit.lane, x);
-    return;
-  }
+// Loads the lane's elements of kCount vectors of the unit from `token` on, of vectors_of(token of
+// the section); zeros where there are none. All reads are on their way before one is waited for.
+template <DType kDType, int kCount, typename VectorsOf>
+__device__ inline void LoadVectors(const CodedTarget& target,
+                                   const CodingUnit& unit,
+                                   const VectorsOf& vectors_of,
+                                   int32_t token,
+                                   float (&x)[kCount][8]) {
 #pragma unroll
-  for (int i = 0; i < 8; ++i) x[i] = 0.0f;
+  for (int t = 0; t < kCount; ++t) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[t][i] = 0.0f;
+    if (token + t < unit.tokens && unit.has_elements(target)) {
+      const HeadVectors vectors = vectors_of(unit.first + token + t);
+      LoadElements(vectors.head(unit.head), kDType, 8 * unit.lane, x[t]);
+    }
+  }
 }
 
-// A unit's chunks. All lanes of the warp call it.
+// fn.operator()<dtype>() for the configuration's dtype.
+template <typename Function>
+__device__ inline void WithDType(const CodedTarget& target, const Function& fn) {
+  if (target.config->dtype == DType::kF32) {
+    fn.template operator()<DType::kF32>();
+  } else {
+    fn.template operator()<DType::kBF16>();
+  }
+}
+
+// A unit's chunks, of `tokens` (PageTokens or ExactTokens) that count from the section's first. All
+// lanes of the warp call it.
 template <int kChunk, bool kScores, typename Tokens>
 __device__ inline void CodeChunks(const CodedTarget& target,
                                   const CodingUnit& unit,
@@ -224,8 +255,7 @@ __device__ inline void CodeChunks(const CodedTarget& target,
 #pragma unroll 1
   for (int t = 0; t < kUnitTokens; t += kChunk) {
     float keys[kChunk][8];
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) LoadVector(target, unit, keys_of, t + i, keys[i]);
+    WithDType(target, [&]<DType kDType>() { LoadVectors<kDType>(target, unit, keys_of, t, keys); });
     CodeChunk<kChunk, kScores>(target, unit, keys, t);
   }
 }
@@ -242,57 +272,60 @@ __device__ inline void StoreValue(const CodedTarget& target,
   StoreEight(x, config.dtype, target.section + target.layout->values + at);
 }
 
-// A unit's vectors: values, and the keys of selector q2. Code of a vector is some hundreds of
-// instructions; that of eight in a row takes longer to read than to execute. The next value is on
-// its way while one is coded. All lanes of the warp call it.
+// Calls fn(vector of the unit, lane's elements of it) for all, two more of them on their way. Their
+// code is some hundreds of instructions; that of eight in a row takes longer to read than to
+// execute. All lanes of the warp call it.
+template <DType kDType, typename VectorsOf, typename Function>
+__device__ inline void ForEachVector(const CodedTarget& target,
+                                     const CodingUnit& unit,
+                                     const VectorsOf& vectors_of,
+                                     const Function& fn) {
+  float next[2][8];
+  LoadVectors<kDType>(target, unit, vectors_of, 0, next);
+#pragma unroll 1
+  for (int t = 0; t < kUnitTokens; t += 2) {
+    float x[2][8];
+#pragma unroll
+    for (int i = 0; i < 16; ++i) x[i / 8][i % 8] = next[i / 8][i % 8];
+    LoadVectors<kDType>(target, unit, vectors_of, t + 2, next);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) fn(t + i, x[i]);
+  }
+}
+
+// A unit's vectors: values, and the keys of selector q2. All lanes of the warp call it.
 template <typename Tokens>
 __device__ inline void CodeVectors(const CodedTarget& target,
                                    const CodingUnit& unit,
                                    const Tokens& tokens) {
   const ShadowKvConfig& config = *target.config;
   const ShadowKvCodedLayout& layout = *target.layout;
+  const auto code = [&](int32_t t, const float(&x)[8], int32_t bits, size_t codes, size_t scales) {
+    const int64_t vector = unit.Vector(target, t);
+    const bool stores = t < unit.tokens;
+    CodeVector(
+        target, unit, x, bits, target.section + codes, target.section + scales, vector, stores);
+  };
+  const auto code_key = [&](int32_t t, const float(&x)[8]) {
+    code(t, x, 2, layout.key_codes, layout.key_scales);
+  };
+  const auto code_value = [&](int32_t t, const float(&x)[8]) {
+    if (!config.quantized_values()) return StoreValue(target, unit, x, t);
+    code(t, x, config.value_bits, layout.values, layout.value_scales);
+  };
   const auto keys_of = [&](int32_t token) { return tokens.Keys(token); };
   const auto values_of = [&](int32_t token) { return tokens.Values(token); };
-  float x[8];
-  if (config.selector == ShadowKvSelector::kQ2) {
-#pragma unroll 1
-    for (int t = 0; t < kUnitTokens; ++t) {
-      LoadVector(target, unit, keys_of, t, x);
-      std::byte* codes = target.section + layout.key_codes;
-      std::byte* scales = target.section + layout.key_scales;
-      CodeVector(target, unit, x, 2, codes, scales, unit.Vector(target, t), t < unit.tokens);
+  WithDType(target, [&]<DType kDType>() {
+    if (config.selector == ShadowKvSelector::kQ2) {
+      ForEachVector<kDType>(target, unit, keys_of, code_key);
     }
-  }
-  float next[8];
-  LoadVector(target, unit, values_of, 0, next);
-#pragma unroll 1
-  for (int t = 0; t < kUnitTokens; ++t) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) x[i] = next[i];
-    LoadVector(target, unit, values_of, t + 1, next);
-    if (!config.quantized_values()) {
-      StoreValue(target, unit, x, t);
-      continue;
-    }
-    std::byte* codes = target.section + layout.values;
-    std::byte* scales = target.section + layout.value_scales;
-    const int64_t vector = unit.Vector(target, t);
-    CodeVector(target, unit, x, config.value_bits, codes, scales, vector, t < unit.tokens);
-  }
+    ForEachVector<kDType>(target, unit, values_of, code_value);
+  });
 }
 
-// Codes a unit's keys and values but for their coefficients; with chunk scores where kScores.
-// `tokens` (PageTokens or ExactTokens) counts from the section's first. All lanes of the warp call
-// it.
-template <int kChunk, bool kScores, typename Tokens>
-__device__ inline void CodeUnit(const CodedTarget& target,
-                                const CodingUnit& unit,
-                                const Tokens& tokens) {
-  CodeChunks<kChunk, kScores>(target, unit, tokens);
-  CodeVectors(target, unit, tokens);
-}
-
-// CodeUnit, without scores, for a configuration that only the device knows.
+// Codes a unit's keys and values but for their coefficients, without scores, for a configuration
+// that only the device knows. `tokens` (PageTokens or ExactTokens) counts from the section's first.
+// All lanes of the warp call it.
 template <typename Tokens>
 __device__ inline void CodeUnitOfAnyChunk(const CodedTarget& target,
                                           const CodingUnit& unit,

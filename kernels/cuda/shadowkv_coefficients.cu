@@ -15,8 +15,8 @@
 namespace baton::kernels::cuda::shadowkv {
 namespace {
 
-// Rows of the basis that a block multiplies by.
-constexpr int kRanks = kProjectionTileRanks;
+// Rows of the basis that a block of ProjectPrompt multiplies by.
+constexpr int kRanks = 64;
 
 __device__ ProjectionGroup GroupOf(const FactorProblem& problem, int64_t tokens) {
   const int64_t first = blockIdx.x * kShadowKvBlockTokens;
@@ -27,17 +27,18 @@ __device__ ProjectionGroup GroupOf(const FactorProblem& problem, int64_t tokens)
           .layers = problem.layers.count};
 }
 
-// Block (x, y) codes coefficients [64 y, 64 y + 64) of group x, in bf16.
-__global__ void __launch_bounds__(kProjectThreads, 3)
+// Block (x, y) codes coefficients [160 y, 160 y + 160) of group x, in bf16.
+__global__ void __launch_bounds__(kProjectThreads, 2)
     ProjectTile(const __grid_constant__ FactorProblem problem, int64_t tokens, std::byte* section) {
   __shared__ ProjectionTileShared shared;
   const ProjectionGroup group = GroupOf(problem, tokens);
-  ProjectionTile tile(problem, group, static_cast<int32_t>(blockIdx.y) * kRanks, shared);
+  const auto first_rank = static_cast<int32_t>(blockIdx.y) * kProjectionTileRanks;
+  ProjectionTile tile(problem, group, first_rank, shared);
   tile.Sum();
   tile.Write({.section = section, .tokens = tokens, .group = blockIdx.x});
 }
 
-// The same in fp32.
+// The same of coefficients [64 y, 64 y + 64) in fp32.
 __global__ void __launch_bounds__(kProjectThreads)
     ProjectPrompt(const __grid_constant__ FactorProblem problem,
                   int64_t tokens,
@@ -49,8 +50,8 @@ __global__ void __launch_bounds__(kProjectThreads)
     return {.basis = layer.prompt + problem.basis, .key_bias = layer.key_bias};
   };
   const auto keys_of = [&](int64_t index, int32_t token) {
-    return PageTokens{problem.pages, problem.layers[index].page_table}.Keys(
-        static_cast<int32_t>(group.position) + token);
+    return PageTokens(problem.pages, problem.layers[index].page_table)
+        .Keys(static_cast<int32_t>(group.position) + token);
   };
   WriteCoefficients<kRanks>(group,
                             {.section = section, .tokens = tokens, .group = blockIdx.x},
@@ -67,12 +68,13 @@ void WriteCoefficients(const FactorProblem& problem,
                        std::byte* section,
                        cudaStream_t stream) {
   const int64_t groups = (tokens + kShadowKvBlockTokens - 1) / kShadowKvBlockTokens;
+  if (groups == 0) return;
+  const bool tiles = problem.config.dtype == DType::kBF16;
+  const int32_t ranks = tiles ? kProjectionTileRanks : kRanks;
   const dim3 grid(static_cast<uint32_t>(groups),
-                  static_cast<uint32_t>((problem.config.rank + kRanks - 1) / kRanks));
-  if (groups > 0) {
-    const auto kernel = problem.config.dtype == DType::kBF16 ? ProjectTile : ProjectPrompt;
-    kernel<<<grid, kProjectThreads, 0, stream>>>(problem, tokens, section);
-  }
+                  static_cast<uint32_t>((problem.config.rank + ranks - 1) / ranks));
+  const auto kernel = tiles ? ProjectTile : ProjectPrompt;
+  kernel<<<grid, kProjectThreads, 0, stream>>>(problem, tokens, section);
 }
 
 }  // namespace baton::kernels::cuda::shadowkv

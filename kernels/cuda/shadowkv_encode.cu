@@ -42,44 +42,58 @@ EncodeScratch CarveEncode(const ShadowKvPromptLayout& layout, Carver& carver) {
   const ShadowKvConfig& config = layout.config;
   EncodeScratch scratch;
   if (!config.joint) {
-    scratch.factor = CarveFactor(config.width(), config.rank, layout.prompt_tokens, carver);
+    scratch.factor =
+        CarveFactor(config.dtype, config.width(), config.rank, layout.prompt_tokens, carver);
   }
   scratch.chunk_scores = carver.Take<float>(config.kv_heads * layout.coded.chunks);
   scratch.clusters = CarveClusters(config, carver);
   return scratch;
 }
 
-// Each group of lanes of row y of blocks codes a unit of head y.
+// What a thread of a block codes: each group of lanes of row y of blocks has a unit of head y.
+struct CodingWork {
+  CodedTarget target;
+  CodingUnit unit;
+  PageTokens tokens;
+
+  __device__ CodingWork(const ShadowKvEncodeParams& params, float* chunk_scores)
+      : target{.config = &params.layout.config,
+               .layout = &params.layout.coded,
+               .section = params.prompt + params.layout.coded_begin,
+               .chunk_scores = chunk_scores},
+        unit(target,
+             static_cast<int32_t>(blockIdx.y),
+             (int64_t{blockIdx.x} * kCodeThreads + threadIdx.x) /
+                 VectorLanes(params.layout.config.head_dim)),
+        tokens(params.pages, params.page_table) {}
+};
+
 template <int kChunk>
 __global__ void __launch_bounds__(kCodeThreads)
-    CodeTokens(const __grid_constant__ ShadowKvEncodeParams params, float* chunk_scores) {
-  const ShadowKvPromptLayout& layout = params.layout;
-  const CodedTarget target = {.config = &layout.config,
-                              .layout = &layout.coded,
-                              .section = params.prompt + layout.coded_begin,
-                              .chunk_scores = chunk_scores};
-  const int64_t thread = int64_t{blockIdx.x} * kCodeThreads + threadIdx.x;
-  const CodingUnit unit(
-      target, static_cast<int32_t>(blockIdx.y), thread / VectorLanes(layout.config.head_dim));
-  CodeUnit<kChunk, true>(target, unit, PageTokens{params.pages, params.page_table});
+    CodePromptChunks(const __grid_constant__ ShadowKvEncodeParams params, float* chunk_scores) {
+  const CodingWork work(params, chunk_scores);
+  CodeChunks<kChunk, true>(work.target, work.unit, work.tokens);
 }
 
-void LaunchCodeTokens(const ShadowKvEncodeParams& params,
-                      float* chunk_scores,
-                      cudaStream_t stream) {
+__global__ void __launch_bounds__(kCodeThreads)
+    CodePromptVectors(const __grid_constant__ ShadowKvEncodeParams params) {
+  const CodingWork work(params, nullptr);
+  CodeVectors(work.target, work.unit, work.tokens);
+}
+
+void CodeTokens(const ShadowKvEncodeParams& params, float* chunk_scores, cudaStream_t stream) {
   const ShadowKvConfig& config = params.layout.config;
   const int64_t units = (params.layout.coded.tokens + kUnitTokens - 1) / kUnitTokens;
   const int64_t threads = units * VectorLanes(config.head_dim);
-  if (threads == 0) {
-    return;
-  }
+  if (threads == 0) return;
   const dim3 grid(static_cast<uint32_t>((threads + kCodeThreads - 1) / kCodeThreads),
                   static_cast<uint32_t>(config.kv_heads));
-  const auto kernel = config.chunk_tokens == 1   ? CodeTokens<1>
-                      : config.chunk_tokens == 2 ? CodeTokens<2>
-                      : config.chunk_tokens == 4 ? CodeTokens<4>
-                                                 : CodeTokens<8>;
-  kernel<<<grid, kCodeThreads, 0, stream>>>(params, chunk_scores);
+  const auto code_chunks = config.chunk_tokens == 1   ? CodePromptChunks<1>
+                           : config.chunk_tokens == 2 ? CodePromptChunks<2>
+                           : config.chunk_tokens == 4 ? CodePromptChunks<4>
+                                                      : CodePromptChunks<8>;
+  code_chunks<<<grid, kCodeThreads, 0, stream>>>(params, chunk_scores);
+  CodePromptVectors<<<grid, kCodeThreads, 0, stream>>>(params);
 }
 
 absl::Status Check(const ShadowKvEncodeParams& params) {
@@ -116,7 +130,7 @@ size_t ShadowKvEncodeWorkspaceBytes(const ShadowKvWorkspaceSizes& sizes) {
   size_t bytes = 0;
   for (const int64_t rank : {int64_t{config.rank}, std::min<int64_t>(config.rank, iterated)}) {
     Carver joint(nullptr);
-    shadowkv::CarveFactor(columns, rank, sizes.max_tokens, joint);
+    shadowkv::CarveFactor(config.dtype, columns, rank, sizes.max_tokens, joint);
     Carver encode(nullptr);
     config.rank = static_cast<int32_t>(rank);
     shadowkv::CarveEncode(ShadowKvPromptLayout(config, sizes.max_tokens), encode);
@@ -156,7 +170,7 @@ absl::Status ShadowKvEncode(const ExecContext& context, const ShadowKvEncodePara
                                 params.prompt + layout.coded_begin + layout.coded.coefficients,
                                 stream);
   }
-  shadowkv::LaunchCodeTokens(params, scratch.chunk_scores, stream);
+  shadowkv::CodeTokens(params, scratch.chunk_scores, stream);
   shadowkv::WriteExact(params, scratch.chunk_scores, stream);
   shadowkv::WriteClusters(params, scratch.clusters, stream);
   return ToStatus(cudaGetLastError(), "shadowkv_encode");

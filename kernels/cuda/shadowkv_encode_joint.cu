@@ -80,15 +80,16 @@ absl::Status ShadowKvEncodeJoint(const ExecContext& context,
       .tokens = layout.prompt_tokens,
       .basis = layout.basis};
   Carver counter(nullptr);
-  shadowkv::CarveFactor(problem.columns(), layout.config.rank, problem.tokens, counter);
+  shadowkv::CarveFactor(
+      layout.config.dtype, problem.columns(), layout.config.rank, problem.tokens, counter);
   if (absl::Status status =
           shadowkv::CheckWorkspace("shadowkv_encode_joint", *context.queue, counter.used());
       !status.ok()) {
     return status;
   }
   Carver carver(context.queue->workspace().data());
-  const shadowkv::FactorScratch scratch =
-      shadowkv::CarveFactor(problem.columns(), layout.config.rank, problem.tokens, carver);
+  const shadowkv::FactorScratch scratch = shadowkv::CarveFactor(
+      layout.config.dtype, problem.columns(), layout.config.rank, problem.tokens, carver);
   const cudaStream_t stream = context.queue->stream();
   const size_t bytes = ShadowKvCoefficientLayout(layout.config, layout.coded.tokens).bytes;
   // Padding is zero.

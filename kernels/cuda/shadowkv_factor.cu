@@ -68,9 +68,10 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-FactorScratch CarveFactor(int64_t columns, int64_t rank, int64_t tokens, Carver& carver) {
+FactorScratch CarveFactor(
+    DType dtype, int64_t columns, int64_t rank, int64_t tokens, Carver& carver) {
   FactorScratch scratch;
-  scratch.gram = CarveGram(columns, tokens, carver);
+  scratch.gram = CarveGram(dtype, columns, tokens, carver);
   scratch.subspace = CarveSubspace(columns, rank, carver);
   return scratch;
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/core/carver.h"
+#include "kernels/core/dtype.h"
 #include "kernels/cuda/dominant_subspace.h"
 #include "kernels/cuda/shadowkv_gram.cuh"
 
@@ -15,7 +16,9 @@ struct FactorScratch {
   GramScratch gram;
   SubspaceScratch subspace;
 };
-FactorScratch CarveFactor(int64_t columns, int64_t rank, int64_t tokens, Carver& carver);
+// For keys of `dtype`.
+FactorScratch CarveFactor(
+    DType dtype, int64_t columns, int64_t rank, int64_t tokens, Carver& carver);
 
 // Finds the config.rank directions of most energy among the un-rotated keys and writes every
 // layer's columns of them, [rank][width] of the configuration's dtype; each direction has its

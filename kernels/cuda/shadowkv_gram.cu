@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/core/carver.h"
+#include "kernels/core/dtype.h"
 #include "kernels/cuda/allow_shared.h"
 #include "kernels/cuda/matmul_f64.cuh"
 #include "kernels/cuda/ptx_bf16.cuh"
@@ -18,22 +19,26 @@ namespace baton::kernels::cuda::shadowkv {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kFillThreads = 128;
+// Tokens that a block un-rotates, a divisor of a slab's, and that a thread reads at once.
+constexpr int kFillTokens = 8;
+constexpr int kTurnTokens = 4;
 // Results of a block, of 2 x 4 warps with kWarpRows x kWarpColumns each.
 constexpr int kTile = 128;
 constexpr int kWarpRows = 64;
 constexpr int kWarpColumns = 32;
-// Tokens that are multiplied between two synchronisations, a multiple of a matrix operand's 16, and
-// how many times as many are in shared memory.
-constexpr int kStageTokens = 32;
+// Tokens that are multiplied between two synchronisations where keys are one number each, a
+// multiple of a matrix operand's 16, and how many times as many are in shared memory.
+constexpr int kMostStageTokens = 64;
 constexpr int kStages = 3;
 // A token's elements in shared memory: rows of 16 bytes more than a power of two spread what a
 // matrix operand reads over all banks.
 constexpr int kTokenStride = kTile + 8;
 // Tokens that are summed in fp32, at most and, where there are more, at least.
-constexpr int64_t kMostPlainTokens = 1024;
+constexpr int64_t kMostPlainTokens = 1280;
 constexpr int64_t kLeastPlainTokens = 256;
-// Keys of a slab: two of them fit the second-level cache.
-constexpr int64_t kSlabKeys = int64_t{1} << 22;
+// Numbers of a slab, 16 MiB: they stay in the second-level cache until they are multiplied.
+constexpr int64_t kSlabNumbers = int64_t{1} << 23;
 // Sums in fp32 of all parts, if one part does not take more.
 constexpr int64_t kPartSums = int64_t{7} << 20;
 // Two blocks for each multiprocessor of an H200: tokens are split among no more.
@@ -42,6 +47,9 @@ constexpr int kMirrorTile = 32;
 
 int64_t RoundUp(int64_t count, int64_t step) { return (count + step - 1) / step * step; }
 
+// Into how many bf16 numbers an element of a key goes.
+int Halves(DType dtype) { return dtype == DType::kBF16 ? 1 : 2; }
+
 struct SlabArgs {
   FactorProblem problem;
   GramScratch scratch;
@@ -49,69 +57,141 @@ struct SlabArgs {
   int64_t count = 0;  // tokens; zeros follow in the slab
 };
 
-// Block x un-rotates token x of the slab.
-__global__ void __launch_bounds__(kThreads) FillSlab(const __grid_constant__ SlabArgs args) {
+// Which elements of a token's keys a thread un-rotates: four pairs of a head.
+struct FilledPairs {
+  ShadowKvJointLayer layer;
+  int32_t head = 0;
+  int32_t pair = 0;
+  int64_t column = 0;  // of the slab
+};
+
+__device__ FilledPairs PairsOfStep(const FactorProblem& problem, int32_t step) {
+  const ShadowKvConfig& config = problem.config;
+  const int32_t head_steps = config.head_dim / 8;
+  const int32_t layer_steps = config.kv_heads * head_steps;
+  const int32_t layer = step / layer_steps;
+  const int32_t head = step % layer_steps / head_steps;
+  const int32_t pair = step % head_steps * 4;
+  return {.layer = problem.layers[layer],
+          .head = head,
+          .pair = pair,
+          .column = layer * config.width() + int64_t{head} * config.head_dim + pair};
+}
+
+template <int kHalves>
+__device__ void StoreNumbers(const float (&x)[4], const GramScratch& scratch, int64_t at) {
+  if constexpr (kHalves == 2) {
+    StoreSplit(x, scratch.high + at, scratch.low + at);
+  } else {
+    __stcg(reinterpret_cast<uint2*>(scratch.high + at),
+           make_uint2(PackBf16(x[0], x[1]), PackBf16(x[2], x[3])));
+  }
+}
+
+// Block x un-rotates the tokens [kFillTokens x, kFillTokens (x + 1)) of the slab.
+template <int kHalves>
+__global__ void __launch_bounds__(kFillThreads) FillSlab(const __grid_constant__ SlabArgs args) {
+  constexpr DType kDType = kHalves == 2 ? DType::kF32 : DType::kBF16;
   const FactorProblem& problem = args.problem;
   const ShadowKvConfig& config = problem.config;
   const int64_t columns = args.scratch.columns;
-  const int64_t row = blockIdx.x;
-  const auto token = static_cast<int32_t>(args.first + row);
-  uint16_t* high = args.scratch.high + row * columns;
-  uint16_t* low = args.scratch.low + row * columns;
+  const int64_t first_row = int64_t{blockIdx.x} * kFillTokens;
   const int32_t half = config.head_dim / 2;
-  const int32_t head_steps = half / 4;
-  const int32_t layer_steps = config.kv_heads * head_steps;
-  const auto steps =
-      row < args.count ? static_cast<int32_t>(problem.layers.count) * layer_steps : 0;
-  for (int32_t step = static_cast<int32_t>(threadIdx.x); step < steps; step += kThreads) {
-    const int32_t layer = step / layer_steps;
-    const int32_t head = step % layer_steps / head_steps;
-    const int32_t pair = step % head_steps * 4;
-    const ShadowKvJointLayer from = problem.layers[layer];
-    const int64_t column = int64_t{head} * config.head_dim;
-    const HeadVectors keys = PageTokens{problem.pages, from.page_table}.Keys(token);
-    const KeyPairs pairs = LoadFactored(config.dtype,
-                                        half,
-                                        problem.rope,
-                                        keys.head(head),
-                                        {.layer = from.key_bias, .column = column},
-                                        token,
-                                        pair);
-    const int64_t at = layer * config.width() + column + pair;
-    StoreSplit(pairs.low, high + at, low + at);
-    StoreSplit(pairs.high, high + at + half, low + at + half);
+  const auto steps = static_cast<int32_t>(problem.columns() / 8);
+  for (int32_t step = static_cast<int32_t>(threadIdx.x); step < steps; step += kFillThreads) {
+    const FilledPairs filled = PairsOfStep(problem, step);
+    const PageTokens tokens(problem.pages, filled.layer.page_table);
+    const HeadBias bias = {.layer = filled.layer.key_bias,
+                           .column = int64_t{filled.head} * config.head_dim};
+    for (int turn = 0; turn < kFillTokens; turn += kTurnTokens) {
+      RotatedPairs rotated[kTurnTokens];
+#pragma unroll
+      for (int t = 0; t < kTurnTokens; ++t) {
+        // Past the last token the last one is read.
+        const auto token =
+            static_cast<int32_t>(args.first + min(first_row + turn + t, args.count - 1));
+        const std::byte* key = tokens.Keys(token).head(filled.head);
+        rotated[t] = LoadRotated(kDType, half, problem.rope, key, token, filled.pair);
+      }
+#pragma unroll
+      for (int t = 0; t < kTurnTokens; ++t) {
+        const int64_t row = first_row + turn + t;
+        KeyPairs pairs = Factored(rotated[t], half, bias, filled.pair);
+        if (row >= args.count) pairs = {};
+        const int64_t at = row * columns + filled.column;
+        StoreNumbers<kHalves>(pairs.low, args.scratch, at);
+        StoreNumbers<kHalves>(pairs.high, args.scratch, at + half);
+      }
+    }
   }
-  for (int64_t c = int64_t{steps} * 8 + threadIdx.x; c < columns; c += kThreads) {
-    high[c] = 0;
-    low[c] = 0;
+  const auto padding = static_cast<int32_t>(columns - problem.columns());
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < padding * kFillTokens;
+       i += kFillThreads) {
+    const int64_t at = (first_row + i / padding) * columns + problem.columns() + i % padding;
+    args.scratch.high[at] = 0;
+    if (kHalves == 2) args.scratch.low[at] = 0;
   }
 }
 
 // Elements of a stage's tokens in the columns of the block's rows and of its columns.
+template <int kHalves>
 struct GramStage {
-  uint16_t row_high[kStageTokens][kTokenStride];
-  uint16_t row_low[kStageTokens][kTokenStride];
-  uint16_t column_high[kStageTokens][kTokenStride];
-  uint16_t column_low[kStageTokens][kTokenStride];
+  static constexpr int kTokens = kMostStageTokens / kHalves;
+
+  uint16_t rows[kHalves][kTokens][kTokenStride];
+  uint16_t columns[kHalves][kTokens][kTokenStride];
 };
 
-// Starts the copy of the slab's tokens from `token` on, zeros for columns past the last.
-__device__ void CopyStage(const GramScratch& scratch, int64_t token, GramStage& stage) {
-  constexpr int kCopies = kTile / 8;  // of a token
-  for (int at = static_cast<int>(threadIdx.x); at < kStageTokens * kCopies; at += kThreads) {
-    const int t = at / kCopies;
-    const int c = at % kCopies * 8;
-    const auto copy = [&](const uint16_t* from, int64_t tile, uint16_t* to) {
-      const int64_t column = tile * kTile + c;
-      const bool there = column < scratch.columns;
-      CopyAsync16(to, from + (token + t) * scratch.columns + (there ? column : 0), there ? 16 : 0);
+// What a thread copies of every stage: eight elements of every kTurnTokens-th token, in the columns
+// of the block's rows and in its own; zeros for columns past the last.
+template <int kHalves>
+class StageCopies {
+ public:
+  // Of the slab's tokens from `token` on.
+  __device__ StageCopies(const GramScratch& scratch, int64_t token) : columns_(scratch.columns) {
+    const auto enter = [&](int64_t tile, const uint16_t*(&from)[kHalves], uint32_t& bytes) {
+      const int64_t column = tile * kTile + Column();
+      bytes = column < columns_ ? 16 : 0;
+      const int64_t at = (token + Token()) * columns_ + (bytes > 0 ? column : 0);
+      from[0] = scratch.high + at;
+      if constexpr (kHalves == 2) from[1] = scratch.low + at;
     };
-    copy(scratch.high, blockIdx.y, &stage.row_high[t][c]);
-    copy(scratch.low, blockIdx.y, &stage.row_low[t][c]);
-    copy(scratch.high, blockIdx.x, &stage.column_high[t][c]);
-    copy(scratch.low, blockIdx.x, &stage.column_low[t][c]);
+    enter(blockIdx.y, rows_, row_bytes_);
+    enter(blockIdx.x, columns_of_block_, column_bytes_);
   }
-}
+
+  // Starts the copies of the next stage.
+  __device__ void Start(GramStage<kHalves>& stage) {
+    constexpr int kTokens = GramStage<kHalves>::kTokens;
+    static_assert(kTokens % kTurnTokens == 0);
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+#pragma unroll
+      for (int t = 0; t < kTokens; t += kTurnTokens) {
+        const int to = Token() + t;
+        CopyAsync16(&stage.rows[half][to][Column()], rows_[half] + t * columns_, row_bytes_);
+        CopyAsync16(&stage.columns[half][to][Column()],
+                    columns_of_block_[half] + t * columns_,
+                    column_bytes_);
+      }
+      rows_[half] += kTokens * columns_;
+      columns_of_block_[half] += kTokens * columns_;
+    }
+  }
+
+ private:
+  static constexpr int kTokenThreads = kTile / 8;
+  static constexpr int kTurnTokens = kThreads / kTokenThreads;
+
+  __device__ static int Token() { return static_cast<int>(threadIdx.x) / kTokenThreads; }
+  __device__ static int Column() { return static_cast<int>(threadIdx.x) % kTokenThreads * 8; }
+
+  int64_t columns_;  // of the slab
+  const uint16_t* rows_[kHalves];
+  const uint16_t* columns_of_block_[kHalves];
+  uint32_t row_bytes_;
+  uint32_t column_bytes_;
+};
 
 // A warp's results: rows 16 i and columns 8 j on, as MultiplyAddBf16 has them.
 struct GramResults {
@@ -142,62 +222,73 @@ __device__ void LoadRows(const uint16_t (*tokens)[kTokenStride], int i, uint32_t
 }
 
 // Products of the low halves are left out: they are 2^-18 of the others.
-__device__ void AddStage(const GramStage& stage, GramResults& results) {
+template <int kHalves>
+__device__ void AddStage(const GramStage<kHalves>& stage, GramResults& results) {
 #pragma unroll
-  for (int token = 0; token < kStageTokens; token += 16) {
-    uint32_t column_high[kWarpColumns / 8][2];
-    uint32_t column_low[kWarpColumns / 8][2];
-    LoadColumns(stage.column_high + token, column_high);
-    LoadColumns(stage.column_low + token, column_low);
+  for (int token = 0; token < GramStage<kHalves>::kTokens; token += 16) {
+    uint32_t columns[kHalves][kWarpColumns / 8][2];
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      LoadColumns(stage.columns[half] + token, columns[half]);
+    }
 #pragma unroll
     for (int i = 0; i < kWarpRows / 16; ++i) {
-      uint32_t row_high[4];
-      uint32_t row_low[4];
-      LoadRows(stage.row_high + token, i, row_high);
-      LoadRows(stage.row_low + token, i, row_low);
+      uint32_t rows[kHalves][4];
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) LoadRows(stage.rows[half] + token, i, rows[half]);
 #pragma unroll
       for (int j = 0; j < kWarpColumns / 8; ++j) {
-        MultiplyAddBf16(results.at[i][j], row_low, column_high[j]);
-        MultiplyAddBf16(results.at[i][j], row_high, column_low[j]);
-        MultiplyAddBf16(results.at[i][j], row_high, column_high[j]);
+        if constexpr (kHalves == 2) {
+          MultiplyAddBf16(results.at[i][j], rows[1], columns[0][j]);
+          MultiplyAddBf16(results.at[i][j], rows[0], columns[1][j]);
+        }
+        MultiplyAddBf16(results.at[i][j], rows[0], columns[0][j]);
       }
     }
   }
 }
 
-// Adds up the products over the slab's tokens [begin, end), both multiples of a stage.
+// Adds up the products over the slab's tokens [begin, end), both multiples of a stage's.
+template <int kHalves>
 __device__ void SumProducts(const GramScratch& scratch,
                             int64_t begin,
                             int64_t end,
-                            GramStage* stages,
+                            GramStage<kHalves>* stages,
                             GramResults& results) {
-  const int64_t count = (end - begin) / kStageTokens;
-  const auto copy = [&](int64_t index) {
-    if (index < count) {
-      CopyStage(scratch, begin + index * kStageTokens, stages[index % kStages]);
-    }
+  constexpr int kTokens = GramStage<kHalves>::kTokens;
+  const auto count = static_cast<int32_t>((end - begin) / kTokens);
+  StageCopies<kHalves> copies(scratch, begin);
+  const auto copy = [&](int32_t index, int32_t slot) {
+    if (index < count) copies.Start(stages[slot]);
     CommitCopies();
   };
-  for (int64_t index = 0; index < kStages - 1; ++index) copy(index);
-  for (int64_t index = 0; index < count; ++index) {
+  for (int32_t index = 0; index < kStages - 1; ++index) copy(index, index);
+  int32_t slot = 0;
+  for (int32_t index = 0; index < count; ++index) {
     WaitForCopies<kStages - 2>();
     __syncthreads();  // everyone is done with the stage before too
-    copy(index + kStages - 1);
-    AddStage(stages[index % kStages], results);
+    copy(index + kStages - 1, slot == 0 ? kStages - 1 : slot - 1);
+    AddStage(stages[slot], results);
+    slot = slot + 1 == kStages ? 0 : slot + 1;
   }
 }
 
 // Block (x, y, z) sums part z of the slab's first `tokens` tokens for tile (y, x) of the Gram
 // matrix; only tiles on and right of the diagonal.
+template <int kHalves>
 __global__ void __launch_bounds__(kThreads, 2)
     SumSlab(const __grid_constant__ GramScratch scratch, int64_t tokens) {
   extern __shared__ __align__(16) std::byte memory[];
   if (blockIdx.x < blockIdx.y) return;
-  const int64_t part = (tokens / kStageTokens + scratch.parts - 1) / scratch.parts * kStageTokens;
+  constexpr int64_t kStep = kMostStageTokens;
+  const int64_t part = (tokens / kStep + scratch.parts - 1) / scratch.parts * kStep;
   const int64_t begin = min(tokens, blockIdx.z * part);
   GramResults results;
-  SumProducts(
-      scratch, begin, min(tokens, begin + part), reinterpret_cast<GramStage*>(memory), results);
+  SumProducts(scratch,
+              begin,
+              min(tokens, begin + part),
+              reinterpret_cast<GramStage<kHalves>*>(memory),
+              results);
   const int64_t columns = scratch.columns;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int64_t first_row = int64_t{blockIdx.y} * kTile + FirstWarpRow() + lane / 4;
@@ -217,42 +308,75 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
+__device__ void StoreFour(const double (&x)[4], double* at) {
+  reinterpret_cast<double2*>(at)[0] = make_double2(x[0], x[1]);
+  reinterpret_cast<double2*>(at)[1] = make_double2(x[2], x[3]);
+}
+
 // Adds the parts' sums to the Gram matrix, which is zero before if `fresh`, and fills in the other
-// half.
+// half. A thread has four neighbouring elements of a tile.
 __global__ void __launch_bounds__(kThreads)
     AddParts(const __grid_constant__ GramScratch scratch, bool fresh) {
+  constexpr int kRowThreads = kMirrorTile / 4;
+  static_assert(kMirrorTile * kRowThreads == kThreads);
   __shared__ double tile[kMirrorTile][kMirrorTile + 1];
   if (blockIdx.x < blockIdx.y) return;
   const int64_t columns = scratch.columns;
-  const int c = static_cast<int>(threadIdx.x) % kMirrorTile;
+  const int r = static_cast<int>(threadIdx.x) / kRowThreads;
+  const int c = static_cast<int>(threadIdx.x) % kRowThreads * 4;
   const int64_t row = int64_t{blockIdx.y} * kMirrorTile;
   const int64_t column = int64_t{blockIdx.x} * kMirrorTile;
-  for (int r = static_cast<int>(threadIdx.x) / kMirrorTile; r < kMirrorTile;
-       r += kThreads / kMirrorTile) {
-    const int64_t at = (row + r) * columns + column + c;
-    double sum = fresh ? 0.0 : scratch.gram[at];
-    for (int64_t part = 0; part < scratch.parts; ++part) {
-      sum += double{scratch.sums[part * columns * columns + at]};
-    }
-    scratch.gram[at] = sum;
-    tile[r][c] = sum;
+  const int64_t at = (row + r) * columns + column + c;
+  double sum[4] = {};
+  if (!fresh) {
+    const double2 low = reinterpret_cast<const double2*>(scratch.gram + at)[0];
+    const double2 high = reinterpret_cast<const double2*>(scratch.gram + at)[1];
+    sum[0] = low.x, sum[1] = low.y, sum[2] = high.x, sum[3] = high.y;
   }
-  __syncthreads();
+#pragma unroll 8
+  for (int64_t part = 0; part < scratch.parts; ++part) {
+    const float4 more =
+        *reinterpret_cast<const float4*>(scratch.sums + part * columns * columns + at);
+    sum[0] += double{more.x}, sum[1] += double{more.y};
+    sum[2] += double{more.z}, sum[3] += double{more.w};
+  }
+  StoreFour(sum, scratch.gram + at);
   if (row == column) return;
-  for (int r = static_cast<int>(threadIdx.x) / kMirrorTile; r < kMirrorTile;
-       r += kThreads / kMirrorTile) {
-    scratch.gram[(column + r) * columns + row + c] = tile[c][r];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) tile[c + i][r] = sum[i];
+  __syncthreads();
+  const double mirrored[4] = {tile[r][c], tile[r][c + 1], tile[r][c + 2], tile[r][c + 3]};
+  StoreFour(mirrored, scratch.gram + (column + r) * columns + row + c);
+}
+
+template <int kHalves>
+void ComputeGramOf(const FactorProblem& problem, const GramScratch& scratch, cudaStream_t stream) {
+  const auto tiles = static_cast<uint32_t>(RoundUp(scratch.columns, kTile) / kTile);
+  const dim3 blocks(tiles, tiles, static_cast<uint32_t>(scratch.parts));
+  const auto mirror_tiles = static_cast<uint32_t>(scratch.columns / kMirrorTile);
+  constexpr size_t kShared = kStages * sizeof(GramStage<kHalves>);
+  // A refusal shows when the kernel is launched.
+  (void)AllowShared(SumSlab<kHalves>, kShared);
+  for (int64_t first = 0; first < problem.tokens; first += scratch.slab_tokens) {
+    const int64_t count = std::min(scratch.slab_tokens, problem.tokens - first);
+    const int64_t rows = RoundUp(count, kMostStageTokens);
+    FillSlab<kHalves><<<static_cast<uint32_t>(rows / kFillTokens), kFillThreads, 0, stream>>>(
+        {.problem = problem, .scratch = scratch, .first = first, .count = count});
+    SumSlab<kHalves><<<blocks, kThreads, kShared, stream>>>(scratch, rows);
+    AddParts<<<dim3(mirror_tiles, mirror_tiles), kThreads, 0, stream>>>(scratch, first == 0);
   }
 }
 
 }  // namespace
 
-GramScratch CarveGram(int64_t columns, int64_t tokens, Carver& carver) {
+GramScratch CarveGram(DType dtype, int64_t columns, int64_t tokens, Carver& carver) {
   GramScratch scratch;
   scratch.columns = RoundUp(columns, kTileF64);
-  const int64_t slab = std::min(tokens, std::max(kLeastPlainTokens, kSlabKeys / scratch.columns));
-  scratch.slab_tokens = RoundUp(slab, kStageTokens);
   const int64_t square = scratch.columns * scratch.columns;
+  const int64_t most_slab = std::min(kSlabNumbers / (Halves(dtype) * scratch.columns),
+                                     kMostPlainTokens * std::max<int64_t>(1, kPartSums / square));
+  const int64_t slab = std::min(tokens, most_slab);
+  scratch.slab_tokens = RoundUp(slab, kMostStageTokens);
   const int64_t most_parts = RoundUp(slab, kLeastPlainTokens) / kLeastPlainTokens;
   const int64_t least_parts = RoundUp(slab, kMostPlainTokens) / kMostPlainTokens;
   const int64_t sums = std::max(least_parts * square, std::min(most_parts * square, kPartSums));
@@ -263,25 +387,15 @@ GramScratch CarveGram(int64_t columns, int64_t tokens, Carver& carver) {
   scratch.gram = carver.Take<double>(square);
   scratch.sums = carver.Take<float>(sums);
   scratch.high = carver.Take<uint16_t>(scratch.slab_tokens * scratch.columns);
-  scratch.low = carver.Take<uint16_t>(scratch.slab_tokens * scratch.columns);
+  if (Halves(dtype) == 2) {
+    scratch.low = carver.Take<uint16_t>(scratch.slab_tokens * scratch.columns);
+  }
   return scratch;
 }
 
 void ComputeGram(const FactorProblem& problem, const GramScratch& scratch, cudaStream_t stream) {
-  const auto tiles = static_cast<uint32_t>(RoundUp(scratch.columns, kTile) / kTile);
-  const dim3 blocks(tiles, tiles, static_cast<uint32_t>(scratch.parts));
-  const auto mirror_tiles = static_cast<uint32_t>(scratch.columns / kMirrorTile);
-  constexpr size_t kShared = kStages * sizeof(GramStage);
-  // A refusal shows when the kernel is launched.
-  (void)AllowShared(SumSlab, kShared);
-  for (int64_t first = 0; first < problem.tokens; first += scratch.slab_tokens) {
-    const int64_t count = std::min(scratch.slab_tokens, problem.tokens - first);
-    const int64_t rows = RoundUp(count, kStageTokens);
-    FillSlab<<<static_cast<uint32_t>(rows), kThreads, 0, stream>>>(
-        {.problem = problem, .scratch = scratch, .first = first, .count = count});
-    SumSlab<<<blocks, kThreads, kShared, stream>>>(scratch, rows);
-    AddParts<<<dim3(mirror_tiles, mirror_tiles), kThreads, 0, stream>>>(scratch, first == 0);
-  }
+  const auto compute = Halves(problem.config.dtype) == 2 ? ComputeGramOf<2> : ComputeGramOf<1>;
+  compute(problem, scratch, stream);
 }
 
 }  // namespace baton::kernels::cuda::shadowkv

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/core/carver.h"
+#include "kernels/core/dtype.h"
 #include "kernels/cuda/shadowkv_keys.cuh"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/params.h"
@@ -28,22 +29,25 @@ struct FactorProblem {
 // Device memory of ComputeGram. Columns are padded with zeros to a multiple of 64.
 struct GramScratch {
   int64_t columns = 0;       // padded
-  int64_t slab_tokens = 0;   // a multiple of 32
+  int64_t slab_tokens = 0;   // a multiple of 64
   int64_t parts = 0;         // of a slab
   double* gram = nullptr;    // [columns][columns]: the result
   float* sums = nullptr;     // [parts][columns][columns]
   uint16_t* high = nullptr;  // [slab_tokens][columns]: keys before RoPE in bf16
-  uint16_t* low = nullptr;   // and what is left of them
+  uint16_t* low = nullptr;   // and what is left of those of fp32, null for others
 };
-// Grows with both; of no less than 16 tokens.
-GramScratch CarveGram(int64_t columns, int64_t tokens, Carver& carver);
+// Grows with columns and tokens. Keys are of `dtype`.
+GramScratch CarveGram(DType dtype, int64_t columns, int64_t tokens, Carver& carver);
 
-// gram = sum over tokens of k k^T, keys as sums of two bf16 numbers: fp32 within a part of a slab,
-// about 600 tokens and 1,024 at most, fp64 from there on, always in the same order. Leaves errors
-// of 2^-17 of a product.
+// gram = sum over tokens of k k^T: fp32 within a part of a slab, about 1,200 tokens and 1,280 at
+// most, fp64 from there on, always in the same order. Keys of fp32 are sums of two bf16 numbers,
+// which leaves errors of 2^-17 of a product. Un-rotated keys of bf16 are rounded to it once more,
+// which doubles the noise that they have from their first rounding: directions found among them
+// leave out up to 1.0001 times what is possible where that is more than 1e-3 of the keys' energy,
+// 1.01 times where it is 1e-5, less than what bf16 coefficients of such keys lose.
 //
-// Matrix units: 3 products of columns^2 tokens operations by symmetry, 29 GFLOP for 8K tokens of
-// 1024 columns, 0.07 ms at 400 TFLOP/s.
+// Matrix units: columns^2 tokens operations by symmetry, 9.7 GFLOP for 8K tokens of 1024 columns,
+// 0.024 ms at 400 TFLOP/s; three times that in fp32.
 void ComputeGram(const FactorProblem& problem, const GramScratch& scratch, cudaStream_t stream);
 
 }  // namespace baton::kernels::cuda::shadowkv

@@ -24,23 +24,36 @@ struct HeadVectors {
 };
 
 // A prompt's tokens in dense pages.
-struct PageTokens {
-  DensePages pages;
-  const int32_t* page_table = nullptr;
+class PageTokens {
+ public:
+  __device__ PageTokens(const DensePages& pages, const int32_t* page_table)
+      : base_(pages.base),
+        page_table_(page_table),
+        page_tokens_(static_cast<uint32_t>(pages.layout.page_tokens)),
+        page_bytes_(pages.layout.stride_bytes()),
+        head_bytes_(pages.layout.key_offset(1, 0)),
+        token_bytes_(static_cast<uint32_t>(pages.layout.key_offset(0, 1))),
+        values_(pages.layout.value_offset(0, 0)) {}
 
   __device__ HeadVectors Keys(int32_t token) const { return At(token, 0); }
-  __device__ HeadVectors Values(int32_t token) const {
-    return At(token, pages.layout.value_offset(0, 0));
-  }
+  __device__ HeadVectors Values(int32_t token) const { return At(token, values_); }
 
  private:
   __device__ HeadVectors At(int32_t token, size_t segment) const {
-    const DensePageLayout& layout = pages.layout;
-    const auto id = static_cast<size_t>(page_table[token / layout.page_tokens]);
-    return {.first = pages.base + id * layout.stride_bytes() + segment +
-                     layout.key_offset(0, token % layout.page_tokens),
-            .stride = layout.key_offset(1, 0)};
+    const uint32_t page = static_cast<uint32_t>(token) / page_tokens_;
+    const uint32_t slot = static_cast<uint32_t>(token) - page * page_tokens_;
+    return {.first = base_ + static_cast<size_t>(page_table_[page]) * page_bytes_ + segment +
+                     slot * token_bytes_,
+            .stride = head_bytes_};
   }
+
+  const std::byte* base_;
+  const int32_t* page_table_;
+  uint32_t page_tokens_;
+  size_t page_bytes_;
+  size_t head_bytes_;
+  uint32_t token_bytes_;
+  size_t values_;  // of a page, from its beginning on
 };
 
 // The exact tokens that make a sequence's next coded block, from position `first` on: those left of
@@ -162,29 +175,45 @@ struct HeadBias {
   int64_t column = 0;
 };
 
-// The pairs from `pair` on, a multiple of 4, of a key of 2 x `half` elements at `position` as the
-// basis factors them: the rotation undone, then less the bias of the head.
-__device__ inline KeyPairs LoadFactored(DType dtype,
-                                        int32_t half,
-                                        const ShadowKvRope& rope,
-                                        const std::byte* key,
-                                        const HeadBias& bias,
-                                        int64_t position,
-                                        int32_t pair) {
-  float low[4];
-  float high[4];
-  LoadElements(key, dtype, pair, low);
-  LoadElements(key, dtype, half + pair, high);
-  const int64_t angle = (position * half + pair) / 4;
-  const float4 c = reinterpret_cast<const float4*>(rope.cosines)[angle];
-  const float4 s = reinterpret_cast<const float4*>(rope.sines)[angle];
-  const float cosines[4] = {c.x, c.y, c.z, c.w};
-  const float sines[4] = {s.x, s.y, s.z, s.w};
+// Four pairs of a key as it is stored, with what turns them.
+struct RotatedPairs {
+  KeyPairs key;
+  float cosines[4];
+  float sines[4];
+};
+
+// The pairs from `pair` on, a multiple of 4, of a key of 2 x `half` elements at `position`. Nothing
+// of it waits for what it reads.
+__device__ inline RotatedPairs LoadRotated(DType dtype,
+                                           int32_t half,
+                                           const ShadowKvRope& rope,
+                                           const std::byte* key,
+                                           int64_t position,
+                                           int32_t pair) {
+  RotatedPairs pairs;
+  LoadElements(key, dtype, pair, pairs.key.low);
+  LoadElements(key, dtype, half + pair, pairs.key.high);
+  const auto* cosine = reinterpret_cast<const std::byte*>(rope.cosines + position * half);
+  const auto* sine = reinterpret_cast<const std::byte*>(rope.sines + position * half);
+  LoadElements(cosine, DType::kF32, pair, pairs.cosines);
+  LoadElements(sine, DType::kF32, pair, pairs.sines);
+  return pairs;
+}
+
+// Pairs as the basis factors them, `pair` being the first of them: the rotation undone, then less
+// the bias of the head.
+__device__ inline KeyPairs Factored(const RotatedPairs& rotated,
+                                    int32_t half,
+                                    const HeadBias& bias,
+                                    int32_t pair) {
+  const KeyPairs& key = rotated.key;
   KeyPairs pairs;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    pairs.low[i] = low[i] * cosines[i] + high[i] * sines[i];
-    pairs.high[i] = high[i] * cosines[i] - low[i] * sines[i];
+    const float c = rotated.cosines[i];
+    const float s = rotated.sines[i];
+    pairs.low[i] = key.low[i] * c + key.high[i] * s;
+    pairs.high[i] = key.high[i] * c - key.low[i] * s;
   }
   if (bias.layer != nullptr) {
     const float* of_head = bias.layer + bias.column;
@@ -195,6 +224,16 @@ __device__ inline KeyPairs LoadFactored(DType dtype,
     }
   }
   return pairs;
+}
+
+__device__ inline KeyPairs LoadFactored(DType dtype,
+                                        int32_t half,
+                                        const ShadowKvRope& rope,
+                                        const std::byte* key,
+                                        const HeadBias& bias,
+                                        int64_t position,
+                                        int32_t pair) {
+  return Factored(LoadRotated(dtype, half, rope, key, position, pair), half, bias, pair);
 }
 
 // Layers whose keys are factored side by side: an array in the device's memory, or one.

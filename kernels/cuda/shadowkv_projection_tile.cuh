@@ -1,5 +1,6 @@
-// Coefficients of a prompt in bf16 on the matrix units: 64 tokens and 64 rows of the basis a block.
-// Keys are sums of two bf16 numbers, which leaves 2^-17 of them.
+// Coefficients of a prompt in bf16 on the matrix units: 64 tokens and 160 rows of the basis a
+// block, as many as are usual, so that a key is un-rotated once. Keys are sums of two bf16 numbers,
+// which leaves 2^-17 of them.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +17,28 @@ namespace baton::kernels::cuda::shadowkv {
 
 namespace projection_tile_internal {
 
-inline constexpr int kRows = 64;  // tokens, and rows of the basis
+inline constexpr int kTokens = projection_internal::kTokens;
+inline constexpr int kRanks = 160;  // rows of the basis
 inline constexpr int kPairs = projection_internal::kPairs;
 // Elements of kPairs pairs, the low ones first, and 16 bytes: rows so far apart are read without
 // conflicts.
 inline constexpr int kStride = 2 * kPairs + 8;
 
 struct Stage {
-  alignas(16) uint16_t high[kRows][kStride];  // of keys
-  alignas(16) uint16_t low[kRows][kStride];
-  alignas(16) uint16_t basis[kRows][kStride];
+  alignas(16) uint16_t high[kTokens][kStride];  // of keys
+  alignas(16) uint16_t low[kTokens][kStride];
+  alignas(16) uint16_t basis[kRanks][kStride];
 };
 
 }  // namespace projection_tile_internal
 
 union ProjectionTileShared {
   projection_tile_internal::Stage stages[2];
-  ProjectionResults<projection_tile_internal::kRows> results;
+  ProjectionResults<projection_tile_internal::kRanks> results;
 };
 
 // Rows of the basis that a ProjectionTile has.
-inline constexpr int kProjectionTileRanks = projection_tile_internal::kRows;
+inline constexpr int kProjectionTileRanks = projection_tile_internal::kRanks;
 
 // Projects up to 64 tokens from `first` on, on the rows of the basis from `first_rank` on. All
 // threads of a block of kProjectThreads call the members in turn.
@@ -48,21 +50,27 @@ class ProjectionTile {
                             ProjectionTileShared& shared)
       : problem_(problem), group_(group), first_rank_(first_rank), shared_(shared) {}
 
-  // Adds the layers up. The next stage is loaded while one is multiplied.
+  // Adds the layers up. The next stage is on its way while one is multiplied.
   __device__ void Sum() {
     const int32_t half = problem_.config.head_dim / 2;
-    const int32_t head_steps = (half + kPairs - 1) / kPairs;
     int buffer = 0;
     for (int64_t layer = 0; layer < problem_.layers.count; ++layer) {
       Enter(layer);
-      const int32_t steps = problem_.config.kv_heads * head_steps;
-      Load(0, 0);
-      for (int32_t step = 0; step < steps; ++step, buffer ^= 1) {
+      Load(0, 0, shared_.stages[buffer]);
+      int32_t head = 0;
+      int32_t pair = 0;
+      while (head < problem_.config.kv_heads) {
         Store(shared_.stages[buffer]);
+        WaitForCopies<0>();
         __syncthreads();  // everyone is done with the other buffer too
-        const int32_t next = step + 1;
-        if (next < steps) Load(next / head_steps, next % head_steps * kPairs);
+        pair += kPairs;
+        if (pair >= half) {
+          pair = 0;
+          ++head;
+        }
+        if (head < problem_.config.kv_heads) Load(head, pair, shared_.stages[buffer ^ 1]);
         Add(shared_.stages[buffer]);
+        buffer ^= 1;
       }
     }
   }
@@ -72,7 +80,7 @@ class ProjectionTile {
     __syncthreads();  // everyone is done with the stages
     const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < kRankTiles; ++j) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         shared_.results.coefficients[FirstToken() + i / 2 * 8 + lane / 4]
@@ -85,59 +93,85 @@ class ProjectionTile {
  private:
   using Stage = projection_tile_internal::Stage;
   static constexpr int kPairs = projection_tile_internal::kPairs;
+  static constexpr int kRanks = projection_tile_internal::kRanks;
+  // Of 8 rows of the basis, of a warp.
+  static constexpr int kRankTiles = kRanks / 2 / 8;
+  static_assert(kRankTiles % 2 == 0);
 
-  // The token (row of the basis) whose elements the thread loads, and the first of its four pairs.
-  __device__ static int LoadedRow() { return static_cast<int>(threadIdx.x) / 4; }
+  // The token whose elements the thread loads, and the first of its four pairs.
+  __device__ static int LoadedToken() { return static_cast<int>(threadIdx.x) / 4; }
   __device__ static int LoadedPair() { return static_cast<int>(threadIdx.x) % 4 * 4; }
-  // The warp's results: 16 tokens and 32 rows of the basis from here on.
+  // The row of the basis that the thread copies a part of at every turn, kTurnRows after the one
+  // before, and the first of four elements of the stage.
+  static constexpr int kRowThreads = 2 * kPairs / 4;
+  static constexpr int kTurnRows = kProjectThreads / kRowThreads;
+  __device__ static int CopiedRow() { return static_cast<int>(threadIdx.x) / kRowThreads; }
+  __device__ static int CopiedElement() { return static_cast<int>(threadIdx.x) % kRowThreads * 4; }
+  // The warp's results: 16 tokens and half of the rows of the basis from here on.
   __device__ static int FirstToken() { return static_cast<int>(threadIdx.x) / 64 * 16; }
-  __device__ static int FirstRank() { return static_cast<int>(threadIdx.x) / 32 % 2 * 32; }
+  __device__ static int FirstRank() { return static_cast<int>(threadIdx.x) / 32 % 2 * kRanks / 2; }
 
   __device__ void Enter(int64_t index) {
+    const ShadowKvConfig& config = problem_.config;
     layer_ = problem_.layers[index];
-    if (LoadedRow() < group_.tokens) {
-      keys_ = PageTokens{problem_.pages, layer_.page_table}.Keys(
-          static_cast<int32_t>(group_.position) + LoadedRow());
+    if (LoadedToken() < group_.tokens) {
+      keys_ = PageTokens(problem_.pages, layer_.page_table)
+                  .Keys(static_cast<int32_t>(group_.position) + LoadedToken());
     }
+    const int32_t of_half = CopiedElement() < kPairs ? 0 : config.head_dim / 2;
+    basis_ = reinterpret_cast<const uint16_t*>(layer_.prompt + problem_.basis) +
+             int64_t{first_rank_ + CopiedRow()} * config.width() + of_half +
+             CopiedElement() % kPairs;
   }
 
-  // Reads pairs [pair, pair + kPairs) of a head: zeros past the head's last, the group's last token
-  // and the last row of the basis.
-  __device__ void Load(int32_t head, int32_t pair) {
+  // Starts to read pairs [pair, pair + kPairs) of a head, the basis into `stage`: zeros past the
+  // head's last, the group's last token and the last row of the basis.
+  __device__ void Load(int32_t head, int32_t pair, Stage& stage) {
     const ShadowKvConfig& config = problem_.config;
     const int32_t half = config.head_dim / 2;
     const int32_t mine = pair + LoadedPair();
     const int32_t column = head * config.head_dim;
-    const int32_t rank = first_rank_ + LoadedRow();
-    next_keys_ = {};
-    next_low_ = {};
-    next_high_ = {};
-    if (mine >= half) return;
-    if (LoadedRow() < group_.tokens) {
-      next_keys_ = LoadFactored(DType::kBF16,
-                                half,
-                                problem_.rope,
-                                keys_.head(head),
-                                {.layer = layer_.key_bias, .column = column},
-                                group_.position + LoadedRow(),
-                                mine);
-    }
-    if (rank < config.rank) {
-      const auto* row = reinterpret_cast<const uint16_t*>(layer_.prompt + problem_.basis) +
-                        int64_t{rank} * config.width() + column + mine;
-      next_low_ = *reinterpret_cast<const uint2*>(row);
-      next_high_ = *reinterpret_cast<const uint2*>(row + half);
+    CopyBasis(column, pair, stage);
+    next_ = {};
+    next_column_ = column;
+    next_pair_ = mine;
+    if (mine < half && LoadedToken() < group_.tokens) {
+      next_ = LoadRotated(DType::kBF16,
+                          half,
+                          problem_.rope,
+                          keys_.head(head),
+                          group_.position + LoadedToken(),
+                          mine);
     }
   }
 
+  __device__ void CopyBasis(int32_t column, int32_t pair, Stage& stage) const {
+    static_assert(kRanks % kTurnRows == 0);
+    const ShadowKvConfig& config = problem_.config;
+    const bool of_head = pair + CopiedElement() % kPairs < config.head_dim / 2;
+    const uint16_t* from = basis_ + (column + pair);
+#pragma unroll
+    for (int turn = 0; turn < kRanks / kTurnRows; ++turn) {
+      const int row = CopiedRow() + turn * kTurnRows;
+      const bool there = of_head && first_rank_ + row < config.rank;
+      const int64_t below = int64_t{turn * kTurnRows} * config.width();
+      CopyAsync8(&stage.basis[row][CopiedElement()],
+                 from + (there ? below : -int64_t{column + pair}),
+                 there ? 8 : 0);
+    }
+    CommitCopies();
+  }
+
+  // Un-rotates what was read.
   __device__ void Store(Stage& stage) const {
-    uint16_t* high = &stage.high[LoadedRow()][LoadedPair()];
-    uint16_t* low = &stage.low[LoadedRow()][LoadedPair()];
-    uint16_t* basis = &stage.basis[LoadedRow()][LoadedPair()];
-    StoreSplit(next_keys_.low, high, low);
-    StoreSplit(next_keys_.high, high + kPairs, low + kPairs);
-    *reinterpret_cast<uint2*>(basis) = next_low_;
-    *reinterpret_cast<uint2*>(basis + kPairs) = next_high_;
+    const int32_t half = problem_.config.head_dim / 2;
+    const bool there = next_pair_ < half && LoadedToken() < group_.tokens;
+    const HeadBias bias = {.layer = there ? layer_.key_bias : nullptr, .column = next_column_};
+    const KeyPairs keys = Factored(next_, half, bias, next_pair_);
+    uint16_t* high = &stage.high[LoadedToken()][LoadedPair()];
+    uint16_t* low = &stage.low[LoadedToken()][LoadedPair()];
+    StoreSplit(keys.low, high, low);
+    StoreSplit(keys.high, high + kPairs, low + kPairs);
   }
 
   __device__ void Add(const Stage& stage) {
@@ -149,7 +183,7 @@ class ProjectionTile {
       LoadMatrices(&stage.high[FirstToken() + lane % 16][k + lane / 16 * 8], high);
       LoadMatrices(&stage.low[FirstToken() + lane % 16][k + lane / 16 * 8], low);
 #pragma unroll
-      for (int j = 0; j < 4; j += 2) {
+      for (int j = 0; j < kRankTiles; j += 2) {
         uint32_t rows[4];
         LoadMatrices(
             &stage.basis[FirstRank() + 8 * j + lane / 16 * 8 + lane % 8][k + lane / 8 % 2 * 8],
@@ -170,10 +204,11 @@ class ProjectionTile {
   ProjectionTileShared& shared_;
   ShadowKvJointLayer layer_;
   HeadVectors keys_;
-  KeyPairs next_keys_;
-  uint2 next_low_;  // of the row of the basis
-  uint2 next_high_;
-  float sums_[4][4] = {};
+  const uint16_t* basis_ = nullptr;  // what the thread copies of it for the first pairs
+  RotatedPairs next_;                // pairs that the next stage gets, and which they are
+  int32_t next_column_ = 0;
+  int32_t next_pair_ = 0;
+  float sums_[kRankTiles][4] = {};
 };
 
 }  // namespace baton::kernels::cuda::shadowkv

@@ -49,7 +49,8 @@ void ExpectProjections(const ShadowKvProblem& problem, const std::vector<std::by
       if (config.int8_coefficients) {
         const float scale = F16ToF32(scales[t / 64 * config.rank + j]);
         const auto code = static_cast<float>(reinterpret_cast<const int8_t*>(section)[at]);
-        ASSERT_NEAR(code * scale, want, 0.501 * double{scale}) << "token " << t << " rank " << j;
+        ASSERT_NEAR(code * scale, want, 0.5 * double{scale} + rounding)
+            << "token " << t << " rank " << j;
       } else {
         const float got =
             Numbers(section + static_cast<size_t>(at) * DTypeBytes(config.dtype), config.dtype, 1)
