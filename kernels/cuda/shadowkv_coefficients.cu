@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/core/dtype.h"
+#include "kernels/cuda/allow_shared.h"
 #include "kernels/cuda/shadowkv_coefficients.cuh"
 #include "kernels/cuda/shadowkv_gram.cuh"
 #include "kernels/cuda/shadowkv_keys.cuh"
@@ -28,9 +29,10 @@ __device__ ProjectionGroup GroupOf(const FactorProblem& problem, int64_t tokens)
 }
 
 // Block (x, y) codes coefficients [160 y, 160 y + 160) of group x, in bf16.
-__global__ void __launch_bounds__(kProjectThreads, 2)
+__global__ void __launch_bounds__(kProjectionTileThreads)
     ProjectTile(const __grid_constant__ FactorProblem problem, int64_t tokens, std::byte* section) {
-  __shared__ ProjectionTileShared shared;
+  extern __shared__ __align__(16) std::byte memory[];
+  auto& shared = *reinterpret_cast<ProjectionTileShared*>(memory);
   const ProjectionGroup group = GroupOf(problem, tokens);
   const auto first_rank = static_cast<int32_t>(blockIdx.y) * kProjectionTileRanks;
   ProjectionTile tile(problem, group, first_rank, shared);
@@ -69,12 +71,20 @@ void WriteCoefficients(const FactorProblem& problem,
                        cudaStream_t stream) {
   const int64_t groups = (tokens + kShadowKvBlockTokens - 1) / kShadowKvBlockTokens;
   if (groups == 0) return;
-  const bool tiles = problem.config.dtype == DType::kBF16;
-  const int32_t ranks = tiles ? kProjectionTileRanks : kRanks;
-  const dim3 grid(static_cast<uint32_t>(groups),
-                  static_cast<uint32_t>((problem.config.rank + ranks - 1) / ranks));
-  const auto kernel = tiles ? ProjectTile : ProjectPrompt;
-  kernel<<<grid, kProjectThreads, 0, stream>>>(problem, tokens, section);
+  const auto grid_of = [&](int32_t ranks) {
+    return dim3(static_cast<uint32_t>(groups),
+                static_cast<uint32_t>((problem.config.rank + ranks - 1) / ranks));
+  };
+  if (problem.config.dtype != DType::kBF16) {
+    ProjectPrompt<<<grid_of(kRanks), kProjectThreads, 0, stream>>>(problem, tokens, section);
+    return;
+  }
+  // A refusal shows when the kernel is launched.
+  (void)AllowShared(ProjectTile, sizeof(ProjectionTileShared));
+  ProjectTile<<<grid_of(kProjectionTileRanks),
+                kProjectionTileThreads,
+                sizeof(ProjectionTileShared),
+                stream>>>(problem, tokens, section);
 }
 
 }  // namespace baton::kernels::cuda::shadowkv

@@ -104,19 +104,21 @@ __global__ void __launch_bounds__(kFillThreads) FillSlab(const __grid_constant__
     const HeadBias bias = {.layer = filled.layer.key_bias,
                            .column = int64_t{filled.head} * config.head_dim};
     for (int turn = 0; turn < kFillTokens; turn += kTurnTokens) {
-      RotatedPairs rotated[kTurnTokens];
+      KeyPairs keys[kTurnTokens];
+      PairAngles angles[kTurnTokens];
 #pragma unroll
       for (int t = 0; t < kTurnTokens; ++t) {
         // Past the last token the last one is read.
         const auto token =
             static_cast<int32_t>(args.first + min(first_row + turn + t, args.count - 1));
         const std::byte* key = tokens.Keys(token).head(filled.head);
-        rotated[t] = LoadRotated(kDType, half, problem.rope, key, token, filled.pair);
+        keys[t] = LoadPairs(kDType, half, key, filled.pair);
+        angles[t] = LoadAngles(half, problem.rope, token, filled.pair);
       }
 #pragma unroll
       for (int t = 0; t < kTurnTokens; ++t) {
         const int64_t row = first_row + turn + t;
-        KeyPairs pairs = Factored(rotated[t], half, bias, filled.pair);
+        KeyPairs pairs = Factored(keys[t], angles[t], half, bias, filled.pair);
         if (row >= args.count) pairs = {};
         const int64_t at = row * columns + filled.column;
         StoreNumbers<kHalves>(pairs.low, args.scratch, at);

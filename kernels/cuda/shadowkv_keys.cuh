@@ -175,43 +175,48 @@ struct HeadBias {
   int64_t column = 0;
 };
 
-// Four pairs of a key as it is stored, with what turns them.
-struct RotatedPairs {
-  KeyPairs key;
+// What turns four pairs of a key.
+struct PairAngles {
   float cosines[4];
   float sines[4];
 };
 
-// The pairs from `pair` on, a multiple of 4, of a key of 2 x `half` elements at `position`. Nothing
-// of it waits for what it reads.
-__device__ inline RotatedPairs LoadRotated(DType dtype,
-                                           int32_t half,
-                                           const ShadowKvRope& rope,
-                                           const std::byte* key,
-                                           int64_t position,
-                                           int32_t pair) {
-  RotatedPairs pairs;
-  LoadElements(key, dtype, pair, pairs.key.low);
-  LoadElements(key, dtype, half + pair, pairs.key.high);
+// The pairs from `pair` on, a multiple of 4, of a key of 2 x `half` elements as it is stored.
+__device__ inline KeyPairs LoadPairs(DType dtype,
+                                     int32_t half,
+                                     const std::byte* key,
+                                     int32_t pair) {
+  KeyPairs pairs;
+  LoadElements(key, dtype, pair, pairs.low);
+  LoadElements(key, dtype, half + pair, pairs.high);
+  return pairs;
+}
+
+// What turns these pairs at `position`.
+__device__ inline PairAngles LoadAngles(int32_t half,
+                                        const ShadowKvRope& rope,
+                                        int64_t position,
+                                        int32_t pair) {
+  PairAngles angles;
   const auto* cosine = reinterpret_cast<const std::byte*>(rope.cosines + position * half);
   const auto* sine = reinterpret_cast<const std::byte*>(rope.sines + position * half);
-  LoadElements(cosine, DType::kF32, pair, pairs.cosines);
-  LoadElements(sine, DType::kF32, pair, pairs.sines);
-  return pairs;
+  LoadElements(cosine, DType::kF32, pair, angles.cosines);
+  LoadElements(sine, DType::kF32, pair, angles.sines);
+  return angles;
 }
 
 // Pairs as the basis factors them, `pair` being the first of them: the rotation undone, then less
 // the bias of the head.
-__device__ inline KeyPairs Factored(const RotatedPairs& rotated,
+__device__ inline KeyPairs Factored(const KeyPairs& key,
+                                    const PairAngles& angles,
                                     int32_t half,
                                     const HeadBias& bias,
                                     int32_t pair) {
-  const KeyPairs& key = rotated.key;
   KeyPairs pairs;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const float c = rotated.cosines[i];
-    const float s = rotated.sines[i];
+    const float c = angles.cosines[i];
+    const float s = angles.sines[i];
     pairs.low[i] = key.low[i] * c + key.high[i] * s;
     pairs.high[i] = key.high[i] * c - key.low[i] * s;
   }
@@ -233,7 +238,8 @@ __device__ inline KeyPairs LoadFactored(DType dtype,
                                         const HeadBias& bias,
                                         int64_t position,
                                         int32_t pair) {
-  return Factored(LoadRotated(dtype, half, rope, key, position, pair), half, bias, pair);
+  return Factored(
+      LoadPairs(dtype, half, key, pair), LoadAngles(half, rope, position, pair), half, bias, pair);
 }
 
 // Layers whose keys are factored side by side: an array in the device's memory, or one.

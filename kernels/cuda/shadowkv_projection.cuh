@@ -98,8 +98,8 @@ __device__ inline void FindScales(const ProjectionGroup& group,
 
 }  // namespace projection_internal
 
-// Codes the results, which are of the basis's rows from `first_rank` on. All threads of a block of
-// kProjectThreads call it, each behind what it wrote of the results.
+// Codes the results, which are of the basis's rows from `first_rank` on. All threads of the block
+// call it, each behind what it wrote of the results.
 template <int kRanks>
 __device__ inline void CodeCoefficients(const ProjectionGroup& group,
                                         const CoefficientTarget& target,
@@ -112,7 +112,8 @@ __device__ inline void CodeCoefficients(const ProjectionGroup& group,
   }
   const int32_t ranks = min(kRanks, config.rank - first_rank);
   const int64_t first_token = target.group * kShadowKvBlockTokens;
-  for (int at = static_cast<int>(threadIdx.x); at < group.tokens * kRanks; at += kProjectThreads) {
+  const auto threads = static_cast<int>(blockDim.x);
+  for (int at = static_cast<int>(threadIdx.x); at < group.tokens * kRanks; at += threads) {
     const int token = at / kRanks;
     const int rank = at % kRanks;
     if (rank >= ranks) continue;

@@ -1,6 +1,7 @@
 // Coefficients of a prompt in bf16 on the matrix units: 64 tokens and 160 rows of the basis a
-// block, as many as are usual, so that a key is un-rotated once. Keys are sums of two bf16 numbers,
-// which leaves 2^-17 of them.
+// block, as many as are usual, so that a key is un-rotated once. Sixteen warps, because half of the
+// work is to wait for keys and to turn them. Keys are sums of two bf16 numbers, which leaves 2^-17
+// of them.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@ namespace projection_tile_internal {
 
 inline constexpr int kTokens = projection_internal::kTokens;
 inline constexpr int kRanks = 160;  // rows of the basis
-inline constexpr int kPairs = projection_internal::kPairs;
+// Pairs of elements of a head that are multiplied between two synchronisations.
+inline constexpr int kPairs = 32;
 // Elements of kPairs pairs, the low ones first, and 16 bytes: rows so far apart are read without
 // conflicts.
 inline constexpr int kStride = 2 * kPairs + 8;
@@ -37,11 +39,12 @@ union ProjectionTileShared {
   ProjectionResults<projection_tile_internal::kRanks> results;
 };
 
-// Rows of the basis that a ProjectionTile has.
+// Rows of the basis that a ProjectionTile has, and threads of its block.
 inline constexpr int kProjectionTileRanks = projection_tile_internal::kRanks;
+inline constexpr int kProjectionTileThreads = 512;
 
 // Projects up to 64 tokens from `first` on, on the rows of the basis from `first_rank` on. All
-// threads of a block of kProjectThreads call the members in turn.
+// threads of a block of kProjectionTileThreads call the members in turn.
 class ProjectionTile {
  public:
   __device__ ProjectionTile(const FactorProblem& problem,
@@ -59,16 +62,15 @@ class ProjectionTile {
       Load(0, 0, shared_.stages[buffer]);
       int32_t head = 0;
       int32_t pair = 0;
-      while (head < problem_.config.kv_heads) {
+      while (pair < half) {
         Store(shared_.stages[buffer]);
         WaitForCopies<0>();
         __syncthreads();  // everyone is done with the other buffer too
-        pair += kPairs;
-        if (pair >= half) {
-          pair = 0;
-          ++head;
+        if (++head == problem_.config.kv_heads) {
+          head = 0;
+          pair += kPairs;
         }
-        if (head < problem_.config.kv_heads) Load(head, pair, shared_.stages[buffer ^ 1]);
+        if (pair < half) Load(head, pair, shared_.stages[buffer ^ 1]);
         Add(shared_.stages[buffer]);
         buffer ^= 1;
       }
@@ -94,22 +96,25 @@ class ProjectionTile {
   using Stage = projection_tile_internal::Stage;
   static constexpr int kPairs = projection_tile_internal::kPairs;
   static constexpr int kRanks = projection_tile_internal::kRanks;
-  // Of 8 rows of the basis, of a warp.
-  static constexpr int kRankTiles = kRanks / 2 / 8;
-  static_assert(kRankTiles % 2 == 0);
+  // Warps lie over four groups of 16 tokens and four of rows of the basis.
+  static constexpr int kWarpRanks = kRanks / 4;
+  static constexpr int kRankTiles = kWarpRanks / 8;
+  static_assert(kProjectionTileThreads == 32 * 4 * 4 && kRankTiles * 8 == kWarpRanks);
 
   // The token whose elements the thread loads, and the first of its four pairs.
-  __device__ static int LoadedToken() { return static_cast<int>(threadIdx.x) / 4; }
-  __device__ static int LoadedPair() { return static_cast<int>(threadIdx.x) % 4 * 4; }
+  static constexpr int kTokenThreads = kPairs / 4;
+  static_assert(kProjectionTileThreads == kTokenThreads * projection_tile_internal::kTokens);
+  __device__ static int LoadedToken() { return static_cast<int>(threadIdx.x) / kTokenThreads; }
+  __device__ static int LoadedPair() { return static_cast<int>(threadIdx.x) % kTokenThreads * 4; }
   // The row of the basis that the thread copies a part of at every turn, kTurnRows after the one
   // before, and the first of four elements of the stage.
   static constexpr int kRowThreads = 2 * kPairs / 4;
-  static constexpr int kTurnRows = kProjectThreads / kRowThreads;
+  static constexpr int kTurnRows = kProjectionTileThreads / kRowThreads;
   __device__ static int CopiedRow() { return static_cast<int>(threadIdx.x) / kRowThreads; }
   __device__ static int CopiedElement() { return static_cast<int>(threadIdx.x) % kRowThreads * 4; }
-  // The warp's results: 16 tokens and half of the rows of the basis from here on.
-  __device__ static int FirstToken() { return static_cast<int>(threadIdx.x) / 64 * 16; }
-  __device__ static int FirstRank() { return static_cast<int>(threadIdx.x) / 32 % 2 * kRanks / 2; }
+  // The warp's results: 16 tokens and kWarpRanks rows of the basis from here on.
+  __device__ static int FirstToken() { return static_cast<int>(threadIdx.x) / 128 * 16; }
+  __device__ static int FirstRank() { return static_cast<int>(threadIdx.x) / 32 % 4 * kWarpRanks; }
 
   __device__ void Enter(int64_t index) {
     const ShadowKvConfig& config = problem_.config;
@@ -125,7 +130,8 @@ class ProjectionTile {
   }
 
   // Starts to read pairs [pair, pair + kPairs) of a head, the basis into `stage`: zeros past the
-  // head's last, the group's last token and the last row of the basis.
+  // head's last, the group's last token and the last row of the basis. Heads come in turn for each
+  // `pair`, so that what turns their keys is read once.
   __device__ void Load(int32_t head, int32_t pair, Stage& stage) {
     const ShadowKvConfig& config = problem_.config;
     const int32_t half = config.head_dim / 2;
@@ -135,13 +141,10 @@ class ProjectionTile {
     next_ = {};
     next_column_ = column;
     next_pair_ = mine;
-    if (mine < half && LoadedToken() < group_.tokens) {
-      next_ = LoadRotated(DType::kBF16,
-                          half,
-                          problem_.rope,
-                          keys_.head(head),
-                          group_.position + LoadedToken(),
-                          mine);
+    if (mine >= half || LoadedToken() >= group_.tokens) return;
+    next_ = LoadPairs(DType::kBF16, half, keys_.head(head), mine);
+    if (head == 0) {
+      angles_ = LoadAngles(half, problem_.rope, group_.position + LoadedToken(), mine);
     }
   }
 
@@ -165,9 +168,11 @@ class ProjectionTile {
   // Un-rotates what was read.
   __device__ void Store(Stage& stage) const {
     const int32_t half = problem_.config.head_dim / 2;
-    const bool there = next_pair_ < half && LoadedToken() < group_.tokens;
-    const HeadBias bias = {.layer = there ? layer_.key_bias : nullptr, .column = next_column_};
-    const KeyPairs keys = Factored(next_, half, bias, next_pair_);
+    const HeadBias bias = {.layer = layer_.key_bias, .column = next_column_};
+    KeyPairs keys = {};
+    if (next_pair_ < half && LoadedToken() < group_.tokens) {
+      keys = Factored(next_, angles_, half, bias, next_pair_);
+    }
     uint16_t* high = &stage.high[LoadedToken()][LoadedPair()];
     uint16_t* low = &stage.low[LoadedToken()][LoadedPair()];
     StoreSplit(keys.low, high, low);
@@ -177,22 +182,24 @@ class ProjectionTile {
   __device__ void Add(const Stage& stage) {
     const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
-    for (int k = 0; k < 2 * kPairs; k += 16) {
-      uint32_t high[4];
-      uint32_t low[4];
-      LoadMatrices(&stage.high[FirstToken() + lane % 16][k + lane / 16 * 8], high);
-      LoadMatrices(&stage.low[FirstToken() + lane % 16][k + lane / 16 * 8], low);
+    for (int k = 0; k < 2 * kPairs; k += 32) {
+      uint32_t high[2][4];  // of 16 elements each
+      uint32_t low[2][4];
 #pragma unroll
-      for (int j = 0; j < kRankTiles; j += 2) {
-        uint32_t rows[4];
-        LoadMatrices(
-            &stage.basis[FirstRank() + 8 * j + lane / 16 * 8 + lane % 8][k + lane / 8 % 2 * 8],
-            rows);
+      for (int i = 0; i < 2; ++i) {
+        const int element = k + 16 * i + lane / 16 * 8;
+        LoadMatrices(&stage.high[FirstToken() + lane % 16][element], high[i]);
+        LoadMatrices(&stage.low[FirstToken() + lane % 16][element], low[i]);
+      }
+#pragma unroll
+      for (int j = 0; j < kRankTiles; ++j) {
+        uint32_t row[4];
+        LoadMatrices(&stage.basis[FirstRank() + 8 * j + lane % 8][k + lane / 8 * 8], row);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          const uint32_t columns[2] = {rows[2 * i], rows[2 * i + 1]};
-          MultiplyAddBf16(sums_[j + i], low, columns);
-          MultiplyAddBf16(sums_[j + i], high, columns);
+          const uint32_t columns[2] = {row[2 * i], row[2 * i + 1]};
+          MultiplyAddBf16(sums_[j], low[i], columns);
+          MultiplyAddBf16(sums_[j], high[i], columns);
         }
       }
     }
@@ -205,7 +212,8 @@ class ProjectionTile {
   ShadowKvJointLayer layer_;
   HeadVectors keys_;
   const uint16_t* basis_ = nullptr;  // what the thread copies of it for the first pairs
-  RotatedPairs next_;                // pairs that the next stage gets, and which they are
+  KeyPairs next_;                    // pairs that the next stage gets, and which they are
+  PairAngles angles_;                // of these
   int32_t next_column_ = 0;
   int32_t next_pair_ = 0;
   float sums_[kRankTiles][4] = {};
