@@ -7,6 +7,7 @@
 #include "kernels/core/exec_context.h"
 #include "kernels/cpu/isa_kernels.h"
 #include "kernels/ops/diffkv_params.h"
+#include "kernels/ops/fp8_params.h"
 #include "kernels/ops/hidden_params.h"
 #include "kernels/ops/params.h"
 #include "kernels/ops/shadowkv_params.h"
@@ -96,6 +97,9 @@ absl::Status ShadowKvSelect(const IsaKernels& isa,
 absl::Status ShadowKvAttention(const IsaKernels& isa,
                                const ExecContext& context,
                                const ShadowKvAttentionParams& params);
+absl::Status Fp8Encode(const IsaKernels& isa,
+                       const ExecContext& context,
+                       const Fp8EncodeParams& params);
 absl::Status HiddenEncode(const IsaKernels& isa,
                           const ExecContext& context,
                           const HiddenEncodeParams& params);

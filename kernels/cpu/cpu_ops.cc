@@ -71,6 +71,7 @@ const OpTable& Table() {
       .shadowkv_append_joint = Bind<isa, cpu::ShadowKvAppendJoint>,
       .shadowkv_select = Bind<isa, cpu::ShadowKvSelect>,
       .shadowkv_attention = Bind<isa, cpu::ShadowKvAttention>,
+      .fp8_encode = Bind<isa, cpu::Fp8Encode>,
       .hidden_encode = Bind<isa, cpu::HiddenEncode>,
       .hidden_decode = Bind<isa, cpu::HiddenDecode>,
   };

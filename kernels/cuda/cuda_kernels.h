@@ -11,6 +11,7 @@
 #include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/ops/diffkv_params.h"
+#include "kernels/ops/fp8_params.h"
 #include "kernels/ops/hidden_params.h"
 #include "kernels/ops/params.h"
 #include "kernels/ops/shadowkv_params.h"
@@ -77,6 +78,9 @@ absl::Status ShadowKvSelect(const ExecContext& context, const ShadowKvSelectPara
 // bounds.kv_heads, head_dim and, with chunk_ids, max_budget_tokens are needed; chunk_ids_stride is
 // at least every budget. With less workspace, several launches.
 absl::Status ShadowKvAttention(const ExecContext& context, const ShadowKvAttentionParams& params);
+
+// Source pages must be bf16.
+absl::Status Fp8Encode(const ExecContext& context, const Fp8EncodeParams& params);
 
 absl::Status HiddenEncode(const ExecContext& context, const HiddenEncodeParams& params);
 absl::Status HiddenDecode(const ExecContext& context, const HiddenDecodeParams& params);

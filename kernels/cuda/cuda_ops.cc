@@ -54,6 +54,7 @@ const OpTable* CudaOps() {
       .shadowkv_append_joint = GatheredOp<cuda::ShadowKvAppendJoint>,
       .shadowkv_select = GatheredOp<cuda::ShadowKvSelect>,
       .shadowkv_attention = GatheredOp<cuda::ShadowKvAttention>,
+      .fp8_encode = GatheredOp<cuda::Fp8Encode>,
       .hidden_encode = GatheredOp<cuda::HiddenEncode>,
       .hidden_decode = GatheredOp<cuda::HiddenDecode>,
   };

@@ -40,6 +40,7 @@ absl::Status CheckComplete(const OpTable& table) {
       {"shadowkv_append_joint", table.shadowkv_append_joint != nullptr},
       {"shadowkv_select", table.shadowkv_select != nullptr},
       {"shadowkv_attention", table.shadowkv_attention != nullptr},
+      {"fp8_encode", table.fp8_encode != nullptr},
       {"hidden_encode", table.hidden_encode != nullptr},
       {"hidden_decode", table.hidden_decode != nullptr},
   };

@@ -6,6 +6,7 @@
 
 #include "kernels/core/exec_context.h"
 #include "kernels/ops/diffkv_params.h"
+#include "kernels/ops/fp8_params.h"
 #include "kernels/ops/hidden_params.h"
 #include "kernels/ops/params.h"
 #include "kernels/ops/shadowkv_params.h"
@@ -64,6 +65,9 @@ struct OpTable {
                                         const ShadowKvAppendJointParams&) = nullptr;
   absl::Status (*shadowkv_select)(const ExecContext&, const ShadowKvSelectParams&) = nullptr;
   absl::Status (*shadowkv_attention)(const ExecContext&, const ShadowKvAttentionParams&) = nullptr;
+
+  // KV format `fp8` (kernels/ops/fp8_params.h).
+  absl::Status (*fp8_encode)(const ExecContext&, const Fp8EncodeParams&) = nullptr;
 
   // Wire form `hidden` (kernels/ops/hidden_params.h).
   absl::Status (*hidden_encode)(const ExecContext&, const HiddenEncodeParams&) = nullptr;

@@ -4,6 +4,7 @@
 #include "absl/status/status.h"
 
 #include "kernels/ops/diffkv_params.h"
+#include "kernels/ops/fp8_params.h"
 #include "kernels/ops/hidden_params.h"
 #include "kernels/ops/params.h"
 #include "kernels/ops/shadowkv_params.h"
@@ -40,6 +41,7 @@ absl::Status Validate(const ShadowKvAppendParams& params);
 absl::Status Validate(const ShadowKvAppendJointParams& params);
 absl::Status Validate(const ShadowKvSelectParams& params);
 absl::Status Validate(const ShadowKvAttentionParams& params);
+absl::Status Validate(const Fp8EncodeParams& params);
 absl::Status Validate(const HiddenEncodeParams& params);
 absl::Status Validate(const HiddenDecodeParams& params);
 

@@ -10,6 +10,7 @@
 #include "kernels/core/exec_context.h"
 #include "kernels/core/half.h"
 #include "kernels/ops/diffkv_params.h"
+#include "kernels/ops/fp8_params.h"
 #include "kernels/ops/hidden_params.h"
 #include "kernels/ops/params.h"
 #include "kernels/ops/shadowkv_params.h"
@@ -55,6 +56,7 @@ absl::Status ShadowKvAppendJoint(const ExecContext& context,
                                  const ShadowKvAppendJointParams& params);
 absl::Status ShadowKvSelect(const ExecContext& context, const ShadowKvSelectParams& params);
 absl::Status ShadowKvAttention(const ExecContext& context, const ShadowKvAttentionParams& params);
+absl::Status Fp8Encode(const ExecContext& context, const Fp8EncodeParams& params);
 absl::Status HiddenEncode(const ExecContext& context, const HiddenEncodeParams& params);
 absl::Status HiddenDecode(const ExecContext& context, const HiddenDecodeParams& params);
 

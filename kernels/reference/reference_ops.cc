@@ -38,6 +38,7 @@ const OpTable& ReferenceOps() {
       .shadowkv_append_joint = reference::ShadowKvAppendJoint,
       .shadowkv_select = reference::ShadowKvSelect,
       .shadowkv_attention = reference::ShadowKvAttention,
+      .fp8_encode = reference::Fp8Encode,
       .hidden_encode = reference::HiddenEncode,
       .hidden_decode = reference::HiddenDecode,
   };

@@ -1,5 +1,5 @@
-// Ops that move elements on the device: embed, gather_rows, copy_pages, kv_write and the rows of
-// wire form `hidden`. Every byte is the reference's.
+// Ops that move elements on the device: embed, gather_rows, copy_pages, kv_write, fp8_encode and
+// the rows of wire form `hidden`. Every byte is the reference's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,6 +21,7 @@
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/kv_format/dense.h"
 #include "kernels/kv_format/hidden.h"
+#include "kernels/ops/fp8_params.h"
 #include "kernels/ops/hidden_params.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/params.h"
@@ -35,6 +36,7 @@ class EmbedGpuTest : public GpuTest {};
 class GatherRowsGpuTest : public GpuTest {};
 class CopyPagesGpuTest : public GpuTest {};
 class KvWriteGpuTest : public GpuTest {};
+class Fp8EncodeGpuTest : public GpuTest {};
 class HiddenGpuTest : public GpuTest {};
 
 constexpr uint16_t kPoison = 0xffff;
@@ -331,6 +333,95 @@ TEST_F(KvWriteGpuTest, NamesATypeItHasNot) {
            .layout = {.page_tokens = 4, .kv_heads = 1, .head_dim = 8, .dtype = DType::kF32}}});
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_NE(status.message().find("pages.layout.dtype is f32"), std::string::npos) << status;
+}
+
+// Ids of so many pages in any order.
+std::vector<int32_t> ShuffledPages(int32_t pages) {
+  std::vector<int32_t> ids(static_cast<size_t>(pages));
+  std::iota(ids.begin(), ids.end(), 0);
+  std::mt19937 random(TestSeed());
+  std::shuffle(ids.begin(), ids.end(), random);
+  return ids;
+}
+
+// Codes the tokens [first, tokens) on the device and on the host.
+void CheckFp8Encode(const OpTable& ops,
+                    const ExecContext& context,
+                    const DensePageLayout& source,
+                    int32_t page_tokens,
+                    int32_t first,
+                    int32_t tokens) {
+  SCOPED_TRACE(testing::Message() << source.kv_heads << " heads of " << source.head_dim << ", ["
+                                  << first << ", " << tokens << "); " << SeedMessage());
+  DensePageLayout layout = source;
+  layout.page_tokens = page_tokens;
+  layout.dtype = DType::kF8E4M3;
+  const std::vector<int32_t> source_table = ShuffledPages(source.pages_for(tokens));
+  const std::vector<int32_t> table = ShuffledPages(layout.pages_for(tokens));
+  const size_t source_bytes = source_table.size() * source.stride_bytes();
+  const std::vector<uint16_t> pages = Bf16Bits(RandomFloats(source_bytes / sizeof(uint16_t)));
+  Buffer host_pages(source_bytes);
+  std::memcpy(host_pages.data(), pages.data(), source_bytes);
+  Buffer want(table.size() * layout.stride_bytes());
+  std::memset(want.data(), 0xff, want.size());
+  Fp8EncodeParams params = {.source = {host_pages.data(), source},
+                            .source_table = source_table.data(),
+                            .first_token = first,
+                            .tokens = tokens,
+                            .page_table = table.data(),
+                            .pages = {want.data(), layout}};
+  const TestContext host(ReferenceOps(), 1);
+  ASSERT_TRUE(ReferenceOps().fp8_encode(*host, params).ok());
+
+  const DeviceArray<uint16_t> device_pages(pages);
+  const DeviceArray<int32_t> device_source_table(source_table);
+  const DeviceArray<int32_t> device_table(table);
+  const auto pool = DeviceArray<uint8_t>::Poisoned(want.size());
+  params.source.base = reinterpret_cast<std::byte*>(device_pages.data());
+  params.source_table = device_source_table.data();
+  params.page_table = device_table.data();
+  params.pages.base = reinterpret_cast<std::byte*>(pool.data());
+  const absl::Status status = ops.fp8_encode(context, params);
+  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_TRUE(context.queue->Wait().ok());
+  const std::vector<uint8_t> got = pool.Get();
+  EXPECT_EQ(std::memcmp(got.data(), want.data(), got.size()), 0);
+}
+
+TEST_F(Fp8EncodeGpuTest, CodesAsTheReference) {
+  for (const int32_t kv_heads : {1, 3, 8}) {
+    for (const int32_t head_dim : {5, 24, 64, 128, 256}) {
+      const DensePageLayout source = {
+          .page_tokens = 32, .kv_heads = kv_heads, .head_dim = head_dim};
+      CheckFp8Encode(ops(), context(), source, /*page_tokens=*/5, /*first=*/0, /*tokens=*/131);
+      CheckFp8Encode(ops(), context(), source, /*page_tokens=*/32, /*first=*/33, /*tokens=*/1700);
+    }
+  }
+}
+
+TEST_F(Fp8EncodeGpuTest, TokensBeforeTheFirstStayAsTheyAre) {
+  const DensePageLayout source = {.page_tokens = 16, .kv_heads = 2, .head_dim = 64};
+  for (const int32_t first : {0, 30, 64, 65, 70, 71, 72}) {
+    CheckFp8Encode(ops(), context(), source, /*page_tokens=*/32, first, /*tokens=*/72);
+  }
+}
+
+TEST_F(Fp8EncodeGpuTest, NamesATypeItHasNot) {
+  const auto memory = DeviceArray<uint8_t>::Poisoned(8192);
+  auto* const base = reinterpret_cast<std::byte*>(memory.data());
+  const DeviceArray<int32_t> table(std::vector<int32_t>(1));
+  const DensePageLayout layout = {
+      .page_tokens = 4, .kv_heads = 1, .head_dim = 8, .dtype = DType::kF8E4M3};
+  DensePageLayout source = layout;
+  source.dtype = DType::kF32;
+  const absl::Status status = ops().fp8_encode(context(),
+                                               {.source = {base, source},
+                                                .source_table = table.data(),
+                                                .tokens = 4,
+                                                .page_table = table.data(),
+                                                .pages = {base + 4096, layout}});
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_NE(status.message().find("source.layout.dtype is f32"), std::string::npos) << status;
 }
 
 // Encodes rows on the device and on the host, then decodes them on both.

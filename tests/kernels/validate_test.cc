@@ -12,6 +12,7 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_params.h"
+#include "kernels/ops/fp8_params.h"
 #include "kernels/ops/params.h"
 
 namespace baton::kernels {
@@ -72,6 +73,36 @@ TEST(ValidateTest, MatmulNamesTheBrokenField) {
   params = GoodMatmul(memory);
   params.weight.dtype = DType::kI32;
   ExpectRefused(params, "weight.dtype is i32");
+}
+
+TEST(ValidateTest, Fp8EncodeNamesTheBrokenField) {
+  Memory memory;
+  const DensePageLayout layout = {.page_tokens = 2, .kv_heads = 2, .head_dim = 4};
+  Fp8EncodeParams good = {.source = {memory.bytes, layout},
+                          .source_table = memory.ids,
+                          .tokens = 3,
+                          .page_table = memory.ids,
+                          .pages = {memory.bytes, layout}};
+  good.pages.layout.dtype = DType::kF8E4M3;
+  EXPECT_TRUE(Validate(good).ok());
+  Fp8EncodeParams params = good;
+  params.first_token = -1;
+  ExpectRefused(params, "first_token is -1");
+  params = good;
+  params.first_token = 4;
+  ExpectRefused(params, "tokens is 3 but must be at least 4");
+  params = good;
+  params.source.layout.dtype = DType::kF8E4M3;
+  ExpectRefused(params, "source.layout.dtype is f8e4m3");
+  params = good;
+  params.pages.layout.dtype = DType::kBF16;
+  ExpectRefused(params, "must be f8e4m3");
+  params = good;
+  params.source.layout.head_dim = 8;
+  ExpectRefused(params, "source.layout.head_dim is 8 but must be pages.layout.head_dim");
+  params = good;
+  params.page_table = nullptr;
+  ExpectRefused(params, "page_table is null");
 }
 
 TEST(ValidateTest, AttentionHeadsMustShareKvHeadsEvenly) {

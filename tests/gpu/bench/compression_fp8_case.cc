@@ -1,6 +1,8 @@
 #include "tests/gpu/bench/compression_fp8_case.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -9,12 +11,11 @@
 #include "kernels/core/buffer.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
-#include "kernels/core/half.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/kv_format/dense.h"
-#include "kernels/ops/params.h"
+#include "kernels/ops/fp8_params.h"
 #include "tests/gpu/bench/compression_case.h"
 #include "tests/gpu/bench/device_arena.h"
 #include "tests/gpu/bench/fill.h"
@@ -24,47 +25,48 @@ namespace baton::kernels::cuda {
 namespace {
 
 constexpr uint32_t kSeed = 20240601;
-constexpr int64_t kStride = 2 * CompressionCase::kWidth;
 
-std::vector<int32_t> Positions(int32_t tokens) {
-  std::vector<int32_t> positions(static_cast<size_t>(tokens));
-  std::iota(positions.begin(), positions.end(), 0);
-  return positions;
+std::vector<int32_t> PageIds(int32_t pages) {
+  std::vector<int32_t> ids(static_cast<size_t>(pages));
+  std::iota(ids.begin(), ids.end(), 0);
+  return ids;
 }
 
 }  // namespace
 
 CompressionFp8Case::CompressionFp8Case(int32_t tokens)
-    : CompressionCase("kv_write f8e4m3", tokens),
+    : CompressionCase("fp8_encode", tokens),
+      source_layout_({.kv_heads = kKvHeads, .head_dim = kHeadDim}),
       layout_({.kv_heads = kKvHeads, .head_dim = kHeadDim, .dtype = DType::kF8E4M3}),
-      table_(Positions(layer_pages())) {
+      table_(PageIds(layer_pages())) {
   std::shuffle(table_.begin(), table_.end(), std::mt19937(kSeed));
 }
 
 absl::Status CompressionFp8Case::Prepare(const ExecContext& context) {
-  tokens_ = arena_.Allocate<uint16_t>(kLayers * elements());
+  const auto source_bytes = kLayers * static_cast<int64_t>(source_page_bytes());
+  source_ = arena_.Allocate<std::byte>(source_bytes);
   pages_ = arena_.Allocate<std::byte>(kLayers * static_cast<int64_t>(page_bytes()));
-  positions_ = arena_.Upload(Positions(tokens()));
-  sequence_ = arena_.Upload(std::vector<SequenceRows>{
-      {.row_begin = 0, .row_count = tokens(), .page_table = arena_.Upload(table_)}});
+  op_table_ = arena_.Upload(table_);
   BATON_RETURN_IF_ERROR(arena_.status());
-  BATON_RETURN_IF_ERROR(FillBf16(*context.queue, tokens_, kLayers * elements(), 2.0f, kSeed));
+  BATON_RETURN_IF_ERROR(FillBf16(*context.queue, source_, source_bytes / 2, 2.0f, kSeed));
   return context.queue->Wait();
 }
 
+Fp8EncodeParams CompressionFp8Case::Params(std::byte* source,
+                                           std::byte* pages,
+                                           const int32_t* table) const {
+  return {.source = {.base = source, .layout = source_layout_},
+          .source_table = table,
+          .tokens = tokens(),
+          .page_table = table,
+          .pages = {.base = pages, .layout = layout_}};
+}
+
 absl::Status CompressionFp8Case::Run(const ExecContext& context, int32_t layer) {
-  const uint16_t* keys = tokens_ + layer * elements();
-  std::byte* pages = pages_ + layer * static_cast<int64_t>(page_bytes());
-  return CudaOps()->kv_write(context,
-                             {.k = keys,
-                              .k_stride = kStride,
-                              .v = keys + kWidth,
-                              .v_stride = kStride,
-                              .positions = positions_,
-                              .rows = tokens(),
-                              .sequences = sequence_,
-                              .num_sequences = 1,
-                              .pages = {.base = pages, .layout = layout_}});
+  return CudaOps()->fp8_encode(context,
+                               Params(source_ + layer * static_cast<int64_t>(source_page_bytes()),
+                                      pages_ + layer * static_cast<int64_t>(page_bytes()),
+                                      op_table_));
 }
 
 absl::StatusOr<double> CompressionFp8Case::Error(const ExecContext& context) {
@@ -79,29 +81,19 @@ absl::StatusOr<double> CompressionFp8Case::Error(const ExecContext& context) {
 }
 
 absl::StatusOr<std::vector<std::byte>> CompressionFp8Case::OnHost() const {
-  BATON_ASSIGN_OR_RETURN(const std::vector<uint16_t> bits, Downloaded(tokens_, elements()));
-  std::vector<float> keys(bits.size());
-  std::transform(bits.begin(), bits.end(), keys.begin(), BF16ToF32);
-  const std::vector<int32_t> positions = Positions(tokens());
-  const SequenceRows sequence = {
-      .row_begin = 0, .row_count = tokens(), .page_table = table_.data()};
+  BATON_ASSIGN_OR_RETURN(const std::vector<std::byte> downloaded,
+                         Downloaded(source_, static_cast<int64_t>(source_page_bytes())));
+  Buffer source(downloaded.size());
+  std::copy(downloaded.begin(), downloaded.end(), source.data());
   Buffer pages(page_bytes());
   HostContext host;
-  BATON_RETURN_IF_ERROR(CpuOps().kv_write(host.get(),
-                                          {.k = keys.data(),
-                                           .k_stride = kStride,
-                                           .v = keys.data() + kWidth,
-                                           .v_stride = kStride,
-                                           .positions = positions.data(),
-                                           .rows = tokens(),
-                                           .sequences = &sequence,
-                                           .num_sequences = 1,
-                                           .pages = {.base = pages.data(), .layout = layout_}}));
+  BATON_RETURN_IF_ERROR(
+      CpuOps().fp8_encode(host.get(), Params(source.data(), pages.data(), table_.data())));
   return std::vector<std::byte>(pages.bytes().begin(), pages.bytes().end());
 }
 
 double CompressionFp8Case::bytes() const {
-  return sizeof(uint16_t) * static_cast<double>(elements()) + static_cast<double>(page_bytes());
+  return static_cast<double>(source_page_bytes() + page_bytes());
 }
 
 }  // namespace baton::kernels::cuda

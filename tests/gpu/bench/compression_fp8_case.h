@@ -1,4 +1,4 @@
-// Coding of a prompt in format `fp8`: op `kv_write` into such pages.
+// Coding of a prompt in format `fp8`: op `fp8_encode` from bf16 pages.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 #include "kernels/core/exec_context.h"
 #include "kernels/kv_format/dense.h"
-#include "kernels/ops/params.h"
+#include "kernels/ops/fp8_params.h"
 #include "tests/gpu/bench/compression_case.h"
 #include "tests/gpu/bench/device_arena.h"
 
@@ -29,19 +29,23 @@ class CompressionFp8Case : public CompressionCase {
   double operations() const override { return 0.0; }
 
  private:
-  int64_t elements() const { return 2 * int64_t{tokens()} * kWidth; }  // of a layer
   int32_t layer_pages() const { return layout_.pages_for(tokens()); }
   size_t page_bytes() const { return static_cast<size_t>(layer_pages()) * layout_.stride_bytes(); }
+  size_t source_page_bytes() const {
+    return static_cast<size_t>(layer_pages()) * source_layout_.stride_bytes();
+  }
+  // Of one layer.
+  Fp8EncodeParams Params(std::byte* source, std::byte* pages, const int32_t* table) const;
   // Pages of the first layer as the CPU writes them.
   absl::StatusOr<std::vector<std::byte>> OnHost() const;
 
+  DensePageLayout source_layout_;
   DensePageLayout layout_;
-  std::vector<int32_t> table_;  // of every layer, whose pages are its own
+  std::vector<int32_t> table_;  // of every layer, whose pages are its own, and of its source
   DeviceArena arena_;
-  uint16_t* tokens_ = nullptr;        // [layers][tokens][key, value][width]
-  int32_t* positions_ = nullptr;      // [tokens]
-  SequenceRows* sequence_ = nullptr;  // [1]
-  std::byte* pages_ = nullptr;        // [layers][pages of a layer]
+  const int32_t* op_table_ = nullptr;
+  std::byte* source_ = nullptr;  // [layers][pages of a layer]
+  std::byte* pages_ = nullptr;   // [layers][pages of a layer]
 };
 
 }  // namespace baton::kernels::cuda

@@ -10,6 +10,7 @@
 #include "kernels/core/exec_context.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/kv_format/dense.h"
+#include "kernels/ops/fp8_params.h"
 #include "kernels/ops/gathered_op.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/params.h"
@@ -257,10 +258,20 @@ absl::Status TopLogits(const ExecContext& context, const TopLogitsParams& params
   return status.ok() ? CpuOps().top_logits(context, params) : status;
 }
 
+absl::Status Fp8Encode(const ExecContext& context, const Fp8EncodeParams& params) {
+  const Access access;
+  absl::Status status = CheckPointers("fp8_encode",
+                                      {{"source.base", params.source.base},
+                                       {"source_table", params.source_table},
+                                       {"page_table", params.page_table},
+                                       {"pages.base", params.pages.base}});
+  return status.ok() ? CpuOps().fp8_encode(context, params) : status;
+}
+
 template <typename Params>
 absl::Status Refuse(const ExecContext& /*context*/, const Params& /*params*/) {
   return absl::UnimplementedError(
-      "the device double has ops of the KV formats dense, diffkv and shadowkv only");
+      "the device double has ops of the KV formats dense, fp8, diffkv and shadowkv only");
 }
 
 template <DType kDType>
@@ -281,6 +292,7 @@ OpTable MakeTable() {
   table.gather_rows = GatheredOp<GatherRows<kDType>>;
   table.copy_pages = GatheredOp<CopyPages>;
   table.top_logits = GatheredOp<TopLogits>;
+  table.fp8_encode = GatheredOp<Fp8Encode>;
   SetDiffKvOps<kDType>(table);
   table.diffkv_release_pages = Refuse;
   SetShadowKvOps<kDType>(table);
