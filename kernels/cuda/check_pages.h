@@ -26,28 +26,31 @@ inline void CheckPages(const DensePages& pages, ParamChecker& check) {
       .Require(misaligned == 0, "pages.base modulo 64", misaligned, "must be 0");
 }
 
-// kUnimplemented for pages and heads that attention on the matrix units has no kernel for.
+// kUnimplemented for pages and heads that attention on the matrix units has no kernel for; `fp8`:
+// the op has one for f8e4m3 pages.
 inline absl::Status CheckMatrixUnits(absl::string_view op,
                                      const DensePageLayout& layout,
                                      int64_t heads,
-                                     int64_t max_group) {
+                                     int64_t max_group,
+                                     bool fp8 = false) {
   const int64_t group = heads / layout.kv_heads;
-  if (layout.dtype == DType::kBF16 && (layout.head_dim == 64 || layout.head_dim == 128) &&
-      group <= max_group) {
+  const bool has_dtype = layout.dtype == DType::kBF16 || (fp8 && layout.dtype == DType::kF8E4M3);
+  if (has_dtype && (layout.head_dim == 64 || layout.head_dim == 128) && group <= max_group) {
     return absl::OkStatus();
   }
   const std::string_view dtype = DTypeName(layout.dtype);
-  return absl::UnimplementedError(
-      absl::StrCat(op,
-                   ": pages of ",
-                   absl::string_view(dtype.data(), dtype.size()),
-                   " with head_dim ",
-                   layout.head_dim,
-                   " and ",
-                   group,
-                   " query heads per KV head; only bf16, 64 or 128, and up to ",
-                   max_group,
-                   " are supported"));
+  return absl::UnimplementedError(absl::StrCat(op,
+                                               ": pages of ",
+                                               absl::string_view(dtype.data(), dtype.size()),
+                                               " with head_dim ",
+                                               layout.head_dim,
+                                               " and ",
+                                               group,
+                                               " query heads per KV head; only ",
+                                               fp8 ? "bf16 and f8e4m3" : "bf16",
+                                               ", 64 or 128, and up to ",
+                                               max_group,
+                                               " are supported"));
 }
 
 }  // namespace baton::kernels::cuda

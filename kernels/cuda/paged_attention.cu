@@ -1,23 +1,26 @@
-// Paged attention, made for decode rows: one query row or a few of a sequence, over bf16 pages.
-// Some dozens of rows of a sequence are left to FewRowsAttention, more to PrefillAttention where it
-// can take them.
+// Paged attention, made for decode rows: one query row or a few of a sequence, over bf16 and f8e4m3
+// pages. Over bf16 pages some dozens of rows of a sequence are left to FewRowsAttention, more to
+// PrefillAttention where it can take them.
 //
 // The kernel is bound by reading keys and values once. A fixed number of blocks, two on each
 // multiprocessor, takes items (paged_attention_work.cuh) from a counter. In a block one warp loads:
 // it walks over the items and starts bulk copies of 16 tokens of one KV head each (4 KiB of keys at
 // head_dim 128) into a ring of stages of 64 tokens, as far ahead as the ring has room, also past
-// the end of an item. Four warps compute: each takes 16 tokens of every stage for all query heads
-// of the KV head (paged_attention_tile.cuh) and waits for the others only at the end of a split,
-// where they merge (paged_attention_merge.cuh).
+// the end of an item. Scales of f8e4m3 tokens are too few bytes for bulk copies: its lanes copy
+// them. Four warps compute: each takes 16 tokens of every stage for all query heads of the KV head
+// (paged_attention_tile.cuh) and waits for the others only at the end of a split, where they merge
+// (paged_attention_merge.cuh).
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
+#include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/cuda/allow_shared.h"
 #include "kernels/cuda/bf16.cuh"
@@ -29,6 +32,7 @@
 #include "kernels/cuda/paged_attention_work.cuh"
 #include "kernels/cuda/prefill_attention.h"
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/ptx_tile.cuh"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/runtime/early_launch.h"
@@ -51,17 +55,20 @@ constexpr int64_t kMaxGroup = 2 * paged::kColumns;
 constexpr size_t kSharedBytes = 113 << 10;
 
 // Shared memory of a block.
-template <int kHeadDim, int kColumnTiles>
+template <int kHeadDim, int kColumnTiles, DType kDType>
 struct Shared {
   using Area = paged::MergeArea<kHeadDim, kColumnTiles>;
-  static constexpr int32_t kStageBytes = paged::StageLayout<kHeadDim>::kBytes;
+  using Layout = paged::StageLayout<kHeadDim, kDType>;
+  static constexpr int32_t kStageBytes = Layout::kBytes;
   static constexpr int32_t kStages =
       static_cast<int32_t>((kSharedBytes - sizeof(Area) - 1024) / kStageBytes);
 
   alignas(128) std::byte ring[kStages][kStageBytes];
   Area area;
   Item items[kItems];
-  // A stage is full when its bytes have come, empty when every computing warp has let it go.
+  // A stage is full when its bytes have come, and scales, of which every lane of the loading warp
+  // brings some; empty when every computing warp has let it go.
+  static constexpr uint32_t kFullArrivals = Layout::kHasScales ? 1 + kWarpLanes : 1;
   uint64_t stage_full[kStages];
   uint64_t stage_empty[kStages];
   uint64_t item_full[kItems];
@@ -86,7 +93,7 @@ template <typename SharedBlock>
 __device__ void InitBarriers(SharedBlock& shared) {
   if (threadIdx.x == 0) {
     for (int i = 0; i < SharedBlock::kStages; ++i) {
-      BarrierInit(&shared.stage_full[i], 1);
+      BarrierInit(&shared.stage_full[i], SharedBlock::kFullArrivals);
       BarrierInit(&shared.stage_empty[i], paged::kConsumerWarps);
     }
     for (int i = 0; i < kItems; ++i) {
@@ -98,10 +105,62 @@ __device__ void InitBarriers(SharedBlock& shared) {
   __syncthreads();
 }
 
+// Starts the copies of the scales of a stage from token `position` on, those of two tokens for each
+// lane. Pages' ids are read when it is made, before the wait for the stage.
+template <int kHeadDim>
+class ScaleLoader {
+ public:
+  __device__ ScaleLoader(const DensePages& pages, const Item& item, int32_t position)
+      : pages_(pages), item_(item) {
+#pragma unroll
+    for (int32_t i = 0; i < kTokens; ++i) {
+      const int32_t token = position + Token(i);
+      seen_[i] = token >= item.first && token < item.end;
+      const int32_t page = token / pages.layout.page_tokens;
+      slots_[i] = token - page * pages.layout.page_tokens;
+      ids_[i] = seen_[i] ? __ldg(item.page_table + page) : 0;
+    }
+  }
+
+  __device__ void Load(std::byte* stage, uint64_t* full) const {
+    using Layout = paged::StageLayout<kHeadDim, DType::kF8E4M3>;
+    auto* scales = reinterpret_cast<float*>(stage + Layout::kScales);
+#pragma unroll
+    for (int32_t i = 0; i < kTokens; ++i) {
+      if (!seen_[i]) continue;
+      const std::byte* page = pages_.base + ids_[i] * pages_.layout.stride_bytes();
+      CopyAsync4(scales + Token(i),
+                 page + pages_.layout.key_scale_offset(item_.kv_head, slots_[i]));
+      CopyAsync4(scales + paged::kStageTokens + Token(i),
+                 page + pages_.layout.value_scale_offset(item_.kv_head, slots_[i]));
+    }
+    BarrierArriveOnCopies(full);
+  }
+
+ private:
+  static constexpr int32_t kTokens = paged::kStageTokens / kWarpLanes;
+
+  __device__ static int32_t Token(int32_t i) {
+    return static_cast<int32_t>(threadIdx.x % kWarpLanes) + i * kWarpLanes;
+  }
+
+  const DensePages& pages_;
+  const Item& item_;
+  bool seen_[kTokens];
+  int32_t slots_[kTokens];
+  int32_t ids_[kTokens];
+};
+
+// Nothing of bf16 tokens.
+struct NoScales {
+  __device__ NoScales(const DensePages&, const Item&, int32_t) {}
+  __device__ void Load(std::byte*, uint64_t*) const {}
+};
+
 // Starts the copies of a stage from token `position` on, of the keys that the item sees: lanes 0 to
 // 3 copy a chunk of keys each, lanes 4 to 7 of values. The page's id is read before the wait for
 // the stage, which takes longer.
-template <int kHeadDim>
+template <int kHeadDim, DType kDType>
 __device__ void LoadStage(const DensePages& pages,
                           const Item& item,
                           int32_t position,
@@ -110,7 +169,8 @@ __device__ void LoadStage(const DensePages& pages,
                           uint64_t* full,
                           uint64_t* empty,
                           uint64_t policy) {
-  using Layout = paged::StageLayout<kHeadDim>;
+  using Layout = paged::StageLayout<kHeadDim, kDType>;
+  using Scales = std::conditional_t<Layout::kHasScales, ScaleLoader<kHeadDim>, NoScales>;
   const auto lane = static_cast<int32_t>(threadIdx.x % kWarpLanes);
   const int32_t chunk = lane % paged::kChunks;
   const bool values = lane >= paged::kChunks;
@@ -121,6 +181,7 @@ __device__ void LoadStage(const DensePages& pages,
   int32_t page = token / pages.layout.page_tokens;
   int32_t slot = token - page * pages.layout.page_tokens;
   int32_t id = token < end ? __ldg(item.page_table + page) : 0;
+  const Scales scales(pages, item, position);
   BarrierWait(empty, empty_parity);
   if (lane == 0) {
     const int32_t tokens =
@@ -143,6 +204,7 @@ __device__ void LoadStage(const DensePages& pages,
     slot = 0;
     id = token < end ? __ldg(item.page_table + ++page) : 0;
   }
+  scales.Load(stage, full);
   __syncwarp();
 }
 
@@ -158,13 +220,13 @@ __device__ void Retire(uint32_t* counters) {
 
 // What the loading warp does. A block's first item is its own number; then it takes the next that
 // nobody has.
-template <int kHeadDim, int kColumnTiles>
-__device__ void LoadItems(const Call& call, Shared<kHeadDim, kColumnTiles>& shared) {
+template <int kHeadDim, int kColumnTiles, DType kDType>
+__device__ void LoadItems(const Call& call, Shared<kHeadDim, kColumnTiles, kDType>& shared) {
   const bool leader = threadIdx.x % kWarpLanes == 0;
   const uint64_t policy = ReadOncePolicy();
   paged::RowCursor cursor(call);
   RingPlace<kItems> queue;
-  RingPlace<Shared<kHeadDim, kColumnTiles>::kStages> ring;
+  RingPlace<Shared<kHeadDim, kColumnTiles, kDType>::kStages> ring;
   auto number = static_cast<int32_t>(blockIdx.x);
   for (;; queue.Next()) {
     BarrierWait(&shared.item_empty[queue.place], queue.parity ^ 1);
@@ -179,14 +241,14 @@ __device__ void LoadItems(const Call& call, Shared<kHeadDim, kColumnTiles>& shar
           static_cast<int32_t>(gridDim.x + atomicAdd(call.counters + paged::kNextItemCounter, 1u));
     }
     for (int32_t position = item.begin; position < item.end; position += paged::kStageTokens) {
-      LoadStage<kHeadDim>(call.params.pages,
-                          item,
-                          position,
-                          ring.parity ^ 1,
-                          shared.ring[ring.place],
-                          &shared.stage_full[ring.place],
-                          &shared.stage_empty[ring.place],
-                          policy);
+      LoadStage<kHeadDim, kDType>(call.params.pages,
+                                  item,
+                                  position,
+                                  ring.parity ^ 1,
+                                  shared.ring[ring.place],
+                                  &shared.stage_full[ring.place],
+                                  &shared.stage_empty[ring.place],
+                                  policy);
       ring.Next();
     }
     number = __shfl_sync(kAllLanes, next, 0);
@@ -195,10 +257,10 @@ __device__ void LoadItems(const Call& call, Shared<kHeadDim, kColumnTiles>& shar
 }
 
 // One computing warp of a block.
-template <int kHeadDim, int kColumnTiles>
+template <int kHeadDim, int kColumnTiles, DType kDType>
 class Consumer {
  public:
-  __device__ Consumer(const Call& call, Shared<kHeadDim, kColumnTiles>& shared)
+  __device__ Consumer(const Call& call, Shared<kHeadDim, kColumnTiles, kDType>& shared)
       : call_(call), shared_(shared), warp_(static_cast<int32_t>(threadIdx.x / kWarpLanes)) {}
 
   __device__ void Run() {
@@ -252,12 +314,12 @@ class Consumer {
     running.Clear();
     for (int32_t position = begin; position < end; position += paged::kStageTokens) {
       BarrierWait(&shared_.stage_full[ring_.place], ring_.parity);
-      paged::FoldTile(shared_.ring[ring_.place],
-                      warp_,
-                      {.position = position, .first = item.first, .end = item.end},
-                      call_.score_scale,
-                      queries,
-                      running);
+      paged::FoldTile<kDType>(shared_.ring[ring_.place],
+                              warp_,
+                              {.position = position, .first = item.first, .end = item.end},
+                              call_.score_scale,
+                              queries,
+                              running);
       LetGo(&shared_.stage_empty[ring_.place]);
       ring_.Next();
     }
@@ -275,17 +337,17 @@ class Consumer {
   }
 
   const Call& call_;
-  Shared<kHeadDim, kColumnTiles>& shared_;
+  Shared<kHeadDim, kColumnTiles, kDType>& shared_;
   int32_t warp_;
   RingPlace<kItems> queue_;
-  RingPlace<Shared<kHeadDim, kColumnTiles>::kStages> ring_;
+  RingPlace<Shared<kHeadDim, kColumnTiles, kDType>::kStages> ring_;
 };
 
-template <int kHeadDim, int kColumnTiles>
+template <int kHeadDim, int kColumnTiles, DType kDType>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     PagedAttentionKernel(const __grid_constant__ Call call) {
   LaunchDependents();
-  using SharedBlock = Shared<kHeadDim, kColumnTiles>;
+  using SharedBlock = Shared<kHeadDim, kColumnTiles, kDType>;
   static_assert(sizeof(SharedBlock) <= kSharedBytes && SharedBlock::kStages >= 2,
                 "a block has too little shared memory");
   extern __shared__ __align__(128) std::byte shared_bytes[];
@@ -295,20 +357,29 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   if (threadIdx.x >= paged::kConsumers) {
     LoadItems(call, shared);
   } else {
-    Consumer<kHeadDim, kColumnTiles>(call, shared).Run();
+    Consumer<kHeadDim, kColumnTiles, kDType>(call, shared).Run();
   }
 }
 
-template <int kHeadDim, int kColumnTiles>
+template <int kHeadDim, int kColumnTiles, DType kDType>
 absl::Status Launch(const DeviceQueue& queue, const Call& call) {
-  constexpr size_t kBytes = sizeof(Shared<kHeadDim, kColumnTiles>);
-  const auto kernel = PagedAttentionKernel<kHeadDim, kColumnTiles>;
+  constexpr size_t kBytes = sizeof(Shared<kHeadDim, kColumnTiles, kDType>);
+  const auto kernel = PagedAttentionKernel<kHeadDim, kColumnTiles, kDType>;
   cudaError_t error = AllowShared(kernel, kBytes);
   if (error == cudaSuccess) {
     const auto blocks = static_cast<unsigned>(queue.multiprocessors() * kBlocksPerMultiprocessor);
     error = LaunchEarly(kernel, blocks, kThreads, kBytes, queue.stream(), call);
   }
   return ToStatus(error, "paged_attention");
+}
+
+template <DType kDType>
+absl::Status LaunchFor(const DeviceQueue& queue, const Call& call) {
+  const bool one_tile = call.group <= paged::kColumns;
+  if (call.params.pages.layout.head_dim == 64) {
+    return one_tile ? Launch<64, 1, kDType>(queue, call) : Launch<64, 2, kDType>(queue, call);
+  }
+  return one_tile ? Launch<128, 1, kDType>(queue, call) : Launch<128, 2, kDType>(queue, call);
 }
 
 // The op's rules as far as the host sees; `params` has sequences.
@@ -333,7 +404,8 @@ absl::Status Check(const PagedAttentionParams& params) {
       .Require(aligned, "q_stride", params.q_stride, "q and out must be aligned to 16 bytes");
   if (params.merge) check.NotNull("lse", params.lse);
   return check.ok()
-             ? CheckMatrixUnits("paged_attention", params.pages.layout, params.heads, kMaxGroup)
+             ? CheckMatrixUnits(
+                   "paged_attention", params.pages.layout, params.heads, kMaxGroup, /*fp8=*/true)
              : check.status();
 }
 
@@ -356,16 +428,17 @@ absl::Status PagedAttention(const ExecContext& context, const PagedAttentionPara
   if (absl::Status status = Check(params); !status.ok()) {
     return status;
   }
-  if (HasFewRows(params)) {
+  const DensePageLayout& layout = params.pages.layout;
+  const bool has_scales = layout.has_scales();
+  if (!has_scales && HasFewRows(params)) {
     absl::Status status = FewRowsAttention(*context.queue, params);
     if (!absl::IsUnimplemented(status)) return status;
   }
-  if (IsPrefill(params)) {
+  if (!has_scales && IsPrefill(params)) {
     absl::Status status = PrefillAttention(*context.queue, params);
     if (!absl::IsUnimplemented(status)) return status;
   }
   const DeviceQueue& queue = *context.queue;
-  const DensePageLayout& layout = params.pages.layout;
   const int64_t group = params.heads / layout.kv_heads;
   const int32_t slots = Slots(queue, group, layout.head_dim);
   if (slots < paged::kMaxSplits * layout.kv_heads) {
@@ -380,10 +453,7 @@ absl::Status PagedAttention(const ExecContext& context, const PagedAttentionPara
                      .partials = queue.workspace().as<float>(),
                      .slots = slots,
                      .counters = queue.counters()};
-  if (layout.head_dim == 64) {
-    return group <= paged::kColumns ? Launch<64, 1>(queue, call) : Launch<64, 2>(queue, call);
-  }
-  return group <= paged::kColumns ? Launch<128, 1>(queue, call) : Launch<128, 2>(queue, call);
+  return has_scales ? LaunchFor<DType::kF8E4M3>(queue, call) : LaunchFor<DType::kBF16>(queue, call);
 }
 
 }  // namespace baton::kernels::cuda

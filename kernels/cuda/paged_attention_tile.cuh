@@ -1,4 +1,5 @@
-// Attention of one warp over one tile: 16 of the 64 tokens of a stage in shared memory.
+// Attention of one warp over one tile: 16 of the 64 tokens of a stage in shared memory, which are
+// bf16 or, with a scale for each token's keys and values, f8e4m3.
 //
 // Queries are the columns of both products: scores [tokens x heads] = K Q^T and, with their
 // weights, out^T [dims x heads] += V^T [dims x tokens] weights. A lane's columns are the same in
@@ -16,12 +17,17 @@
 // of the 128-byte width of the banks. All tokens begin at the same bank but for the chunks of a
 // stage, which lie 32 bytes further each. Rows 2 t are of chunk t and rows 2 t + 1 of chunk (t + 2)
 // % 4: then K's two rows are 64 bytes apart and V's four rows 32 bytes, and no access conflicts.
+// Codes of f8e4m3 lie alike, 8 bytes to a lane; then half a warp is served at once, whose rows of K
+// conflict only at head_dim 64, two by two. They are made bf16, which is exact. A key's scale is
+// multiplied into its scores, a value's into its weights before these are rounded to bf16.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/core/dtype.h"
 #include "kernels/cuda/bf16.cuh"
+#include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/paged_attention_work.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/ptx_bf16.cuh"
@@ -34,13 +40,19 @@ inline constexpr int32_t kTileTokens = 16;
 // Heads of a column tile: n of the matrix instruction.
 inline constexpr int32_t kColumns = 8;
 
-// A stage in shared memory: keys, then values, in chunks of 16 tokens.
-template <int kHeadDim>
+// A stage in shared memory: keys, then values, in chunks of 16 tokens, and of f8e4m3 tokens the
+// scales of the keys, then of the values.
+template <int kHeadDim, DType kDType = DType::kBF16>
 struct StageLayout {
-  static constexpr int32_t kRowBytes = 2 * kHeadDim;
+  static constexpr bool kHasScales = kDType == DType::kF8E4M3;
+  static constexpr int32_t kElementBytes = kHasScales ? 1 : 2;
+  static constexpr int32_t kPartBytes = 8 * kElementBytes;  // of a token, a lane's at a time
+  static constexpr int32_t kRowBytes = kElementBytes * kHeadDim;
   static constexpr int32_t kChunkBytes = kChunkTokens * kRowBytes + 32;
   static constexpr int32_t kValues = kChunks * kChunkBytes;
-  static constexpr int32_t kBytes = 2 * kValues;
+  static constexpr int32_t kScales = 2 * kValues;
+  static constexpr int32_t kBytes =
+      kScales + (kHasScales ? 2 * kStageTokens * static_cast<int32_t>(sizeof(float)) : 0);
 };
 
 // Which token of the stage is row `row` (0 to 15) of the tile of `warp`: its chunk and its place in
@@ -52,10 +64,20 @@ __device__ constexpr int32_t TilePlace(int32_t row, int32_t warp) {
 __device__ constexpr int32_t TileToken(int32_t row, int32_t warp) {
   return TileChunk(row) * kChunkTokens + TilePlace(row, warp);
 }
-template <int kHeadDim>
+template <int kHeadDim, DType kDType = DType::kBF16>
 __device__ constexpr int32_t TileOffset(int32_t row, int32_t warp) {
-  using Layout = StageLayout<kHeadDim>;
+  using Layout = StageLayout<kHeadDim, kDType>;
   return TileChunk(row) * Layout::kChunkBytes + TilePlace(row, warp) * Layout::kRowBytes;
+}
+
+// Eight neighbouring elements of a token, in shared memory, as bf16.
+template <DType kDType>
+__device__ uint4 LoadPart(const std::byte* source) {
+  if constexpr (kDType == DType::kF8E4M3) {
+    return F8ToBf16(*reinterpret_cast<const uint2*>(source));
+  } else {
+    return *reinterpret_cast<const uint4*>(source);
+  }
 }
 
 // The queries of an item as second operand of the first product, zeros for columns past the group.
@@ -131,21 +153,23 @@ __device__ inline float ColumnSum(float value) {
 }
 
 // scores = K Q^T: [0] and [1] of the token of row g, [2] and [3] of row g + 8.
-template <int kHeadDim, int kColumnTiles>
+template <DType kDType = DType::kBF16, int kHeadDim, int kColumnTiles>
 __device__ void Scores(const std::byte* keys,
                        int32_t warp,
                        const Queries<kHeadDim, kColumnTiles>& queries,
                        float (&scores)[kColumnTiles][4]) {
-  const std::byte* low_row = keys + TileOffset<kHeadDim>(LaneGroup(), warp) + 16 * LaneInGroup();
-  const std::byte* high_row = low_row + 2 * StageLayout<kHeadDim>::kRowBytes;
+  using Layout = StageLayout<kHeadDim, kDType>;
+  const std::byte* low_row =
+      keys + TileOffset<kHeadDim, kDType>(LaneGroup(), warp) + Layout::kPartBytes * LaneInGroup();
+  const std::byte* high_row = low_row + 2 * Layout::kRowBytes;
   float odd[kColumnTiles][4] = {};  // a second chain: half the latency
   for (int n = 0; n < kColumnTiles; ++n) {
     for (int i = 0; i < 4; ++i) scores[n][i] = 0.0f;
   }
 #pragma unroll
   for (int j = 0; j < kHeadDim / 32; ++j) {
-    const uint4 low = *reinterpret_cast<const uint4*>(low_row + 64 * j);
-    const uint4 high = *reinterpret_cast<const uint4*>(high_row + 64 * j);
+    const uint4 low = LoadPart<kDType>(low_row + 4 * Layout::kPartBytes * j);
+    const uint4 high = LoadPart<kDType>(high_row + 4 * Layout::kPartBytes * j);
     const uint32_t even_keys[4] = {low.x, high.x, low.y, high.y};
     const uint32_t odd_keys[4] = {low.z, high.z, low.w, high.w};
 #pragma unroll
@@ -192,20 +216,46 @@ __device__ ScoreWeights WeighScores(const float (&scores)[4],
   return of;
 }
 
-// The same; `weights` get the weights of the tokens as second operand of the second product.
-template <int kHeadDim, int kColumnTiles>
-__device__ void FoldScores(const float (&scores)[4],
-                           int n,
-                           Running<kHeadDim, kColumnTiles>& running,
-                           uint32_t (&weights)[2]) {
-  const ScoreWeights of = WeighScores(scores, n, running);
+// Multiplies by the scales of the lane's rows g and g + 8: of f8e4m3 tokens; others have none.
+template <bool kHasScales>
+struct TileScales {
+  __device__ TileScales(const std::byte*, int32_t, bool, bool) {}
+  __device__ float OfKeys(float factor, int) const { return factor; }
+  __device__ float OfValues(float weight, int) const { return weight; }
+};
+
+// Zeros for tokens that the row does not see: what lies there may be no number.
+template <>
+struct TileScales<true> {
+  float keys[2];
+  float values[2];
+
+  // `stage_scales` are those of StageLayout.
+  __device__ TileScales(const std::byte* stage_scales,
+                        int32_t warp,
+                        bool low_seen,
+                        bool high_seen) {
+    const auto* scales = reinterpret_cast<const float*>(stage_scales);
+    const int32_t low = TileToken(LaneGroup(), warp);
+    const int32_t high = TileToken(LaneGroup() + 8, warp);
+    keys[0] = low_seen ? scales[low] : 0.0f;
+    keys[1] = high_seen ? scales[high] : 0.0f;
+    values[0] = low_seen ? scales[kStageTokens + low] : 0.0f;
+    values[1] = high_seen ? scales[kStageTokens + high] : 0.0f;
+  }
+  __device__ float OfKeys(float factor, int i) const { return factor * keys[i]; }
+  __device__ float OfValues(float weight, int i) const { return weight * values[i]; }
+};
+
+// The weights of the tokens as second operand of the second product.
+__device__ inline void PackWeights(const ScoreWeights& of, uint32_t (&weights)[2]) {
   weights[0] = Transpose8x8(PackBf16(of.weight[0], of.weight[1]));
   weights[1] = Transpose8x8(PackBf16(of.weight[2], of.weight[3]));
 }
 
 // The lane's dims of four tokens of V, word by word (2 dims): rows 2 t, 2 t + 1, 2 t + 8, 2 t + 9.
 // Zeros for tokens that the row does not see: what lies there may be no number.
-template <int kHeadDim>
+template <int kHeadDim, DType kDType>
 __device__ void LoadValues(const std::byte* values,
                            int32_t warp,
                            const StageKeys& keys,
@@ -213,11 +263,13 @@ __device__ void LoadValues(const std::byte* values,
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int32_t row = 2 * LaneInGroup() + i % 2 + 8 * (i / 2);
-    const std::byte* source = values + TileOffset<kHeadDim>(row, warp) + 16 * LaneGroup();
+    constexpr int32_t kPartBytes = StageLayout<kHeadDim, kDType>::kPartBytes;
+    const std::byte* source =
+        values + TileOffset<kHeadDim, kDType>(row, warp) + kPartBytes * LaneGroup();
     const bool seen = keys.all_seen() || keys.Sees(TileToken(row, warp));
 #pragma unroll
     for (int u = 0; u < kHeadDim / 64; ++u) {
-      const uint4 part = *reinterpret_cast<const uint4*>(source + 128 * u);
+      const uint4 part = LoadPart<kDType>(source + 8 * kPartBytes * u);
       words[i][4 * u] = seen ? part.x : 0;
       words[i][4 * u + 1] = seen ? part.y : 0;
       words[i][4 * u + 2] = seen ? part.z : 0;
@@ -251,30 +303,36 @@ __device__ void AddValues(const uint32_t (&words)[4][kHeadDim / 16],
 }
 
 // Attention over the tile of `warp` in `stage`. All lanes.
-template <int kHeadDim, int kColumnTiles>
+template <DType kDType = DType::kBF16, int kHeadDim, int kColumnTiles>
 __device__ void FoldTile(const std::byte* stage,
                          int32_t warp,
                          const StageKeys& keys,
                          float score_scale,
                          const Queries<kHeadDim, kColumnTiles>& queries,
                          Running<kHeadDim, kColumnTiles>& running) {
+  using Layout = StageLayout<kHeadDim, kDType>;
   const bool low_seen = keys.Sees(TileToken(LaneGroup(), warp));
   const bool high_seen = keys.Sees(TileToken(LaneGroup() + 8, warp));
   if (!__any_sync(kAllLanes, low_seen || high_seen)) {
     return;
   }
   float scores[kColumnTiles][4];
-  Scores(stage, warp, queries, scores);
+  Scores<kDType>(stage, warp, queries, scores);
+  const TileScales<Layout::kHasScales> scales(stage + Layout::kScales, warp, low_seen, high_seen);
   uint32_t weights[kColumnTiles][2];
 #pragma unroll
   for (int n = 0; n < kColumnTiles; ++n) {
     for (int i = 0; i < 4; ++i) {
-      scores[n][i] = (i < 2 ? low_seen : high_seen) ? scores[n][i] * score_scale : -INFINITY;
+      scores[n][i] = (i < 2 ? low_seen : high_seen)
+                         ? scores[n][i] * scales.OfKeys(score_scale, i / 2)
+                         : -INFINITY;
     }
-    FoldScores(scores[n], n, running, weights[n]);
+    ScoreWeights of = WeighScores(scores[n], n, running);
+    for (int i = 0; i < 4; ++i) of.weight[i] = scales.OfValues(of.weight[i], i / 2);
+    PackWeights(of, weights[n]);
   }
   uint32_t words[4][kHeadDim / 16];
-  LoadValues<kHeadDim>(stage + StageLayout<kHeadDim>::kValues, warp, keys, words);
+  LoadValues<kHeadDim, kDType>(stage + Layout::kValues, warp, keys, words);
   AddValues(words, weights, running);
 }
 

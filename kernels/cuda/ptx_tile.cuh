@@ -33,6 +33,13 @@ __device__ inline void CopyAsync4(void* shared, const void* global) {
                : "memory");
 }
 
+// Arrives at a barrier in shared memory once the thread's copies so far are there; one of the
+// arrivals that the barrier was made for. Who waits for the phase sees them.
+__device__ inline void BarrierArriveOnCopies(uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(SharedAddress(barrier))
+               : "memory");
+}
+
 // The thread's copies since the last commit become a group.
 __device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -20,8 +21,10 @@
 
 #include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
+#include "kernels/core/float8.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/kv_format/dense.h"
+#include "kernels/kv_format/fp8.h"
 #include "kernels/ops/params.h"
 #include "kernels/reference/reference_ops.h"
 #include "tests/gpu/support/gpu_test.h"
@@ -36,6 +39,9 @@ constexpr double kLseTolerance = 1e-4;
 // Elements of a row of q and of out behind the last head.
 constexpr int64_t kQueryGap = 16;
 constexpr int64_t kOutGap = 8;
+
+// Element types of pages.
+constexpr DType kPageDTypes[] = {DType::kBF16, DType::kF8E4M3};
 
 struct Shape {
   int64_t group = 4;
@@ -186,11 +192,24 @@ class Problem {
     const int32_t slot = token % layout.page_tokens;
     const auto elements = static_cast<size_t>(layout.head_dim);
     for (int32_t head = 0; head < layout.kv_heads; ++head) {
-      const std::vector<std::byte> key = Encode(RandomFloats(elements), DType::kBF16);
-      const std::vector<std::byte> value = Encode(RandomFloats(elements), DType::kBF16);
-      std::copy(key.begin(), key.end(), page + layout.key_offset(head, slot));
-      std::copy(value.begin(), value.end(), page + layout.value_offset(head, slot));
+      WriteHead(RandomFloats(elements),
+                page + layout.key_offset(head, slot),
+                page + layout.key_scale_offset(head, slot));
+      WriteHead(RandomFloats(elements),
+                page + layout.value_offset(head, slot),
+                page + layout.value_scale_offset(head, slot));
     }
+  }
+
+  void WriteHead(const std::vector<float>& x, std::byte* elements, std::byte* scale) const {
+    if (shape_.layout.has_scales()) {
+      const float of_head =
+          EncodeFp8(x.data(), shape_.layout.head_dim, reinterpret_cast<uint8_t*>(elements));
+      std::memcpy(scale, &of_head, sizeof(of_head));
+      return;
+    }
+    const std::vector<std::byte> bits = Encode(x, DType::kBF16);
+    std::copy(bits.begin(), bits.end(), elements);
   }
 
   Call Prepare(size_t used, const int32_t* table) const {
@@ -269,13 +288,18 @@ void ExpectNearState(const State& got, const State& want) {
 
 class PagedAttentionGpuTest : public GpuTest {
  protected:
-  void Compare(const Shape& shape, const std::vector<Sequence>& sequences) const {
-    SCOPED_TRACE(testing::Message()
-                 << "group " << shape.group << " kv_heads " << shape.layout.kv_heads << " head_dim "
-                 << shape.layout.head_dim << " page_tokens " << shape.layout.page_tokens
-                 << " window " << shape.sliding_window);
-    const Problem problem(shape, sequences);
-    ExpectNearState(problem.Device(ops(), context()), problem.Reference());
+  // In pages of every element type.
+  void Compare(Shape shape, const std::vector<Sequence>& sequences) const {
+    for (const DType dtype : kPageDTypes) {
+      shape.layout.dtype = dtype;
+      SCOPED_TRACE(testing::Message()
+                   << "group " << shape.group << " kv_heads " << shape.layout.kv_heads
+                   << " head_dim " << shape.layout.head_dim << " page_tokens "
+                   << shape.layout.page_tokens << " window " << shape.sliding_window << " "
+                   << DTypeName(dtype));
+      const Problem problem(shape, sequences);
+      ExpectNearState(problem.Device(ops(), context()), problem.Reference());
+    }
   }
 };
 
@@ -353,14 +377,17 @@ TEST_F(PagedAttentionGpuTest, KeysOutsideTheRangeAreNotSeen) {
 }
 
 TEST_F(PagedAttentionGpuTest, ARowThatSeesNoKeyGivesZeros) {
-  const Shape shape;
-  const Problem problem(shape,
-                        {{.length = 90, .rows = 2, .key_begin = 95},
-                         {.length = 40, .key_end = 0},
-                         {.length = 50, .key_begin = 20, .key_end = 20}});
-  const State state = problem.Device(ops(), context());
-  for (const float value : state.out) ASSERT_EQ(value, 0.0f);
-  for (const float value : state.lse) ASSERT_EQ(value, -INFINITY);
+  for (const DType dtype : kPageDTypes) {
+    Shape shape;
+    shape.layout.dtype = dtype;
+    const Problem problem(shape,
+                          {{.length = 90, .rows = 2, .key_begin = 95},
+                           {.length = 40, .key_end = 0},
+                           {.length = 50, .key_begin = 20, .key_end = 20}});
+    const State state = problem.Device(ops(), context());
+    for (const float value : state.out) ASSERT_EQ(value, 0.0f);
+    for (const float value : state.lse) ASSERT_EQ(value, -INFINITY);
+  }
 }
 
 TEST_F(PagedAttentionGpuTest, MergesWithAttentionOverOtherKeys) {
@@ -369,6 +396,7 @@ TEST_F(PagedAttentionGpuTest, MergesWithAttentionOverOtherKeys) {
       Shape shape;
       shape.group = group;
       shape.layout.head_dim = head_dim;
+      shape.layout.dtype = group == 7 ? DType::kF8E4M3 : DType::kBF16;
       const Problem problem(shape, {{40, 2}, {700}, {2000}, {.length = 30, .key_begin = 40}});
       const State prior = problem.RandomPrior();
       ExpectNearState(problem.Device(ops(), context(), &prior), problem.Reference(&prior));
@@ -377,12 +405,16 @@ TEST_F(PagedAttentionGpuTest, MergesWithAttentionOverOtherKeys) {
 }
 
 TEST_F(PagedAttentionGpuTest, ARowsBitsDoNotDependOnTheOtherRows) {
-  const Problem problem({}, {{2000}, {70, 2}, {5000}, {1}, {900, 3}});
-  const State all = problem.Device(ops(), context());
-  for (const size_t used : {size_t{1}, size_t{2}, size_t{3}}) {
-    const State some = problem.Device(ops(), context(), nullptr, used);
-    ExpectSameBits(some.out, std::span(all.out).first(some.out.size()));
-    ExpectSameBits(some.lse, std::span(all.lse).first(some.lse.size()));
+  for (const DType dtype : kPageDTypes) {
+    Shape shape;
+    shape.layout.dtype = dtype;
+    const Problem problem(shape, {{2000}, {70, 2}, {5000}, {1}, {900, 3}});
+    const State all = problem.Device(ops(), context());
+    for (const size_t used : {size_t{1}, size_t{2}, size_t{3}}) {
+      const State some = problem.Device(ops(), context(), nullptr, used);
+      ExpectSameBits(some.out, std::span(all.out).first(some.out.size()));
+      ExpectSameBits(some.lse, std::span(all.lse).first(some.lse.size()));
+    }
   }
 }
 
@@ -390,6 +422,7 @@ TEST_F(PagedAttentionGpuTest, ARowsBitsDoNotDependOnTheWorkspace) {
   for (const int64_t group : {4, 16}) {
     Shape shape;
     shape.group = group;
+    shape.layout.dtype = group == 16 ? DType::kF8E4M3 : DType::kBF16;
     const Problem problem(shape, {{3000, 8}, {9000, 2}, {600, 3}, {20000}});
     const State roomy = problem.Device(ops(), context());
     // Room for the partial results of few rows.
@@ -404,6 +437,52 @@ TEST_F(PagedAttentionGpuTest, ARowsBitsDoNotDependOnTheWorkspace) {
       ExpectSameBits(state.lse, roomy.lse);
     }
   }
+}
+
+// Attention to one token is its values: of every code, in every place of a head.
+TEST_F(PagedAttentionGpuTest, EveryFp8CodeIsReadExactly) {
+  constexpr DensePageLayout kLayout = {
+      .page_tokens = 1, .kv_heads = 1, .head_dim = 128, .dtype = DType::kF8E4M3};
+  std::vector<std::byte> pages(256 * kLayout.stride_bytes());
+  std::vector<int32_t> table(256);
+  std::vector<float> want;
+  for (size_t token = 0; token < 256; ++token) {
+    table[token] = static_cast<int32_t>(token);
+    std::byte* page = pages.data() + token * kLayout.stride_bytes();
+    for (size_t i = 0; i < 128; ++i) {
+      auto code = static_cast<uint8_t>(token + i);
+      code = (code & 0x7f) == 0x7f ? uint8_t{0} : code;  // no NaN
+      page[kLayout.value_offset(0, 0) + i] = static_cast<std::byte>(code);
+      want.push_back(F8E4M3ToF32(code) * 0.5f);
+    }
+    const float scale = 0.5f;
+    std::memcpy(page + kLayout.value_scale_offset(0, 0), &scale, sizeof(scale));
+  }
+  const DeviceArray<std::byte> device_pages(pages);
+  const DeviceArray<int32_t> device_table(table);
+  std::vector<SequenceRows> rows;
+  for (int32_t token = 0; token < 256; ++token) {
+    rows.push_back({.row_begin = token, .row_count = 1, .page_table = device_table.data() + token});
+  }
+  const DeviceArray<SequenceRows> sequences(rows);
+  const DeviceArray<int32_t> positions(std::vector<int32_t>(256));
+  const DeviceArray<uint16_t> q(std::vector<uint16_t>(want.size()));
+  const auto out = DeviceArray<uint16_t>::Poisoned(want.size());
+  const absl::Status status =
+      ops().paged_attention(context(),
+                            {.q = q.data(),
+                             .q_stride = 128,
+                             .positions = positions.data(),
+                             .sequences = sequences.data(),
+                             .num_sequences = 256,
+                             .pages = {.base = device_pages.data(), .layout = kLayout},
+                             .heads = 1,
+                             .scale = 1.0f,
+                             .out = out.data(),
+                             .out_stride = 128});
+  ASSERT_TRUE(status.ok()) << status;
+  Wait();
+  EXPECT_EQ(Widened(out), want);
 }
 
 TEST_F(PagedAttentionGpuTest, CallsLeaveTheCountersAtZero) {
@@ -436,7 +515,7 @@ TEST_F(PagedAttentionGpuTest, SaysWhatItCannotDo) {
       .out_stride = 256};
   EXPECT_TRUE(ops().paged_attention(context(), params).ok());
   PagedAttentionParams other = params;
-  other.pages.layout.dtype = DType::kF8E4M3;
+  other.pages.layout.dtype = DType::kF32;
   EXPECT_TRUE(absl::IsUnimplemented(ops().paged_attention(context(), other)));
   other = params;
   other.pages.layout.head_dim = 96;

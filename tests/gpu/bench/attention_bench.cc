@@ -20,6 +20,7 @@
 #include "absl/strings/str_format.h"
 
 #include "common/base/status_macros.h"
+#include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/runtime/device_queue.h"
@@ -90,8 +91,10 @@ Cases AllCases(bool quick) {
                                 .kv_heads = group == 7 ? 4 : 8,  // Qwen2.5-7B, Llama-3.1-8B
                                 .group = group,
                                 .head_dim = 128};
-      cases.push_back(
-          std::make_unique<DenseAttentionCase>(Named(shape, "paged_attention", "dense bf16", "")));
+      cases.push_back(std::make_unique<DenseAttentionCase>(
+          Named(shape, "paged_attention", "dense bf16", ""), DType::kBF16));
+      cases.push_back(std::make_unique<DenseAttentionCase>(
+          Named(shape, "paged_attention", "fp8", ""), DType::kF8E4M3));
       AddDiffKvCases(shape, "K8V4", 1.0, cases);
       AddDiffKvCases(shape, "15/85 K8V4/K4V2", 0.15, cases);
       AddShadowKvCases(shape, cases);

@@ -25,12 +25,12 @@ constexpr uint32_t kSeed = 20240523;
 
 }  // namespace
 
-DenseAttentionCase::DenseAttentionCase(const BenchShape& shape)
+DenseAttentionCase::DenseAttentionCase(const BenchShape& shape, DType dtype)
     : BenchCase(shape),
       layout_({.page_tokens = kPageTokens,
                .kv_heads = shape.kv_heads,
                .head_dim = shape.head_dim,
-               .dtype = DType::kBF16}) {}
+               .dtype = dtype}) {}
 
 absl::Status DenseAttentionCase::Prepare(const DeviceQueue& queue) {
   tables_.resize(size_t{kLayers} * static_cast<size_t>(shape().rows) *
@@ -40,7 +40,10 @@ absl::Status DenseAttentionCase::Prepare(const DeviceQueue& queue) {
   const auto bytes = static_cast<int64_t>(pool_bytes());
   pages_ = arena_.Allocate<std::byte>(bytes);
   BATON_RETURN_IF_ERROR(UploadSequences());
-  BATON_RETURN_IF_ERROR(FillBf16(queue, pages_, bytes / 2, 2.0f, kSeed));
+  BATON_RETURN_IF_ERROR(
+      layout_.has_scales()
+          ? FillFp8(queue, layout_, pages_, static_cast<int64_t>(tables_.size()), kSeed)
+          : FillBf16(queue, pages_, bytes / 2, 2.0f, kSeed));
   BATON_RETURN_IF_ERROR(queries_.Allocate(queue, shape()));
   return queue.Wait();
 }
@@ -113,7 +116,7 @@ absl::StatusOr<std::vector<float>> DenseAttentionCase::OnHost(int32_t row) const
 }
 
 double DenseAttentionCase::bytes() const {
-  const double token = 2.0 * shape().kv_heads * shape().head_dim * sizeof(uint16_t);
+  const double token = static_cast<double>(layout_.page_bytes()) / layout_.page_tokens;
   return token * shape().rows * shape().tokens;
 }
 

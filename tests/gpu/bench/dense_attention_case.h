@@ -1,4 +1,4 @@
-// Decode attention over bf16 pages: op `paged_attention`.
+// Decode attention over bf16 or f8e4m3 pages: op `paged_attention`.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/kv_format/dense.h"
@@ -22,12 +23,13 @@ namespace baton::kernels::cuda {
 // the pool.
 class DenseAttentionCase : public BenchCase {
  public:
-  explicit DenseAttentionCase(const BenchShape& shape);
+  // `dtype`: of the pages.
+  DenseAttentionCase(const BenchShape& shape, DType dtype);
 
   absl::Status Prepare(const DeviceQueue& queue) override;
   absl::StatusOr<double> Error(const ExecContext& context) override;
   absl::Status Run(const ExecContext& context, int32_t layer, int32_t step) override;
-  // Keys and values of all tokens, each once.
+  // Keys and values of all tokens, each once, with their scales.
   double bytes() const override;
 
  private:

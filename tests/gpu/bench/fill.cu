@@ -76,6 +76,21 @@ __global__ void FillPagesKernel(DiffKvGeometry geometry,
   }
 }
 
+// A block for each page. Codes without the upper bit of the exponent are below 2, and none is NaN.
+__global__ void FillFp8Kernel(DensePageLayout layout, std::byte* pool, uint32_t seed) {
+  std::byte* page = pool + static_cast<size_t>(blockIdx.x) * layout.stride_bytes();
+  const auto words = static_cast<int32_t>(layout.key_scale_offset(0, 0) / sizeof(uint32_t));
+  const uint64_t first = uint64_t{blockIdx.x} * layout.stride_bytes();
+  for (int32_t i = threadIdx.x; i < words; i += blockDim.x) {
+    reinterpret_cast<uint32_t*>(page)[i] =
+        Random(seed, first + static_cast<uint64_t>(i)) & 0xbfbfbfbfu;
+  }
+  auto* scales = reinterpret_cast<float*>(page + layout.key_scale_offset(0, 0));
+  for (int32_t i = threadIdx.x; i < 2 * layout.kv_heads * layout.page_tokens; i += blockDim.x) {
+    scales[i] = 1.0f;
+  }
+}
+
 __global__ void FillBf16Kernel(__nv_bfloat16* data, int64_t count, float scale, uint32_t seed) {
   const int64_t stride = int64_t{gridDim.x} * blockDim.x;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
@@ -94,6 +109,15 @@ absl::Status FillDiffKvPages(const DeviceQueue& queue,
   FillPagesKernel<<<static_cast<uint32_t>(count), 256, 0, queue.stream()>>>(
       geometry, pool, fills, seed);
   return ToStatus(cudaGetLastError(), "fill pages");
+}
+
+absl::Status FillFp8(const DeviceQueue& queue,
+                     const DensePageLayout& layout,
+                     std::byte* pool,
+                     int64_t count,
+                     uint32_t seed) {
+  FillFp8Kernel<<<static_cast<uint32_t>(count), 256, 0, queue.stream()>>>(layout, pool, seed);
+  return ToStatus(cudaGetLastError(), "fill fp8");
 }
 
 absl::Status FillBf16(

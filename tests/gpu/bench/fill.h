@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 
 #include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/kv_format/dense.h"
 #include "kernels/kv_format/diffkv.h"
 
 namespace baton::kernels::cuda {
@@ -28,6 +29,13 @@ absl::Status FillDiffKvPages(const DeviceQueue& queue,
                              const DiffKvPageFill* fills,
                              int64_t count,
                              uint32_t seed);
+
+// Random f8e4m3 codes of magnitudes below 2 in pages 0 .. count - 1 of a pool, and scales of 1.
+absl::Status FillFp8(const DeviceQueue& queue,
+                     const DensePageLayout& layout,
+                     std::byte* pool,
+                     int64_t count,
+                     uint32_t seed);
 
 // bf16 values spread evenly over [-scale, scale].
 absl::Status FillBf16(
