@@ -69,7 +69,7 @@ absl::Status CheckOptions(const EngineOptions& options, int64_t max_position_emb
   return absl::OkStatus();
 }
 
-// Pages that are handed off, and those of most encoded formats, are read and written by the host.
+// Pages that are handed off, and hidden states, are read and written by the host.
 absl::Status CheckMemory(const EngineOptions& options, const kernels::MemorySpace& memory) {
   const kv::CodecPools& pools = options.codec_pools;
   if (memory.is_host()) {
@@ -79,9 +79,9 @@ absl::Status CheckMemory(const EngineOptions& options, const kernels::MemorySpac
     return absl::UnimplementedError(
         "a device serves role both only: KV in its memory is not handed off yet");
   }
-  if (pools.fp8_bytes > 0 || pools.hidden_bytes > 0) {
+  if (pools.hidden_bytes > 0) {
     return absl::UnimplementedError(
-        "a device serves the KV formats dense, diffkv and shadowkv only; give the other formats no "
+        "a device serves the KV formats dense, fp8, diffkv and shadowkv only; give hidden states no "
         "memory");
   }
   return absl::OkStatus();

@@ -29,24 +29,24 @@ void SetHostPools(const PoolSizes& told, engine::EngineOptions& options) {
 absl::Status SetDevicePools(const PoolSizes& told, int64_t left, engine::EngineOptions& options) {
   int64_t rest = left;
   int64_t untold = 0;
-  for (const std::optional<int64_t>& pool : {told.dense, told.diffkv, told.shadowkv}) {
+  for (const std::optional<int64_t>& pool : {told.dense, told.fp8, told.diffkv, told.shadowkv}) {
     rest -= pool.value_or(0);
     untold += pool.has_value() ? 0 : 1;
   }
   const int64_t part = untold > 0 ? rest / untold : 0;
   if (rest < 0 || (untold > 0 && part < kLeastDevicePool)) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the device has ",
-                     std::max<int64_t>(left, 0) / kMiB,
-                     " MiB for KV pools beside the model; flags ask for ",
-                     (left - rest) / kMiB,
-                     " MiB and leave ",
-                     untold,
-                     " pools without a size; lower --kv_pool_mib, --diffkv_pool_mib or "
-                     "--shadowkv_pool_mib (0 turns a format off) or raise --device_memory_share"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the device has ",
+        std::max<int64_t>(left, 0) / kMiB,
+        " MiB for KV pools beside the model; flags ask for ",
+        (left - rest) / kMiB,
+        " MiB and leave ",
+        untold,
+        " pools without a size; lower --kv_pool_mib, --fp8_pool_mib, --diffkv_pool_mib "
+        "or --shadowkv_pool_mib (0 turns a format off) or raise --device_memory_share"));
   }
   options.kv_pool_bytes = told.dense.value_or(part);
-  options.codec_pools = {.fp8_bytes = 0,
+  options.codec_pools = {.fp8_bytes = told.fp8.value_or(part),
                          .diffkv_bytes = told.diffkv.value_or(part),
                          .shadowkv_bytes = told.shadowkv.value_or(part),
                          .hidden_bytes = 0};

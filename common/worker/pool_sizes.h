@@ -24,7 +24,7 @@ struct PoolSizes {
 void SetHostPools(const PoolSizes& told, engine::EngineOptions& options);
 
 // On a device `left` bytes are for pools. Those that were told get what was told, the others of
-// dense, diffkv and shadowkv equal parts of the rest; fp8 and hidden are not served.
+// dense, fp8, diffkv and shadowkv equal parts of the rest; hidden states are not served.
 // kResourceExhausted, naming the sizes, when that is not enough.
 absl::Status SetDevicePools(const PoolSizes& told, int64_t left, engine::EngineOptions& options);
 

@@ -116,10 +116,12 @@ absl::Status Worker::SetPools(engine::EngineOptions& options) const {
                          compute_->backend->MemoryLeft(options_.device_memory_share));
   BATON_RETURN_IF_ERROR(SetDevicePools(options_.pools, left, options));
   spdlog::info(
-      "device {} serves the KV formats dense, diffkv and shadowkv only, in pools of {}, {} and {} "
-      "MiB",
+      "device {} serves the KV formats dense, fp8, diffkv and shadowkv only, in pools of {}, {}, "
+      "{} "
+      "and {} MiB",
       options_.device,
       options.kv_pool_bytes >> 20,
+      options.codec_pools.fp8_bytes >> 20,
       options.codec_pools.diffkv_bytes >> 20,
       options.codec_pools.shadowkv_bytes >> 20);
   return absl::OkStatus();

@@ -5,13 +5,9 @@ import time
 
 import stack
 
-# Every KV format that a device has.
-POLICIES = {
-    "cpu": "dense;fp8;diffkv;diffkv:al=0,every=16;shadowkv;"
-           "shadowkv:rank=64,chunk=1,sel=q2,budget=0.03125,outliers=0,local=32",
-    "cuda": "dense;diffkv;diffkv:al=0,every=16;shadowkv;"
-            "shadowkv:rank=64,chunk=1,sel=q2,budget=0.03125,outliers=0,local=32",
-}
+# Every KV format that every device has.
+POLICIES = ("dense;fp8;diffkv;diffkv:al=0,every=16;shadowkv;"
+            "shadowkv:rank=64,chunk=1,sel=q2,budget=0.03125,outliers=0,local=32")
 # Longest time from the end of the load to idle services: a lease's life and some.
 IDLE_SECONDS = 30
 # Memory may grow by so much of itself, or so many MiB, from the first minute to the last.

@@ -25,6 +25,7 @@
 #include "tests/kernels/device_double/gathering_memory.h"
 #include "tests/kernels/device_double/guarded_memory.h"
 #include "tests/kernels/device_double/replayed_graphs.h"
+#include "tests/unit/engine/eventually.h"
 #include "tests/unit/engine/real_engine.h"
 #include "tests/unit/engine/recording_listener.h"
 
@@ -33,7 +34,8 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr kv::CodecPools kPools = {.diffkv_bytes = 8 << 20, .shadowkv_bytes = 16 << 20};
+constexpr kv::CodecPools kPools = {
+    .fp8_bytes = 8 << 20, .diffkv_bytes = 8 << 20, .shadowkv_bytes = 16 << 20};
 // Every head takes more pages while it generates, or codes a block, and the host reads counts again
 // and again.
 constexpr int32_t kMaxTokens = 80;
@@ -125,7 +127,7 @@ TEST_P(EngineDeviceTest, GivesTheTokensOfTheHost) {
   }
   EXPECT_EQ(kernels::GuardedMemory::Get().blocks(), 0);
   // Layers of shadowkv are coded side by side and waited for by the next step; those of diffkv in
-  // turn, until the host asks what they took.
+  // turn, until the host asks what they took; those of fp8 in the step itself.
   EXPECT_EQ(side_.most_queues(), std::get<1>(GetParam()).starts_with("shadowkv") ? 4 : 0);
 }
 
@@ -150,7 +152,7 @@ TEST_P(EngineDeviceTest, DecodeStepsRepeatTheirOps) {
 }
 
 // For every 32 of the tokens that are appended, which the last one isn't, and in `diffkv` once when
-// the prompt is encoded; everything else is read back for `dense` too.
+// the prompt is encoded; everything else is read back for `dense` too. Of `fp8` the host knows all.
 TEST_P(EngineDeviceTest, TheHostSeldomWaitsForCounts) {
   const RealEngine device = OnDevice(64);
   const auto downloads = [&](const std::string& policy) {
@@ -167,7 +169,8 @@ TEST_P(EngineDeviceTest, TheHostSeldomWaitsForCounts) {
   const std::string& policy = std::get<1>(GetParam());
   const int64_t dense = downloads("dense");
   const int64_t of_prompt = policy.starts_with("diffkv") ? 1 : 0;
-  EXPECT_EQ(downloads(policy), dense + of_prompt + (kMaxTokens - 1) / 32);
+  const int64_t of_answer = policy == "fp8" ? 0 : (kMaxTokens - 1) / 32;
+  EXPECT_EQ(downloads(policy), dense + of_prompt + of_answer);
 }
 
 TEST_P(EngineDeviceTest, NothingIsKeptBetweenTurns) {
@@ -188,7 +191,54 @@ TEST_P(EngineDeviceTest, NothingIsKeptBetweenTurns) {
   }
 }
 
-TEST_P(EngineDeviceTest, SeveralAnswersToAPromptAreRefused) {
+// While the prompt is computed, and while it is decoded.
+TEST_P(EngineDeviceTest, CancelledRequestsGiveEverythingBack) {
+  const RealEngine device = OnDevice(/*chunk=*/16);
+  for (const size_t tokens : {0, 1, 5}) {
+    const auto listener = std::make_shared<RecordingListener>();
+    ASSERT_TRUE(device.engine->Submit(Request(0), listener).ok());
+    EXPECT_TRUE(tokens > 0 ? listener->AwaitTokens(tokens)
+                           : Eventually([&] { return !listener->progress().empty(); }));
+    device.engine->Cancel(Request(0).request_id, absl::OkStatus());
+    ASSERT_TRUE(listener->AwaitDone());
+    EXPECT_TRUE(absl::IsCancelled(listener->status())) << listener->status();
+    ExpectFree(device);
+  }
+}
+
+// The answers are drawn alike and end at different lengths, so that rows come and go.
+class EngineDeviceAnswersTest : public EngineDeviceTest {};
+
+TEST_P(EngineDeviceAnswersTest, SeveralAnswersToAPromptAreThoseOfTheHost) {
+  constexpr int32_t kAnswers = 3;
+  const auto answers = [](const RealEngine& engine, int32_t prompt_tokens) {
+    const auto listener = std::make_shared<RecordingListener>();
+    GenerateRequest request = Request(1);
+    request.prompt.resize(static_cast<size_t>(prompt_tokens));
+    request.sampling.n = kAnswers;
+    EXPECT_TRUE(engine.engine->Submit(std::move(request), listener).ok());
+    EXPECT_TRUE(listener->AwaitDone());
+    EXPECT_TRUE(listener->status().ok()) << listener->status();
+    std::vector<std::vector<int32_t>> tokens;
+    for (int32_t i = 0; i < kAnswers; ++i) {
+      tokens.push_back(listener->tokens(i));
+    }
+    return tokens;
+  };
+  const RealEngine host(*checkpoint_, Role::kBoth, /*chunk=*/300, /*budget=*/512, kPools);
+  const RealEngine device = OnDevice(/*chunk=*/64);
+  // With a last page that is full, and with one that is not.
+  for (const int32_t prompt_tokens : {192, 201}) {
+    const auto want = answers(host, prompt_tokens);
+    EXPECT_NE(want[0], want[1]);
+    EXPECT_EQ(answers(device, prompt_tokens), want);
+    ExpectFree(device);
+  }
+}
+
+class EngineDeviceOneAnswerTest : public EngineDeviceTest {};
+
+TEST_P(EngineDeviceOneAnswerTest, SeveralAnswersToAPromptAreRefused) {
   const RealEngine device = OnDevice(64);
   GenerateRequest request = Request(0);
   request.sampling.n = 2;
@@ -229,6 +279,59 @@ TEST(EngineDeviceLimitsTest, PoliciesThatADeviceHasNoPlaceForAreRefused) {
   EXPECT_TRUE(submit("diffkv").ok());
 }
 
+class EngineDeviceFormatsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto opened =
+        checkpoint::Checkpoint::Open(BATON_SOURCE_DIR "/tests/data/models/tiny-llama-needle", {});
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    checkpoint_ = *std::move(opened);
+  }
+
+  std::unique_ptr<checkpoint::Checkpoint> checkpoint_;
+};
+
+TEST_F(EngineDeviceFormatsTest, RequestsOfAllFormatsShareSteps) {
+  const auto generate = [](const RealEngine& engine) {
+    std::vector<std::shared_ptr<RecordingListener>> listeners;
+    for (const char* policy : {"fp8",
+                               "dense",
+                               "diffkv",
+                               "fp8",
+                               "shadowkv:rank=32,budget=48,outliers=2,local=7",
+                               "dense",
+                               "fp8"}) {
+      GenerateRequest request;
+      request.request_id = std::to_string(listeners.size());
+      request.kv_policy = policy;
+      request.sampling.max_tokens = 50;
+      const auto salt = static_cast<int32_t>(listeners.size());
+      for (int32_t i = 0; i < 230 - 30 * salt; ++i) {
+        request.prompt.push_back((i * i * 31 + i * 7 + salt * 101) % 4000);
+      }
+      listeners.push_back(std::make_shared<RecordingListener>());
+      EXPECT_TRUE(engine.engine->Submit(std::move(request), listeners.back()).ok());
+    }
+    std::vector<std::vector<int32_t>> tokens;
+    for (const auto& listener : listeners) {
+      EXPECT_TRUE(listener->AwaitDone());
+      EXPECT_TRUE(listener->status().ok()) << listener->status();
+      tokens.push_back(listener->tokens());
+    }
+    return tokens;
+  };
+  const RealEngine host(*checkpoint_, Role::kBoth, /*chunk=*/300, /*budget=*/512, kPools);
+  const auto want = generate(host);
+  const RealEngine device(*checkpoint_,
+                          Role::kBoth,
+                          /*chunk=*/48,
+                          /*budget=*/64,
+                          kPools,
+                          kernels::DeviceDoubleOps(kernels::DType::kF32),
+                          kernels::GuardedMemory::Get());
+  EXPECT_EQ(generate(device), want);
+}
+
 std::string NameOf(const testing::TestParamInfo<std::tuple<std::string, std::string>>& instance) {
   std::string name = std::get<0>(instance.param) + "_" + std::get<1>(instance.param);
   for (char& c : name) {
@@ -242,7 +345,8 @@ INSTANTIATE_TEST_SUITE_P(
     EngineDeviceTest,
     testing::Combine(
         testing::Values("tiny-llama-needle"),
-        testing::Values("diffkv",
+        testing::Values("fp8",
+                        "diffkv",
                         "diffkv:al=0",
                         "diffkv:ah=2,al=0.5,policy=paper,w=16",
                         "diffkv:ah=2,al=0.5,score=all,w=16,sinks=2,every=4",
@@ -255,9 +359,21 @@ INSTANTIATE_TEST_SUITE_P(
     EngineDeviceTest,
     testing::Combine(testing::Values("tiny-llama-needle-swiftkv-l6",
                                      "tiny-llama-needle-swiftkv-l6-across2"),
-                     testing::Values("diffkv:ah=2,al=0.5,w=16",
+                     testing::Values("fp8",
+                                     "diffkv:ah=2,al=0.5,w=16",
                                      "shadowkv:rank=32,budget=48,outliers=2,local=7",
                                      "shadowkv:rank=32,budget=48,outliers=2,local=7,joint=80")),
+    NameOf);
+INSTANTIATE_TEST_SUITE_P(Policies,
+                         EngineDeviceAnswersTest,
+                         testing::Combine(testing::Values("tiny-llama-needle"),
+                                          testing::Values("dense", "fp8")),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(
+    Policies,
+    EngineDeviceOneAnswerTest,
+    testing::Combine(testing::Values("tiny-llama-needle"),
+                     testing::Values("diffkv", "shadowkv:rank=32,budget=48,outliers=2,local=7")),
     NameOf);
 
 }  // namespace

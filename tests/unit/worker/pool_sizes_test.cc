@@ -27,22 +27,25 @@ TEST(PoolSizesTest, TheHostHasDefaultsWhereNothingIsTold) {
 
 TEST(PoolSizesTest, ADevicesMemoryIsDividedAmongItsFormats) {
   engine::EngineOptions options;
-  ASSERT_TRUE(SetDevicePools({}, 90 * kGiB, options).ok());
-  EXPECT_EQ(options.kv_pool_bytes, 30 * kGiB);
-  EXPECT_EQ(options.codec_pools.diffkv_bytes, 30 * kGiB);
-  EXPECT_EQ(options.codec_pools.shadowkv_bytes, 30 * kGiB);
-  EXPECT_EQ(options.codec_pools.fp8_bytes, 0);
+  ASSERT_TRUE(SetDevicePools({}, 80 * kGiB, options).ok());
+  EXPECT_EQ(options.kv_pool_bytes, 20 * kGiB);
+  EXPECT_EQ(options.codec_pools.fp8_bytes, 20 * kGiB);
+  EXPECT_EQ(options.codec_pools.diffkv_bytes, 20 * kGiB);
+  EXPECT_EQ(options.codec_pools.shadowkv_bytes, 20 * kGiB);
   EXPECT_EQ(options.codec_pools.hidden_bytes, 0);
 }
 
 TEST(PoolSizesTest, WhatIsToldIsKeptAndTheRestDivided) {
   engine::EngineOptions options;
-  ASSERT_TRUE(SetDevicePools({.diffkv = 50 * kGiB, .shadowkv = 0}, 90 * kGiB, options).ok());
+  ASSERT_TRUE(
+      SetDevicePools({.fp8 = kGiB, .diffkv = 50 * kGiB, .shadowkv = 0}, 91 * kGiB, options).ok());
   EXPECT_EQ(options.kv_pool_bytes, 40 * kGiB);
+  EXPECT_EQ(options.codec_pools.fp8_bytes, kGiB);
   EXPECT_EQ(options.codec_pools.diffkv_bytes, 50 * kGiB);
   EXPECT_EQ(options.codec_pools.shadowkv_bytes, 0);
-  ASSERT_TRUE(
-      SetDevicePools({.dense = kGiB, .diffkv = 2 * kGiB, .shadowkv = 0}, 3 * kGiB, options).ok());
+  ASSERT_TRUE(SetDevicePools(
+                  {.dense = kGiB, .fp8 = 0, .diffkv = 2 * kGiB, .shadowkv = 0}, 3 * kGiB, options)
+                  .ok());
   EXPECT_EQ(options.kv_pool_bytes, kGiB);
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
+#include "common/kv/codec/block_cache.h"
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/codec/encoded_kv.h"
@@ -15,6 +16,7 @@
 #include "common/kv/codec/policy_params.h"
 #include "common/kv/pool/page_pool.h"
 #include "kernels/core/dtype.h"
+#include "kernels/core/memory.h"
 #include "kernels/kv_format/dense.h"
 
 namespace baton::kv {
@@ -25,7 +27,8 @@ absl::StatusOr<std::unique_ptr<Fp8Format>> Fp8Format::Create(const CodecContext&
                                            .kv_heads = context.dimensions.kv_heads,
                                            .head_dim = context.dimensions.head_dim,
                                            .dtype = kernels::DType::kF8E4M3};
-  BATON_ASSIGN_OR_RETURN(auto pool, PagePool::Create(pool_bytes, layout.stride_bytes()));
+  BATON_ASSIGN_OR_RETURN(auto pool,
+                         PagePool::Create(pool_bytes, layout.stride_bytes(), *context.exec.memory));
   return std::unique_ptr<Fp8Format>(new Fp8Format(context, std::move(pool), layout));
 }
 
@@ -59,11 +62,21 @@ std::unique_ptr<EncodedKv> Fp8Format::Allocate(const KvResidentPolicy& /*policy*
   if (!ids.has_value()) {
     return nullptr;
   }
-  return std::make_unique<Fp8Sequence>(codec_, prompt_tokens, max_tokens, *std::move(ids));
+  BlockCache::Block table;
+  if (!on_host()) {
+    absl::StatusOr<BlockCache::Block> taken = blocks_.Take(ids->size() * sizeof(PageId));
+    if (!taken.ok()) {
+      pool_->ReleaseAll(*ids);
+      return nullptr;
+    }
+    table = *std::move(taken);
+  }
+  return std::make_unique<Fp8Sequence>(
+      codec_, prompt_tokens, max_tokens, *std::move(ids), std::move(table));
 }
 
 bool Fp8Format::Extend(EncodedKv& sequence, int64_t prompt_tokens, int64_t max_tokens) {
-  return static_cast<Fp8Sequence&>(sequence).Extend(prompt_tokens, max_tokens);
+  return extends() && static_cast<Fp8Sequence&>(sequence).Extend(prompt_tokens, max_tokens);
 }
 
 PoolBytes Fp8Format::pool() const {

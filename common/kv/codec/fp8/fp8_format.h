@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "common/kv/codec/block_cache.h"
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/codec/fp8/fp8_codec.h"
@@ -41,16 +42,21 @@ class Fp8Format final : public EncodedFormat {
                                       int64_t prompt_tokens,
                                       int64_t max_tokens) override;
   bool Extend(EncodedKv& sequence, int64_t prompt_tokens, int64_t max_tokens) override;
+  bool extends() const override { return on_host(); }
   PoolBytes pool() const override;
 
  private:
   Fp8Format(const CodecContext& context,
             std::unique_ptr<PagePool> pool,
             const kernels::DensePageLayout& layout)
-      : pool_(std::move(pool)), codec_(context, *pool_, layout) {}
+      : pool_(std::move(pool)),
+        blocks_(*context.exec.memory),
+        codec_(context, *pool_, blocks_, layout) {}
+  bool on_host() const { return codec_.context().exec.memory->is_host(); }
   int64_t Pages(int64_t tokens) const;
 
   const std::unique_ptr<PagePool> pool_;
+  BlockCache blocks_;  // of page tables
   Fp8Codec codec_;
 };
 

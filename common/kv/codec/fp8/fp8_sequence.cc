@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -12,38 +11,47 @@
 
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
+#include "common/kv/codec/block_cache.h"
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/fp8/fp8_codec.h"
 #include "common/kv/codec/step_kv.h"
 #include "common/kv/codec/working_attention.h"
 #include "common/kv/pool/page_pool.h"
+#include "kernels/core/memory.h"
 #include "kernels/ops/activations.h"
+#include "kernels/ops/fp8_params.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/params.h"
 
 namespace baton::kv {
-namespace {
-
-// Tokens that are widened at a time.
-constexpr int64_t kTokens = 256;
-
-}  // namespace
 
 Fp8Sequence::Fp8Sequence(Fp8Codec& codec,
                          int64_t prompt_tokens,
                          int64_t max_tokens,
-                         std::vector<PageId> ids)
+                         std::vector<PageId> ids,
+                         BlockCache::Block table)
     : codec_(codec),
       prompt_tokens_(prompt_tokens),
       layers_(codec.context().dimensions.layers),
       pages_per_layer_(codec.layout().pages_for(prompt_tokens + max_tokens)),
       ids_(std::move(ids)),
+      device_table_(std::move(table)),
       held_(layers_, prompt_tokens) {
   BATON_CHECK(static_cast<int64_t>(ids_.size()) == int64_t{layers_} * pages_per_layer_);
 }
 
 Fp8Sequence::~Fp8Sequence() { codec_.pool().ReleaseAll(ids_); }
+
+absl::Status Fp8Sequence::PrepareStep() {
+  if (device_table_.empty() || uploaded_) {
+    return absl::OkStatus();
+  }
+  BATON_RETURN_IF_ERROR(codec_.context().exec.memory->Upload(
+      device_table_.data(), ids_.data(), ids_.size() * sizeof(PageId)));
+  uploaded_ = true;
+  return absl::OkStatus();
+}
 
 bool Fp8Sequence::SetPagesPerLayer(int32_t pages) {
   std::vector<PageId> more;
@@ -118,36 +126,16 @@ absl::Status Fp8Sequence::AttendExtension(const WorkingKv& working,
 }
 
 absl::Status Fp8Sequence::EncodeLayer(const WorkingKv& working, int32_t kv_layer) {
-  for (int64_t token = extension_begin_; token < prompt_tokens_; token += kTokens) {
-    BATON_RETURN_IF_ERROR(
-        EncodeTokens(working, kv_layer, token, std::min(kTokens, prompt_tokens_ - token)));
-  }
+  BATON_RETURN_IF_ERROR(codec_.context().ops->fp8_encode(
+      codec_.context().exec,
+      {.source = working.pages,
+       .source_table = working.table.data + static_cast<ptrdiff_t>(kv_layer) * working.table.stride,
+       .first_token = extension_begin_,
+       .tokens = prompt_tokens_,
+       .page_table = op_page_table(kv_layer),
+       .pages = codec_.pages()}));
   held_.TakeLayers(1);
   return absl::OkStatus();
-}
-
-absl::Status Fp8Sequence::EncodeTokens(const WorkingKv& working,
-                                       int32_t kv_layer,
-                                       int64_t token_begin,
-                                       int64_t token_count) {
-  const int64_t width = int64_t{codec_.layout().kv_heads} * codec_.layout().head_dim;
-  std::vector<float> keys(static_cast<size_t>(token_count * width));
-  std::vector<float> values(keys.size());
-  ReadWorkingTokens(working, kv_layer, token_begin, token_count, keys, values);
-  std::vector<int32_t> positions(static_cast<size_t>(token_count));
-  std::iota(positions.begin(), positions.end(), static_cast<int32_t>(token_begin));
-  const kernels::SequenceRows rows = {.row_begin = 0,
-                                      .row_count = static_cast<int32_t>(token_count),
-                                      .page_table = page_table(kv_layer)};
-  return codec_.context().ops->kv_write(codec_.context().exec,
-                                        {.k = keys.data(),
-                                         .k_stride = width,
-                                         .v = values.data(),
-                                         .v_stride = width,
-                                         .positions = positions.data(),
-                                         .sequences = &rows,
-                                         .num_sequences = 1,
-                                         .pages = codec_.pages()});
 }
 
 std::vector<std::span<const std::byte>> Fp8Sequence::LayerPages(int32_t kv_layer) const {
@@ -192,6 +180,13 @@ absl::Status Fp8Sequence::CopyTo(EncodedKv& other) const {
   }
   auto& target = static_cast<Fp8Sequence&>(other);
   target.held_ = held_;
+  if (!device_table_.empty()) {
+    for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
+      const PageId* table = page_table(kv_layer);
+      target.copied_.insert(target.copied_.end(), table, table + prompt_pages());
+    }
+    return absl::OkStatus();
+  }
   for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
     for (int32_t i = 0; i < prompt_pages(); ++i) {
       std::memcpy(codec_.pool().page(target.page_table(kv_layer)[i]).data(),
@@ -200,6 +195,18 @@ absl::Status Fp8Sequence::CopyTo(EncodedKv& other) const {
     }
   }
   return absl::OkStatus();
+}
+
+void Fp8Sequence::TakeCopies(std::vector<PageId>& sources, std::vector<PageId>& targets) {
+  if (copied_.empty()) {
+    return;
+  }
+  sources.insert(sources.end(), copied_.begin(), copied_.end());
+  for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
+    const PageId* table = page_table(kv_layer);
+    targets.insert(targets.end(), table, table + prompt_pages());
+  }
+  copied_ = {};
 }
 
 int64_t Fp8Sequence::ResidentBytes() const {

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "common/kv/codec/block_cache.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/fp8/fp8_codec.h"
 #include "common/kv/codec/held_tokens.h"
@@ -18,16 +19,23 @@
 
 namespace baton::kv {
 
-// Pages for prompt and generated tokens, taken at once, and again for each extension. Threads:
-// encoded_kv.h.
+// Pages for prompt and generated tokens, taken at once, and again for each extension. On a device
+// ops read the page tables from a block of its memory, where the first step that refers to them
+// brings them. Such a sequence can't be sent, landed, kept or extended. Threads: encoded_kv.h.
 class Fp8Sequence final : public EncodedKv {
  public:
-  // `ids`: for each layer, pages for prompt_tokens + max_tokens.
-  Fp8Sequence(Fp8Codec& codec, int64_t prompt_tokens, int64_t max_tokens, std::vector<PageId> ids);
+  // `ids`: for each layer, pages for prompt_tokens + max_tokens. `table`: on a device room for
+  // them; empty on the host.
+  Fp8Sequence(Fp8Codec& codec,
+              int64_t prompt_tokens,
+              int64_t max_tokens,
+              std::vector<PageId> ids,
+              BlockCache::Block table);
   ~Fp8Sequence() override;
 
   KvCodec& codec() const override { return codec_; }
   int64_t tokens() const override { return held_.tokens(); }
+  absl::Status PrepareStep() override;
   int64_t first_observed() const override { return prompt_tokens_; }
   absl::Status Observe(const WorkingKv& /*working*/,
                        const PromptRows& /*rows*/,
@@ -46,7 +54,8 @@ class Fp8Sequence final : public EncodedKv {
                                                  int32_t layers) const override;
   void Trim() override {}
   void Shrink() override;
-  // kUnimplemented for a sequence that was extended.
+  // kUnimplemented for a sequence that was extended. On a device the pages are copied by the first
+  // step in which `other` decodes: this sequence has to be there until then.
   absl::Status CopyTo(EncodedKv& other) const override;
   int64_t ResidentBytes() const override;
   int64_t ReservedBytes() const override;
@@ -57,6 +66,14 @@ class Fp8Sequence final : public EncodedKv {
   const PageId* page_table(int32_t kv_layer) const {
     return ids_.data() + static_cast<ptrdiff_t>(kv_layer) * pages_per_layer_;
   }
+  // The same where ops read it.
+  const PageId* op_page_table(int32_t kv_layer) const {
+    return device_table_.empty()
+               ? page_table(kv_layer)
+               : device_table_.as<PageId>() + static_cast<ptrdiff_t>(kv_layer) * pages_per_layer_;
+  }
+  // Adds what CopyTo left to be copied into this sequence, and forgets it.
+  void TakeCopies(std::vector<PageId>& sources, std::vector<PageId>& targets);
   // The token at `position` was appended to a layer.
   void NoteAppended(int32_t position) { held_.Append(position); }
   void CountAttention(int32_t position);
@@ -66,10 +83,6 @@ class Fp8Sequence final : public EncodedKv {
   // are free.
   bool SetPagesPerLayer(int32_t pages);
   int32_t prompt_pages() const { return codec_.layout().pages_for(prompt_tokens_); }
-  absl::Status EncodeTokens(const WorkingKv& working,
-                            int32_t kv_layer,
-                            int64_t token_begin,
-                            int64_t token_count);
 
   Fp8Codec& codec_;
   int64_t prompt_tokens_;
@@ -77,6 +90,9 @@ class Fp8Sequence final : public EncodedKv {
   const int32_t layers_;
   int32_t pages_per_layer_;
   std::vector<PageId> ids_;
+  BlockCache::Block device_table_;  // of ids_; empty on the host
+  bool uploaded_ = false;           // ids_ are in device_table_
+  std::vector<PageId> copied_;      // [layers][prompt_pages]: what CopyTo left to be copied
   HeldTokens held_;
   AttentionCounters counters_;
 };
