@@ -112,6 +112,11 @@ class EncodedKv {
   // host learns what Trim and ResidentBytes have to know, and waits for it where ops run behind the
   // host.
   virtual absl::Status Settle() { return absl::OkStatus(); }
+  // Before a step with rows of an extension, behind PrepareStep, for each of its tiles: what ops
+  // have to be told of them goes to `arrays`, which are uploaded before the first AttendExtension.
+  virtual void PrepareExtension(const WorkingKv& /*working*/,
+                                const PromptRows& /*rows*/,
+                                kernels::StepArrays& /*arrays*/) {}
   // Attention of extension rows, in each model layer that reads the stored layer: over the encoded
   // tokens and, exact and causal, the extension's own in `working`, of which only pages from
   // B / page_tokens on exist. Writes the rows of queries.out and observes rows at or behind

@@ -67,6 +67,7 @@ absl::StatusOr<PackedStepKv::Tile> PackedStepKv::PrepareTile(const KvRows& rows,
     if (Extends(sequence)) {
       written.push_back(run);
       tile.extensions.push_back(run);
+      sequence.encoded->PrepareExtension(Working(run.sequence), RowsOf(rows, run), arrays);
     } else if (sequence.prefill || sequence.encoded == nullptr) {
       written.push_back(run);
       attended.push_back(run);
@@ -125,12 +126,7 @@ absl::Status PackedStepKv::AttendExtensions(const KvRows& rows, const KvQueries&
   for (const RowRun& run : tiles_[static_cast<size_t>(rows.tile)].extensions) {
     const StepSequenceKv& sequence = sequences_[static_cast<size_t>(run.sequence)];
     BATON_RETURN_IF_ERROR(
-        sequence.encoded->AttendExtension(Working(run.sequence),
-                                          {.row_begin = run.row_begin,
-                                           .row_count = run.row_count,
-                                           .positions = rows.positions + run.row_begin,
-                                           .op_positions = rows.op_positions + run.row_begin},
-                                          queries));
+        sequence.encoded->AttendExtension(Working(run.sequence), RowsOf(rows, run), queries));
   }
   return absl::OkStatus();
 }

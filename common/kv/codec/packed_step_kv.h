@@ -85,6 +85,13 @@ class PackedStepKv : public StepKv {
 
   absl::StatusOr<Tile> PrepareTile(const KvRows& rows, kernels::StepArrays& arrays);
   void AddToGroup(const KvRows& rows, const RowRun& run, std::vector<Group>& groups) const;
+  // A run of prompt rows as codecs take it.
+  static PromptRows RowsOf(const KvRows& rows, const RowRun& run) {
+    return {.row_begin = run.row_begin,
+            .row_count = run.row_count,
+            .positions = rows.positions + run.row_begin,
+            .op_positions = rows.op_positions + run.row_begin};
+  }
   absl::Status AttendExtensions(const KvRows& rows, const KvQueries& queries);
   absl::Status Observe(const KvRows& rows, const KvQueries& queries);
   // The prompt of a sequence of the step, where ops read it.

@@ -173,24 +173,6 @@ TEST_P(EngineDeviceTest, TheHostSeldomWaitsForCounts) {
   EXPECT_EQ(downloads(policy), dense + of_prompt + of_answer);
 }
 
-TEST_P(EngineDeviceTest, NothingIsKeptBetweenTurns) {
-  const RealEngine device = OnDevice(64);
-  for (const char* turn : {"first", "second"}) {
-    const auto listener = std::make_shared<RecordingListener>();
-    GenerateRequest request = Request(0);
-    request.request_id = turn;
-    request.session_id = "talk";
-    request.prompt.resize(200);
-    request.sampling.max_tokens = 3;
-    ASSERT_TRUE(device.engine->Submit(std::move(request), listener).ok());
-    ASSERT_TRUE(listener->AwaitDone());
-    EXPECT_TRUE(listener->status().ok()) << listener->status();
-    EXPECT_EQ(listener->stats().cached_tokens, 0);
-    ExpectFree(device);
-    EXPECT_EQ(device.engine->load().kept_sessions, 0);
-  }
-}
-
 // While the prompt is computed, and while it is decoded.
 TEST_P(EngineDeviceTest, CancelledRequestsGiveEverythingBack) {
   const RealEngine device = OnDevice(/*chunk=*/16);
@@ -206,10 +188,10 @@ TEST_P(EngineDeviceTest, CancelledRequestsGiveEverythingBack) {
   }
 }
 
-// The answers are drawn alike and end at different lengths, so that rows come and go.
-class EngineDeviceAnswersTest : public EngineDeviceTest {};
+// Formats that can do on a device what they can on the host.
+class EngineDevicePagesTest : public EngineDeviceTest {};
 
-TEST_P(EngineDeviceAnswersTest, SeveralAnswersToAPromptAreThoseOfTheHost) {
+TEST_P(EngineDevicePagesTest, SeveralAnswersToAPromptAreThoseOfTheHost) {
   constexpr int32_t kAnswers = 3;
   const auto answers = [](const RealEngine& engine, int32_t prompt_tokens) {
     const auto listener = std::make_shared<RecordingListener>();
@@ -236,9 +218,68 @@ TEST_P(EngineDeviceAnswersTest, SeveralAnswersToAPromptAreThoseOfTheHost) {
   }
 }
 
-class EngineDeviceOneAnswerTest : public EngineDeviceTest {};
+// Turns whose new tokens begin within a page and are computed in one step or in several, with
+// another request in the same steps.
+TEST_P(EngineDevicePagesTest, TurnsOfAConversationAreThoseOfTheHost) {
+  constexpr int64_t kTurns = 4;
+  const auto talk = [](const RealEngine& engine) {
+    std::vector<std::vector<int32_t>> answers;
+    std::vector<int32_t> prompt = Request(2).prompt;
+    for (int32_t turn = 0; turn < kTurns; ++turn) {
+      const auto beside = std::make_shared<RecordingListener>();
+      GenerateRequest other = Request(3);
+      other.request_id = "beside" + std::to_string(turn);
+      EXPECT_TRUE(engine.engine->Submit(std::move(other), beside).ok());
+      const auto listener = std::make_shared<RecordingListener>();
+      GenerateRequest request = Request(2);
+      request.request_id = std::to_string(turn);
+      request.session_id = "talk";
+      request.sampling.max_tokens = 9;
+      request.prompt = prompt;
+      EXPECT_TRUE(engine.engine->Submit(std::move(request), listener).ok());
+      EXPECT_TRUE(listener->AwaitDone());
+      EXPECT_TRUE(listener->status().ok()) << listener->status();
+      EXPECT_EQ(listener->stats().cached_tokens > 0, turn > 0);
+      answers.push_back(listener->tokens());
+      prompt.insert(prompt.end(), answers.back().begin(), answers.back().end());
+      for (int32_t i = 0; i < 3 + 40 * turn; ++i) {
+        prompt.push_back((i * 37 + turn * 11) % 4000);
+      }
+      EXPECT_TRUE(beside->AwaitDone());
+      answers.push_back(beside->tokens());
+    }
+    return answers;
+  };
+  const RealEngine host(*checkpoint_, Role::kBoth, /*chunk=*/300, /*budget=*/512, kPools);
+  const auto want = talk(host);
+  for (const int32_t chunk : {37, 300}) {
+    const RealEngine device = OnDevice(chunk);
+    EXPECT_EQ(talk(device), want) << "chunk " << chunk;
+  }
+}
 
-TEST_P(EngineDeviceOneAnswerTest, SeveralAnswersToAPromptAreRefused) {
+// Formats whose sequences can be neither copied nor extended on a device.
+class EngineDeviceLimitedTest : public EngineDeviceTest {};
+
+TEST_P(EngineDeviceLimitedTest, NothingIsKeptBetweenTurns) {
+  const RealEngine device = OnDevice(64);
+  for (const char* turn : {"first", "second"}) {
+    const auto listener = std::make_shared<RecordingListener>();
+    GenerateRequest request = Request(0);
+    request.request_id = turn;
+    request.session_id = "talk";
+    request.prompt.resize(200);
+    request.sampling.max_tokens = 3;
+    ASSERT_TRUE(device.engine->Submit(std::move(request), listener).ok());
+    ASSERT_TRUE(listener->AwaitDone());
+    EXPECT_TRUE(listener->status().ok()) << listener->status();
+    EXPECT_EQ(listener->stats().cached_tokens, 0);
+    ExpectFree(device);
+    EXPECT_EQ(device.engine->load().kept_sessions, 0);
+  }
+}
+
+TEST_P(EngineDeviceLimitedTest, SeveralAnswersToAPromptAreRefused) {
   const RealEngine device = OnDevice(64);
   GenerateRequest request = Request(0);
   request.sampling.n = 2;
@@ -365,13 +406,14 @@ INSTANTIATE_TEST_SUITE_P(
                                      "shadowkv:rank=32,budget=48,outliers=2,local=7,joint=80")),
     NameOf);
 INSTANTIATE_TEST_SUITE_P(Policies,
-                         EngineDeviceAnswersTest,
-                         testing::Combine(testing::Values("tiny-llama-needle"),
+                         EngineDevicePagesTest,
+                         testing::Combine(testing::Values("tiny-llama-needle",
+                                                          "tiny-llama-needle-swiftkv-l6-across2"),
                                           testing::Values("dense", "fp8")),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(
     Policies,
-    EngineDeviceOneAnswerTest,
+    EngineDeviceLimitedTest,
     testing::Combine(testing::Values("tiny-llama-needle"),
                      testing::Values("diffkv", "shadowkv:rank=32,budget=48,outliers=2,local=7")),
     NameOf);

@@ -249,6 +249,7 @@ TEST_P(ExtendTest, AStepSendsExtensionRowsToTheirSequence) {
       }
     }
     std::vector<float> out(kTokens * kTestQueryWidth);
+    std::vector<float> lse(size_t{kTokens} * kTestHeads);
     ASSERT_TRUE(
         step.Write(rows, {.kv_layer = layer, .k = k.data(), .v = v.data(), .stride = kTestKvWidth})
             .ok());
@@ -259,7 +260,8 @@ TEST_P(ExtendTest, AStepSendsExtensionRowsToTheirSequence) {
                              .heads = kTestHeads,
                              .scale = kTestScale,
                              .out = out.data(),
-                             .out_stride = kTestQueryWidth})
+                             .out_stride = kTestQueryWidth,
+                             .lse = lse.data()})
                     .ok());
     ASSERT_TRUE(step.LayerAttended(layer).ok());
     EXPECT_TRUE(std::equal(out.begin(), out.end(), extension.Row(*want, layer, 0, kHeld, {})));

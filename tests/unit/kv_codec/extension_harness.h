@@ -17,6 +17,8 @@
 #include "common/base/status_macros.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "kernels/core/buffer.h"
+#include "kernels/core/memory.h"
+#include "kernels/core/step_arrays.h"
 #include "kernels/ops/params.h"
 #include "tests/unit/kv_codec/codec_harness.h"
 
@@ -120,11 +122,16 @@ class TestExtension {
                 query.end(),
                 q.begin() + (kOthers + row) * static_cast<ptrdiff_t>(kStride));
     }
+    std::vector<float> lse(static_cast<size_t>(kOthers + rows) * kTestHeads);
+    const PromptRows prompt_rows = {.row_begin = kOthers,
+                                    .row_count = rows,
+                                    .positions = positions.data(),
+                                    .op_positions = positions.data()};
+    kernels::StepArrays arrays(kernels::HostMemory());
+    BATON_RETURN_IF_ERROR(kv.PrepareStep());
+    kv.PrepareExtension(working(), prompt_rows, arrays);
     BATON_RETURN_IF_ERROR(kv.AttendExtension(working(),
-                                             {.row_begin = kOthers,
-                                              .row_count = rows,
-                                              .positions = positions.data(),
-                                              .op_positions = positions.data()},
+                                             prompt_rows,
                                              {.kv_layer = layer,
                                               .first_reader = reader == 0,
                                               .last_reader = reader == readers.count - 1,
@@ -134,7 +141,8 @@ class TestExtension {
                                               .scale = kTestScale,
                                               .sliding_window = readers.sliding_window,
                                               .out = out.data(),
-                                              .out_stride = kStride}));
+                                              .out_stride = kStride,
+                                              .lse = lse.data()}));
     for (size_t i = 0; i < out.size(); ++i) {
       const bool own = i >= kOthers * kStride && i % kStride < kTestQueryWidth;
       if (!own && out[i] != -3.0f) {

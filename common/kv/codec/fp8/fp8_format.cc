@@ -76,7 +76,7 @@ std::unique_ptr<EncodedKv> Fp8Format::Allocate(const KvResidentPolicy& /*policy*
 }
 
 bool Fp8Format::Extend(EncodedKv& sequence, int64_t prompt_tokens, int64_t max_tokens) {
-  return extends() && static_cast<Fp8Sequence&>(sequence).Extend(prompt_tokens, max_tokens);
+  return static_cast<Fp8Sequence&>(sequence).Extend(prompt_tokens, max_tokens);
 }
 
 PoolBytes Fp8Format::pool() const {

@@ -16,9 +16,10 @@
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/fp8/fp8_codec.h"
 #include "common/kv/codec/step_kv.h"
-#include "common/kv/codec/working_attention.h"
 #include "common/kv/pool/page_pool.h"
+#include "kernels/core/dtype.h"
 #include "kernels/core/memory.h"
+#include "kernels/core/step_arrays.h"
 #include "kernels/ops/activations.h"
 #include "kernels/ops/fp8_params.h"
 #include "kernels/ops/op_table.h"
@@ -44,6 +45,7 @@ Fp8Sequence::Fp8Sequence(Fp8Codec& codec,
 Fp8Sequence::~Fp8Sequence() { codec_.pool().ReleaseAll(ids_); }
 
 absl::Status Fp8Sequence::PrepareStep() {
+  extension_rows_.clear();
   if (device_table_.empty() || uploaded_) {
     return absl::OkStatus();
   }
@@ -53,14 +55,27 @@ absl::Status Fp8Sequence::PrepareStep() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<BlockCache::Block> Fp8Sequence::TableBlock(int32_t pages) const {
+  if (device_table_.empty()) {
+    return BlockCache::Block();
+  }
+  return codec_.blocks().Take(static_cast<size_t>(layers_) * static_cast<size_t>(pages) *
+                              sizeof(PageId));
+}
+
 bool Fp8Sequence::SetPagesPerLayer(int32_t pages) {
   std::vector<PageId> more;
   if (pages > pages_per_layer_) {
+    absl::StatusOr<BlockCache::Block> table = TableBlock(pages);
+    if (!table.ok()) {
+      return false;
+    }
     auto taken = codec_.pool().Allocate(int64_t{layers_} * (pages - pages_per_layer_));
     if (!taken.has_value()) {
       return false;
     }
     more = *std::move(taken);
+    device_table_ = *std::move(table);
   }
   std::vector<PageId> ids;
   auto next = more.begin();
@@ -74,6 +89,7 @@ bool Fp8Sequence::SetPagesPerLayer(int32_t pages) {
   }
   ids_ = std::move(ids);
   pages_per_layer_ = pages;
+  uploaded_ = false;
   return true;
 }
 
@@ -93,36 +109,60 @@ void Fp8Sequence::Shrink() {
   BATON_CHECK(fewer);
 }
 
+void Fp8Sequence::PrepareExtension(const WorkingKv& working,
+                                   const PromptRows& rows,
+                                   kernels::StepArrays& arrays) {
+  ExtensionRows& extension = extension_rows_.emplace_back();
+  extension.first_position = rows.positions[0];
+  const auto begin = static_cast<int32_t>(extension_begin_);
+  for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
+    extension.rows.push_back(
+        {.row_count = rows.row_count,
+         .page_table = working.table.data + static_cast<ptrdiff_t>(kv_layer) * working.table.stride,
+         .key_begin = begin});
+  }
+  for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
+    extension.rows.push_back(
+        {.row_count = rows.row_count, .page_table = op_page_table(kv_layer), .key_end = begin});
+  }
+  extension.op_rows = arrays.Add(extension.rows);
+}
+
 // The exact keys first: the quantized ones before them are merged in. The page in which the
 // extension begins is in both places, its tokens in one.
 absl::Status Fp8Sequence::AttendExtension(const WorkingKv& working,
                                           const PromptRows& rows,
                                           const KvQueries& queries) {
-  const CodecContext& context = codec_.context();
-  std::vector<float> lse(static_cast<size_t>(rows.row_count) * static_cast<size_t>(queries.heads));
-  BATON_RETURN_IF_ERROR(AttendWorkingKeys(context, working, rows, queries, extension_begin_, lse));
-  const kernels::SequenceRows sequence = {.row_begin = 0,
-                                          .row_count = rows.row_count,
-                                          .page_table = page_table(queries.kv_layer),
-                                          .key_end = static_cast<int32_t>(extension_begin_)};
+  const auto extension = std::find_if(
+      extension_rows_.begin(), extension_rows_.end(), [&](const ExtensionRows& candidate) {
+        return candidate.first_position == rows.positions[0];
+      });
+  BATON_CHECK(extension != extension_rows_.end() && queries.lse != nullptr);
   for (int32_t row = 0; row < rows.row_count; ++row) {
     CountAttention(rows.positions[row]);
   }
-  return context.ops->paged_attention(
-      context.exec,
-      {.q = kernels::Floats(queries.q) + rows.row_begin * queries.q_stride,
-       .q_stride = queries.q_stride,
-       .positions = rows.positions,
-       .sequences = &sequence,
-       .num_sequences = 1,
-       .pages = codec_.pages(),
-       .heads = queries.heads,
-       .scale = queries.scale,
-       .sliding_window = queries.sliding_window,
-       .out = kernels::Floats(queries.out) + rows.row_begin * queries.out_stride,
-       .out_stride = queries.out_stride,
-       .lse = lse.data(),
-       .merge = true});
+  const CodecContext& context = codec_.context();
+  const kernels::DType activations = context.ops->activations;
+  kernels::PagedAttentionParams params = {
+      .q = kernels::Advance(queries.q, rows.row_begin * queries.q_stride, activations),
+      .q_stride = queries.q_stride,
+      .positions = rows.op_positions,
+      .sequences = extension->op_rows + queries.kv_layer,
+      .num_sequences = 1,
+      .pages = working.pages,
+      .heads = queries.heads,
+      .scale = queries.scale,
+      .sliding_window = queries.sliding_window,
+      .rows = rows.row_count,
+      .max_sequence_rows = rows.row_count,
+      .out = kernels::Advance(queries.out, rows.row_begin * queries.out_stride, activations),
+      .out_stride = queries.out_stride,
+      .lse = queries.lse + int64_t{rows.row_begin} * queries.heads};
+  BATON_RETURN_IF_ERROR(context.ops->paged_attention(context.exec, params));
+  params.sequences += layers_;
+  params.pages = codec_.pages();
+  params.merge = true;
+  return context.ops->paged_attention(context.exec, params);
 }
 
 absl::Status Fp8Sequence::EncodeLayer(const WorkingKv& working, int32_t kv_layer) {

@@ -15,13 +15,16 @@
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/fp8/fp8_codec.h"
 #include "common/kv/codec/held_tokens.h"
+#include "common/kv/codec/step_kv.h"
 #include "common/kv/pool/page_pool.h"
+#include "kernels/core/step_arrays.h"
+#include "kernels/ops/params.h"
 
 namespace baton::kv {
 
 // Pages for prompt and generated tokens, taken at once, and again for each extension. On a device
 // ops read the page tables from a block of its memory, where the first step that refers to them
-// brings them. Such a sequence can't be sent, landed, kept or extended. Threads: encoded_kv.h.
+// brings them. Such a sequence can't be sent or landed. Threads: encoded_kv.h.
 class Fp8Sequence final : public EncodedKv {
  public:
   // `ids`: for each layer, pages for prompt_tokens + max_tokens. `table`: on a device room for
@@ -43,6 +46,10 @@ class Fp8Sequence final : public EncodedKv {
     return absl::OkStatus();
   }
   absl::Status EncodeLayer(const WorkingKv& working, int32_t kv_layer) override;
+  void PrepareExtension(const WorkingKv& working,
+                        const PromptRows& rows,
+                        kernels::StepArrays& arrays) override;
+  // queries.lse is scratch, and never null.
   absl::Status AttendExtension(const WorkingKv& working,
                                const PromptRows& rows,
                                const KvQueries& queries) override;
@@ -79,6 +86,15 @@ class Fp8Sequence final : public EncodedKv {
   void CountAttention(int32_t position);
 
  private:
+  // Rows of an extension in a tile, as ops take them: over the exact keys, over the coded ones.
+  struct ExtensionRows {
+    int32_t first_position = 0;
+    std::vector<kernels::SequenceRows> rows;  // [2][layers]
+    const kernels::SequenceRows* op_rows = nullptr;
+  };
+
+  // Room on the device for the tables of so many pages a layer. An empty block on the host.
+  absl::StatusOr<BlockCache::Block> TableBlock(int32_t pages) const;
   // Takes or gives back pages at the end of every layer; false, and nothing changed, when too few
   // are free.
   bool SetPagesPerLayer(int32_t pages);
@@ -93,6 +109,7 @@ class Fp8Sequence final : public EncodedKv {
   BlockCache::Block device_table_;  // of ids_; empty on the host
   bool uploaded_ = false;           // ids_ are in device_table_
   std::vector<PageId> copied_;      // [layers][prompt_pages]: what CopyTo left to be copied
+  std::vector<ExtensionRows> extension_rows_;  // of the running step
   HeldTokens held_;
   AttentionCounters counters_;
 };
