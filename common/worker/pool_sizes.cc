@@ -13,6 +13,7 @@ namespace baton::worker {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kHostHidden = 128 * kMiB;
 // A pool of less holds too little to be worth its name.
 constexpr int64_t kLeastDevicePool = 64 * kMiB;
 
@@ -23,7 +24,7 @@ void SetHostPools(const PoolSizes& told, engine::EngineOptions& options) {
   options.codec_pools = {.fp8_bytes = told.fp8.value_or(256 * kMiB),
                          .diffkv_bytes = told.diffkv.value_or(256 * kMiB),
                          .shadowkv_bytes = told.shadowkv.value_or(256 * kMiB),
-                         .hidden_bytes = told.hidden.value_or(128 * kMiB)};
+                         .hidden_bytes = told.hidden.value_or(kHostHidden)};
 }
 
 absl::Status SetDevicePools(const PoolSizes& told, int64_t left, engine::EngineOptions& options) {
@@ -49,7 +50,7 @@ absl::Status SetDevicePools(const PoolSizes& told, int64_t left, engine::EngineO
   options.codec_pools = {.fp8_bytes = told.fp8.value_or(part),
                          .diffkv_bytes = told.diffkv.value_or(part),
                          .shadowkv_bytes = told.shadowkv.value_or(part),
-                         .hidden_bytes = 0};
+                         .hidden_bytes = told.hidden.value_or(kHostHidden)};
   return absl::OkStatus();
 }
 

@@ -24,7 +24,8 @@ struct PoolSizes {
 void SetHostPools(const PoolSizes& told, engine::EngineOptions& options);
 
 // On a device `left` bytes are for pools. Those that were told get what was told, the others of
-// dense, fp8, diffkv and shadowkv equal parts of the rest; hidden states are not served.
+// dense, fp8, diffkv and shadowkv equal parts of the rest. Hidden states lie in the host's memory,
+// and only between workers: one that does both halves makes none.
 // kResourceExhausted, naming the sizes, when that is not enough.
 absl::Status SetDevicePools(const PoolSizes& told, int64_t left, engine::EngineOptions& options);
 
