@@ -74,6 +74,12 @@ void AddShadowKvCases(const BenchShape& shape, Cases& cases) {
       Named(shape, "shadowkv_attention", format, "hits=0.6"), 0.6));
 }
 
+// As many sequences as an H200 holds (gpu_model_bench --capacity).
+void AddFullShadowKvCases(Cases& cases) {
+  AddShadowKvCases({.rows = 78, .tokens = 32768, .kv_heads = 8, .group = 4, .head_dim = 128},
+                   cases);
+}
+
 Cases AllCases(bool quick) {
   struct Size {
     int32_t rows;
@@ -100,6 +106,7 @@ Cases AllCases(bool quick) {
       AddShadowKvCases(shape, cases);
     }
   }
+  AddFullShadowKvCases(cases);
   return cases;
 }
 

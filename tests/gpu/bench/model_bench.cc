@@ -3,22 +3,24 @@
 //
 //   gpu_model_bench [--quick]
 //   gpu_model_bench --engine [--quick]
-//   gpu_model_bench --capacity [--quick]
+//   gpu_model_bench --capacity [--quick] [--format=NAME]
 //   gpu_model_bench --shares [--quick]
 //
 // One JSON object a line: how long making the weights and loading them took (`load`), then checks,
 // prefill and decode, whose rows model_check.h, model_prefill.h and model_decode.h describe. With
 // --engine instead both models' prompts through an engine by KV format: model_first_token.h. With
 // --capacity decode of as many sequences of the plain model as the device holds, over dense
-// pages and in formats `diffkv` and `shadowkv`: model_format_check.h and model_capacity.h. With
-// --shares what pages and policy are of its decode steps in format `diffkv`: model_shares.h. What
-// fails has a row that says why; the rest goes on, and the status is 1.
+// pages and in formats `diffkv` and `shadowkv`, or in that of --format alone: model_format_check.h
+// and model_capacity.h. With --shares what pages and policy are of its decode steps in format
+// `diffkv`: model_shares.h. What fails has a row that says why; the rest goes on, and the status
+// is 1.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -138,7 +140,7 @@ absl::StatusOr<bool> MeasureEngines(const kernels::Backend& backend, bool quick)
   return measured;
 }
 
-bool MeasurePlainCapacity(const kernels::Backend& backend, bool quick) {
+bool MeasurePlainCapacity(const kernels::Backend& backend, bool quick, std::string_view format) {
   const Variant& variant = kVariants[0];
   const std::unique_ptr<Model> model =
       LoadOrPrint(backend, variant, kMostCapacitySequences, kMostCapacitySequences);
@@ -148,7 +150,7 @@ bool MeasurePlainCapacity(const kernels::Backend& backend, bool quick) {
   const LoadedModel loaded = {
       .name = variant.name, .model = *model, .ops = backend.ops(), .exec = backend.exec()};
   const bool checked = CheckFormats(loaded);
-  const bool measured = MeasureCapacity(loaded, quick);
+  const bool measured = MeasureCapacity(loaded, quick, format);
   return checked && measured;
 }
 
@@ -167,11 +169,15 @@ struct Flags {
   bool engine = false;
   bool capacity = false;
   bool shares = false;
+  std::string_view format = {};  // all, if empty
 };
 
 Flags ParseFlags(int argc, char** argv) {
+  constexpr std::string_view kFormat = "--format=";
   Flags flags;
   for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument.starts_with(kFormat)) flags.format = argument.substr(kFormat.size());
     flags.quick = flags.quick || std::strcmp(argv[i], "--quick") == 0;
     flags.engine = flags.engine || std::strcmp(argv[i], "--engine") == 0;
     flags.capacity = flags.capacity || std::strcmp(argv[i], "--capacity") == 0;
@@ -191,7 +197,7 @@ absl::StatusOr<bool> RunAll(const Flags& flags) {
   if (flags.shares) {
     return MeasurePlainShares(*backend, flags.quick);
   }
-  return flags.capacity ? MeasurePlainCapacity(*backend, flags.quick)
+  return flags.capacity ? MeasurePlainCapacity(*backend, flags.quick, flags.format)
                         : MeasureModels(*backend, flags.quick);
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -127,15 +128,17 @@ bool Measure(const LoadedModel& loaded, int32_t tokens, CapacityBench& bench) {
 
 }  // namespace
 
-bool MeasureCapacity(const LoadedModel& loaded, bool quick) {
+bool MeasureCapacity(const LoadedModel& loaded, bool quick, std::string_view format) {
+  const auto wanted = [&](std::string_view name) { return format.empty() || format == name; };
   const std::vector<int32_t> contexts =
       quick ? std::vector<int32_t>{32768} : std::vector<int32_t>{8192, 32768, 131072};
   bool measured = true;
   for (const int32_t tokens : contexts) {
     CapacityBench bench(loaded, tokens);
-    measured = Measure<DenseCapacityCase>(loaded, tokens, bench) && measured;
-    measured = Measure<DiffKvCapacityCase>(loaded, tokens, bench) && measured;
-    measured = Measure<ShadowKvCapacityCase>(loaded, tokens, bench) && measured;
+    if (wanted("dense")) measured = Measure<DenseCapacityCase>(loaded, tokens, bench) && measured;
+    if (wanted("diffkv")) measured = Measure<DiffKvCapacityCase>(loaded, tokens, bench) && measured;
+    if (wanted("shadowkv"))
+      measured = Measure<ShadowKvCapacityCase>(loaded, tokens, bench) && measured;
   }
   return measured;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "tests/gpu/bench/model_loaded.h"
 
@@ -30,7 +31,7 @@ inline constexpr int32_t kMostCapacitySequences = 512;
 //   sequences_to_dense, tokens_per_s_to_dense
 //                               over those of `dense` with this context, if it was measured
 // and of one that could not be measured `failed` with the reason instead of what is not known.
-// Quick: 32K only. False if one failed. Only on a device.
-bool MeasureCapacity(const LoadedModel& loaded, bool quick);
+// Quick: 32K only. `format`: that one alone, if not empty. False if one failed. Only on a device.
+bool MeasureCapacity(const LoadedModel& loaded, bool quick, std::string_view format);
 
 }  // namespace baton::model
