@@ -105,9 +105,33 @@ __global__ void __launch_bounds__(kScoreThreads, kScoreBlocks)
   }
 }
 
+// Choosing blocks of so many threads that share a multiprocessor: many small ones where large ones,
+// which take less time each, would come in several rounds.
+template <int kThreads>
+constexpr int kChooseBlocks = kThreads == 256 ? 5 : 2;
+
+// What is to be chosen of a KV head.
+struct ChooseTask {
+  int32_t count;  // chunks
+  int32_t selected;
+  int32_t clusters;
+};
+
+__device__ ChooseTask MakeChooseTask(const ShadowKvSequence& sequence, int64_t max_chunks) {
+  const SequencePlaces places(sequence);
+  const CodedChunks chunks = places.Chunks(INT32_MAX);
+  const auto count = static_cast<int32_t>(min(int64_t{chunks.count}, max_chunks));
+  const int64_t selectable = chunks.count - places.layout().static_chunks;
+  const int64_t selected = min(places.config().budget_chunks(), selectable);
+  return {.count = count,
+          .selected = static_cast<int32_t>(min(selected, int64_t{count})),
+          .clusters = places.config().value_clusters};
+}
+
+template <int kThreads>
 struct ChooseShared {
-  ScoreTask task;
-  TopKShared top_k;
+  ChooseTask task;
+  TopKShared<kThreads> top_k;
   float totals[kMaxGroup];      // log-sum-exp of every line
   uint32_t largest[kMaxGroup];  // ordered keys of the largest logits that are not taken
   uint32_t keys[kSharedKeys];
@@ -116,27 +140,31 @@ struct ChooseShared {
 // The log-sum-exp of a line from those of its tiles. One warp.
 __device__ float AddPartials(const float2* partials, int32_t tiles) {
   float max = -INFINITY;
-  for (int32_t i = threadIdx.x % kWarpLanes; i < tiles; i += kWarpLanes) {
-    max = fmaxf(max, partials[i].x);
-  }
-  max = WarpMax(max);
   float sum = 0.0f;
+#pragma unroll 4
   for (int32_t i = threadIdx.x % kWarpLanes; i < tiles; i += kWarpLanes) {
-    sum += partials[i].y * Weight(partials[i].x, max);
+    const float2 tile = partials[i];
+    const float largest = fmaxf(max, tile.x);
+    sum = __fmaf_rn(sum, Weight(max, largest), tile.y * Weight(tile.x, largest));
+    max = largest;
   }
-  return max + logf(WarpSum(sum));
+  const float largest = WarpMax(max);
+  return largest + logf(WarpSum(sum * Weight(max, largest)));
 }
 
 // Ordered keys of max over the lines of (logit - log-sum-exp), four chunks a thread: lines begin at
-// multiples of 32 floats, and there is memory up to the next one. All threads.
-__device__ void MakeKeys(const SelectCall& call,
-                         const float* logits,
-                         int32_t count,
-                         const float* totals,
-                         uint32_t* keys) {
+// multiples of 32 floats, and there is memory up to the next one. Returns the range of the
+// thread's. All threads.
+template <int kThreads>
+__device__ KeyRange MakeKeys(const SelectCall& call,
+                             const float* logits,
+                             int32_t count,
+                             const float* totals,
+                             uint32_t* keys) {
   const int64_t stride = call.scratch.chunk_stride / 4;
-#pragma unroll 2
-  for (int32_t four = threadIdx.x; 4 * four < count; four += kTopKThreads) {
+  KeyRange range;
+#pragma unroll(kThreads / 256)
+  for (int32_t four = threadIdx.x; 4 * four < count; four += kThreads) {
     const float4* source = reinterpret_cast<const float4*>(logits) + four;
     float scores[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
 #pragma unroll 4
@@ -146,22 +174,26 @@ __device__ void MakeKeys(const SelectCall& call,
       for (int i = 0; i < 4; ++i) scores[i] = fmaxf(scores[i], of_line[i] - totals[g]);
     }
     for (int i = 0; i < 4; ++i) {
-      if (4 * four + i < count) keys[4 * four + i] = OrderedKey(scores[i]);
+      if (4 * four + i >= count) break;
+      keys[4 * four + i] = OrderedKey(scores[i]);
+      range.Take(OrderedKey(scores[i]));
     }
   }
+  return range;
 }
 
 // The largest logit of every line among the chunks that are not taken. All threads.
+template <int kThreads>
 __device__ void FindMaxima(const SelectCall& call,
                            const float* logits,
                            const uint32_t* taken,
-                           ChooseShared& shared) {
-  const int32_t count = shared.task.chunks.count;
+                           ChooseShared<kThreads>& shared) {
+  const int32_t count = shared.task.count;
   if (threadIdx.x < kMaxGroup) shared.largest[threadIdx.x] = 0;
   __syncthreads();
   for (int32_t g = 0; g < call.group; ++g) {
     uint32_t largest = 0;
-    for (int32_t c = threadIdx.x; c < count; c += kTopKThreads) {
+    for (int32_t c = threadIdx.x; c < count; c += kThreads) {
       const bool counts = (taken[c / kWarpLanes] >> (c % kWarpLanes) & 1u) == 0;
       const float logit = logits[g * call.scratch.chunk_stride + c];
       largest = max(largest, counts ? OrderedKey(logit) : 0u);
@@ -179,32 +211,31 @@ __device__ void FindMaxima(const SelectCall& call,
 }
 
 // Chooses for KV head y of sequence z, once all its logits are there.
-__global__ void __launch_bounds__(kTopKThreads, 2)
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads, kChooseBlocks<kThreads>)
     ChooseKernel(const __grid_constant__ SelectCall call) {
-  __shared__ ChooseShared shared;
+  __shared__ ChooseShared<kThreads> shared;
   const SelectScratch& scratch = call.scratch;
   const int64_t pair = blockIdx.z * int64_t{gridDim.y} + blockIdx.y;
   int32_t* ids = call.params.chunk_ids + pair * call.params.chunk_ids_stride;
   if (threadIdx.x == 0) {
-    shared.task =
-        MakeScoreTask(call.params.sequences[blockIdx.z], blockIdx.y, call.params.bounds.max_chunks);
+    shared.task = MakeChooseTask(call.params.sequences[blockIdx.z], call.params.bounds.max_chunks);
   }
-  for (int64_t i = threadIdx.x; i < call.group * scratch.cluster_stride; i += kTopKThreads) {
+  for (int64_t i = threadIdx.x; i < call.group * scratch.cluster_stride; i += kThreads) {
     scratch.sums[FirstLine(call) * scratch.cluster_stride + i] = 0;
   }
   __syncthreads();
-  const int32_t count = shared.task.chunks.count;
+  const int32_t count = shared.task.count;
   const float* logits = scratch.logits + FirstLine(call) * scratch.chunk_stride;
   const int32_t tiles = (count + kSelectTile - 1) / kSelectTile;
-  for (int32_t g = threadIdx.x / kWarpLanes; g < call.group; g += kTopKThreads / kWarpLanes) {
+  for (int32_t g = threadIdx.x / kWarpLanes; g < call.group; g += kThreads / kWarpLanes) {
     const float total =
         AddPartials(scratch.partials + (FirstLine(call) + g) * scratch.tiles, tiles);
     if (threadIdx.x % kWarpLanes == 0) shared.totals[g] = total;
   }
   __syncthreads();
   uint32_t* keys = count <= kSharedKeys ? shared.keys : scratch.keys + pair * scratch.chunk_stride;
-  MakeKeys(call, logits, count, shared.totals, keys);
-  __syncthreads();
+  ShareRange(MakeKeys<kThreads>(call, logits, count, shared.totals, keys), shared.top_k);
   const Threshold threshold = shared.task.selected > 0
                                   ? FindThreshold(keys, count, shared.task.selected, shared.top_k)
                                   : Threshold{.key = ~0u, .equal = 0};
@@ -285,6 +316,18 @@ __global__ void __launch_bounds__(kScoreThreads)
       sum == 0 ? -INFINITY : ClusterLogit(sum, call.scratch.maxima[i / stride]);
 }
 
+void LaunchChoose(const DeviceQueue& queue, const SelectCall& call) {
+  const dim3 pairs(1,
+                   static_cast<uint32_t>(call.params.bounds.kv_heads),
+                   static_cast<uint32_t>(call.params.num_sequences));
+  const int64_t round = int64_t{kChooseBlocks<512>} * queue.multiprocessors();
+  if (int64_t{pairs.y} * pairs.z > round) {
+    ChooseKernel<256><<<pairs, 256, 0, queue.stream()>>>(call);
+  } else {
+    ChooseKernel<512><<<pairs, 512, 0, queue.stream()>>>(call);
+  }
+}
+
 template <int kHeadDim, int kColumnTiles>
 absl::Status Launch(const DeviceQueue& queue, const SelectCall& call) {
   const ShadowKvSelectParams& params = call.params;
@@ -303,7 +346,7 @@ absl::Status Launch(const DeviceQueue& queue, const SelectCall& call) {
   const cudaStream_t stream = queue.stream();
   const dim3 runs = blocks_of(int64_t{kSelectTile} * kScoreWarps * call.tiles);
   score<<<runs, kScoreThreads, kBytes, stream>>>(call);
-  ChooseKernel<<<dim3(1, kv_heads, rows), kTopKThreads, 0, stream>>>(call);
+  LaunchChoose(queue, call);
   if (call.scratch.cluster_stride > 0) {
     const int64_t elements = params.num_sequences * params.heads * params.cluster_stride;
     const auto blocks = static_cast<uint32_t>((elements + kScoreThreads - 1) / kScoreThreads);

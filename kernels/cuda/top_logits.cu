@@ -20,7 +20,7 @@
 namespace baton::kernels::cuda {
 namespace {
 
-constexpr int32_t kThreads = kTopKThreads;
+constexpr int32_t kThreads = 512;
 constexpr int32_t kWarps = kThreads / kWarpLanes;
 // Logits of a segment, and the most candidates of a row: keys in a block's shared memory.
 constexpr int32_t kMostKeys = 8192;
@@ -42,7 +42,7 @@ struct Call {
 
 struct Shared {
   uint32_t keys[kMostKeys];
-  TopKShared top_k;
+  TopKShared<kThreads> top_k;
   int32_t taken[kMaxTopLogits];
   uint64_t sorted[kMaxTopLogits];
   float parts[kWarps];
@@ -94,6 +94,7 @@ __device__ ExpSum LoadKeys(const float* logits, int32_t count, Shared& shared) {
 // Writes what is most likely of `keys` in shared memory to taken[limit], as indices; -1 behind the
 // last.
 __device__ void Take(int32_t keys, int32_t limit, int32_t* taken, Shared& shared) {
+  ShareRange(RangeOf<kThreads>(shared.keys, keys), shared.top_k);
   const Threshold threshold = FindThreshold(shared.keys, keys, min(limit, keys), shared.top_k);
   WriteTaken(shared.keys, keys, threshold, taken, limit, nullptr, shared.top_k);
   __syncthreads();

@@ -1,6 +1,7 @@
 // The largest of many scores by one block: a radix select finds the least score that is taken, a
 // second walk over the scores writes the ids of what is taken, which so come in ascending order.
-// Among equal scores the lower ids are taken.
+// Among equal scores the lower ids are taken. Digits are counted until so few keys share the last
+// one that each can be compared with all others, which one digit of some thousand keys mostly does.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,6 @@
 #include "kernels/cuda/warp.cuh"
 
 namespace baton::kernels::cuda {
-
-inline constexpr int32_t kTopKThreads = 512;
 
 // For each thread how many lower threads have its flags set, and how many of all.
 struct FlagRanks {
@@ -63,31 +62,55 @@ struct Threshold {
 inline constexpr int32_t kDigitBits = 9;
 inline constexpr int32_t kDigits = 1 << kDigitBits;
 
+// The most keys of a digit that are compared with each other.
+inline constexpr int32_t kMostRanked = 128;
+
+// Of a block of kThreads, at least kMostRanked.
+template <int kThreads>
 struct TopKShared {
   uint32_t histogram[kDigits];
-  int2 counts[kTopKThreads / kWarpLanes];  // above and equal, of each warp
-  uint32_t least;                          // of the keys that can be chosen
+  uint32_t ranked[kMostRanked];
+  int2 counts[kThreads / kWarpLanes];  // above and equal, of each warp
+  uint32_t least;                      // of the keys that can be chosen
   uint32_t most;
   uint32_t digit;
-  int32_t above;  // keys of larger digits
+  int32_t above;   // keys of larger digits
+  int32_t same;    // keys of the digit
+  int32_t stored;  // in `ranked`
+  Threshold threshold;
 };
 
 // Between which keys those are that can be chosen, for the digits: scores of one sign and a few
-// magnitudes share their upper bits. All threads; least > most if there are none.
-__device__ inline void FindRange(const uint32_t* keys, int32_t count, TopKShared& shared) {
-  if (threadIdx.x == 0) {
-    shared.least = ~0u;
-    shared.most = 0;
-  }
+// magnitudes share their upper bits. least > most if there are none.
+struct KeyRange {
   uint32_t least = ~0u;
   uint32_t most = 0;
-  for (int32_t i = threadIdx.x; i < count; i += kTopKThreads) {
-    const uint32_t key = keys[i];
+
+  __device__ void Take(uint32_t key) {
     least = key == 0 ? least : min(least, key);
     most = max(most, key);
   }
-  least = __reduce_min_sync(kAllLanes, least);
-  most = __reduce_max_sync(kAllLanes, most);
+};
+
+// The range of the thread's share of keys[count].
+template <int kThreads>
+__device__ inline KeyRange RangeOf(const uint32_t* keys, int32_t count) {
+  KeyRange range;
+  for (int32_t i = threadIdx.x; i < count; i += kThreads) range.Take(keys[i]);
+  return range;
+}
+
+// The range of all threads' keys, to `shared`. All threads; what they wrote before, to any memory,
+// all of them see afterwards.
+template <int kThreads>
+__device__ inline void ShareRange(const KeyRange& own, TopKShared<kThreads>& shared) {
+  if (threadIdx.x == 0) {
+    shared.least = ~0u;
+    shared.most = 0;
+    shared.stored = 0;
+  }
+  const uint32_t least = __reduce_min_sync(kAllLanes, own.least);
+  const uint32_t most = __reduce_max_sync(kAllLanes, own.most);
   __syncthreads();
   if (threadIdx.x % kWarpLanes == 0) {
     atomicMin(&shared.least, least);
@@ -98,7 +121,8 @@ __device__ inline void FindRange(const uint32_t* keys, int32_t count, TopKShared
 
 // The largest digit such that `wanted` keys have it or a larger one; all keys, if they are fewer.
 // One warp.
-__device__ inline void FindDigit(int32_t wanted, TopKShared& shared) {
+template <int kThreads>
+__device__ inline void FindDigit(int32_t wanted, TopKShared<kThreads>& shared) {
   constexpr int32_t kOwn = kDigits / kWarpLanes;
   const auto lane = static_cast<int32_t>(threadIdx.x % kWarpLanes);
   const int32_t largest = kDigits - 1 - kOwn * lane;  // the lane's digits are this and those below
@@ -121,43 +145,100 @@ __device__ inline void FindDigit(int32_t wanted, TopKShared& shared) {
     if (above + count >= wanted) {
       shared.digit = static_cast<uint32_t>(digit);
       shared.above = above;
+      shared.same = count;
       return;
     }
     above += count;
   }
 }
 
-// The threshold of the `wanted` (1 to count) largest of keys[count]. All threads of the block; keys
-// in shared or global memory that all of them see.
+// Counts the keys that are `prefix` above the least one, but for their lowest `bits` bits, by the
+// bits from `shift` on of what is left. All threads.
+template <int kThreads>
+__device__ inline void CountDigits(const uint32_t* keys,
+                                   int32_t count,
+                                   uint32_t prefix,
+                                   int32_t bits,
+                                   int32_t shift,
+                                   TopKShared<kThreads>& shared) {
+  const uint32_t least = shared.least;
+  const uint32_t known = bits == 32 ? 0u : ~0u << bits;
+  for (int32_t i = threadIdx.x; i < kDigits; i += kThreads) shared.histogram[i] = 0;
+  __syncthreads();
+#pragma unroll 4
+  for (int32_t i = threadIdx.x; i < count; i += kThreads) {
+    const uint32_t key = keys[i];
+    const uint32_t rest = key - least;
+    if (key != 0 && (rest & known) == prefix) {
+      atomicAdd(&shared.histogram[(rest & ~known) >> shift], 1u);
+    }
+  }
+  __syncthreads();
+}
+
+// The threshold of the `wanted` largest of those keys, at least so many and at most kMostRanked,
+// that are `prefix` above the least one but for their lowest `bits` bits (below 32). All threads.
+template <int kThreads>
+__device__ inline Threshold RankKeys(const uint32_t* keys,
+                                     int32_t count,
+                                     uint32_t prefix,
+                                     int32_t bits,
+                                     int32_t wanted,
+                                     TopKShared<kThreads>& shared) {
+  static_assert(kThreads >= kMostRanked);
+  const uint32_t least = shared.least;
+#pragma unroll 4
+  for (int32_t i = threadIdx.x; i < count; i += kThreads) {
+    const uint32_t key = keys[i];
+    if (key != 0 && (key - least) >> bits == prefix >> bits) {
+      shared.ranked[atomicAdd(&shared.stored, 1)] = key;
+    }
+  }
+  __syncthreads();
+  const auto own = static_cast<int32_t>(threadIdx.x);
+  const int32_t stored = shared.stored;
+  if (own < stored) {
+    const uint32_t key = shared.ranked[own];
+    int32_t above = 0;
+    int32_t equal = 0;
+    bool first = true;  // of those that are equal
+#pragma unroll 4
+    for (int32_t i = 0; i < stored; ++i) {
+      const uint32_t other = shared.ranked[i];
+      above += other > key ? 1 : 0;
+      equal += other == key ? 1 : 0;
+      first = first && (other != key || i >= own);
+    }
+    if (first && above < wanted && wanted <= above + equal) {
+      shared.threshold = {.key = key, .equal = wanted - above};
+    }
+  }
+  __syncthreads();
+  return shared.threshold;
+}
+
+// The threshold of the `wanted` (1 to count) largest of keys[count], whose range is shared. All
+// threads of the block; keys in shared or global memory that all of them see.
+template <int kThreads>
 __device__ inline Threshold FindThreshold(const uint32_t* keys,
                                           int32_t count,
                                           int32_t wanted,
-                                          TopKShared& shared) {
-  FindRange(keys, count, shared);
+                                          TopKShared<kThreads>& shared) {
   const uint32_t least = shared.least;
   if (least > shared.most) return {.key = 0, .equal = wanted};
   uint32_t prefix = 0;  // of what is above the least key
-  for (int32_t bits = 32 - __clz(static_cast<int>(shared.most - least)); bits >= 0;) {
+  for (int32_t bits = 32 - __clz(static_cast<int>(shared.most - least));;) {
     const int32_t shift = max(bits - kDigitBits, 0);
-    const uint32_t known = bits == 32 ? 0u : ~0u << bits;
-    for (int32_t i = threadIdx.x; i < kDigits; i += kTopKThreads) shared.histogram[i] = 0;
-    __syncthreads();
-    for (int32_t i = threadIdx.x; i < count; i += kTopKThreads) {
-      const uint32_t key = keys[i];
-      const uint32_t rest = key - least;
-      if (key != 0 && (rest & known) == prefix) {
-        atomicAdd(&shared.histogram[(rest & ~known) >> shift], 1u);
-      }
-    }
-    __syncthreads();
+    CountDigits(keys, count, prefix, bits, shift, shared);
     if (threadIdx.x < kWarpLanes) FindDigit(wanted, shared);
     __syncthreads();
     wanted -= shared.above;
     if (shared.digit == kDigits) return {.key = 0, .equal = wanted};
     prefix |= shared.digit << shift;
-    bits = shift == 0 ? -1 : shift;
+    if (shift == 0) return {.key = least + prefix, .equal = wanted};
+    if (shared.same <= kMostRanked) return RankKeys(keys, count, prefix, shift, wanted, shared);
+    bits = shift;
   }
-  return {.key = least + prefix, .equal = wanted};
 }
 
 // Keys of a thread's warp: the warps of a block share the keys in runs of whole words of ids.
@@ -165,11 +246,10 @@ struct WarpKeys {
   int32_t begin;
   int32_t end;
 
-  __device__ explicit WarpKeys(int32_t count) {
-    constexpr int32_t kWarps = kTopKThreads / kWarpLanes;
+  __device__ WarpKeys(int32_t count, int32_t warps) {
     const auto warp = static_cast<int32_t>(threadIdx.x / kWarpLanes);
     const int32_t words = (count + kWarpLanes - 1) / kWarpLanes;
-    const int32_t of_warp = (words + kWarps - 1) / kWarps * kWarpLanes;
+    const int32_t of_warp = (words + warps - 1) / warps * kWarpLanes;
     begin = min(warp * of_warp, count);
     end = min(begin + of_warp, count);
   }
@@ -182,6 +262,7 @@ struct TakenCounts {
 
   __device__ TakenCounts(const uint32_t* keys, const WarpKeys& run, uint32_t threshold) {
     const auto lane = static_cast<int32_t>(threadIdx.x % kWarpLanes);
+#pragma unroll 4
     for (int32_t id = run.begin + lane; id < run.end; id += kWarpLanes) {
       above += keys[id] > threshold ? 1 : 0;
       equal += keys[id] == threshold ? 1 : 0;
@@ -193,18 +274,19 @@ struct TakenCounts {
 
 // Writes the ids of what is taken, ascending, to ids[limit], then -1. `taken` gets a bit for each
 // key that is taken or 0; null: nobody asks. All threads of the block.
+template <int kThreads>
 __device__ inline void WriteTaken(const uint32_t* keys,
                                   int32_t count,
                                   const Threshold& threshold,
                                   int32_t* ids,
                                   int64_t limit,
                                   uint32_t* taken,
-                                  TopKShared& shared) {
-  constexpr int32_t kWarps = kTopKThreads / kWarpLanes;
+                                  TopKShared<kThreads>& shared) {
+  constexpr int32_t kWarps = kThreads / kWarpLanes;
   const auto lane = static_cast<int32_t>(threadIdx.x % kWarpLanes);
   const auto warp = static_cast<int32_t>(threadIdx.x / kWarpLanes);
   const uint32_t lower = (1u << lane) - 1u;
-  const WarpKeys run(count);
+  const WarpKeys run(count, kWarps);
   const TakenCounts own(keys, run, threshold.key);
   if (lane == 0) shared.counts[warp] = {own.above, own.equal};
   __syncthreads();
@@ -237,7 +319,7 @@ __device__ inline void WriteTaken(const uint32_t* keys,
     equal += __popc(equal_votes);
   }
   for (int64_t i = all_above + min(all_equal, threshold.equal) + int64_t{threadIdx.x}; i < limit;
-       i += kTopKThreads) {
+       i += kThreads) {
     ids[i] = -1;
   }
 }

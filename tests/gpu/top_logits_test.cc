@@ -110,6 +110,24 @@ TEST_F(TopLogitsGpuTest, TiesGoToTheLowerId) {
   }
 }
 
+// One logit is far from all others, which then share their first digits: few of them, or more than
+// are compared with each other, down to the last bit.
+TEST_F(TopLogitsGpuTest, LogitsThatAreNearlyEqualAreTold) {
+  std::mt19937 random(TestSeed());
+  for (const uint32_t kinds : {2u, 60u, 5000u, 3000000u}) {
+    for (const float other : {-1e30f, 1.5f, 1e30f}) {
+      std::vector<float> logits(size_t{2} * 20000);
+      for (float& logit : logits) {
+        logit = 1.0f + static_cast<float>(random() % kinds) * std::numeric_limits<float>::epsilon();
+      }
+      logits[5000] = logits[32000] = other;
+      for (const int32_t count : {1, 100, kMaxTopLogits}) {
+        ExpectSame(logits, 2, count);
+      }
+    }
+  }
+}
+
 TEST_F(TopLogitsGpuTest, WhatCannotBeDrawnIsNotListed) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
