@@ -74,7 +74,8 @@ __device__ void EndPlan(const AttendCall& call, int32_t misses, PlanShared& shar
   HeadPlan& plan = shared.plan;
   plan.selected = shared.selected;
   plan.misses = misses;
-  plan.tokens = plan.exact_end + (plan.selected << plan.chunks.token_shift);
+  const int32_t tokens = plan.selected << plan.chunks.token_shift;
+  plan.tokens = tokens > 0 ? plan.selected_begin + tokens : plan.exact_end;
   if (ShadowKvCounters* counters = call.params.sequences[blockIdx.z].counters;
       counters != nullptr) {
     const auto add = [](int64_t& counter, int64_t value) {
@@ -83,7 +84,7 @@ __device__ void EndPlan(const AttendCall& call, int32_t misses, PlanShared& shar
     };
     add(counters->hits, plan.selected - misses);
     add(counters->misses, misses);
-    add(counters->attended_tokens, int64_t{plan.tokens} + plan.clusters);
+    add(counters->attended_tokens, int64_t{plan.exact_end} + tokens + plan.clusters);
   }
   if (call.params.cluster_logits == nullptr) plan.clusters = 0;
   call.scratch.plans[PairOfBlock()] = plan;
@@ -183,6 +184,33 @@ __device__ void EndSplit(const AttendCall& call,
   running.Clear();
 }
 
+// Attention of the warp over its tile of a stage that is there.
+template <int kHeadDim, int kColumnTiles>
+__device__ void FoldStage(float score_scale,
+                          const HeadTokens& tokens,
+                          const TokenRange& range,
+                          int32_t stage,
+                          const paged::Queries<kHeadDim, kColumnTiles>& queries,
+                          CodedShift<kColumnTiles>& shift,
+                          paged::Running<kHeadDim, kColumnTiles>& running,
+                          FetchShared<kHeadDim>& fetch) {
+  const auto warp = static_cast<int32_t>(threadIdx.x / kWarpLanes);
+  const std::byte* memory = fetch.stages[stage % kStages];
+  const int32_t value_bits = tokens.plan.value_bits;
+  const bool selected = tokens.Selected(range.Token(stage));
+  const paged::StageKeys keys = {
+      .position = range.Token(stage),
+      .first = range.begin,
+      .end = selected ? range.end : min(range.end, tokens.plan.exact_end)};
+  if (selected && value_bits == 4) {
+    FoldCodedTile(
+        memory, fetch.ranges[stage % kStages], warp, keys, score_scale, queries, shift, running);
+    return;
+  }
+  if (selected && tokens.coded) DequantizeStage(value_bits, range, stage, fetch);
+  paged::FoldTile(memory, warp, keys, score_scale, queries, running);
+}
+
 // Attention over the tokens of a run, a part for each of its splits. All threads.
 template <int kHeadDim, int kColumnTiles>
 __device__ void AttendSplits(const AttendCall& call,
@@ -191,42 +219,31 @@ __device__ void AttendSplits(const AttendCall& call,
                              FetchShared<kHeadDim>& fetch) {
   using Area = paged::MergeArea<kHeadDim, kColumnTiles>;
   static_assert(sizeof(Area) <= sizeof(fetch.stages[0]) && alignof(Area) <= 128);
-  const auto warp = static_cast<int32_t>(threadIdx.x / kWarpLanes);
-  const int32_t value_bits = tokens.plan.value_bits;
   const TokenRange& range = run.tokens;
-  const StagePlace first = PeekStage(tokens, range, 0);
-  const StagePlace second = PeekStage(tokens, range, 1);
-  FindStage(tokens, range, 0, first, fetch);
-  FindStage(tokens, range, 1, second, fetch);
+  StagePlace next = PeekStage(tokens, range, 0);
+  StagePlace ahead = PeekStage(tokens, range, 1);
+  FindStage(tokens, range, 0, next, fetch);
+  FindStage(tokens, range, 1, ahead, fetch);
   paged::Queries<kHeadDim, kColumnTiles> queries;
   queries.Load(QueriesOf(call, tokens.plan.row, kHeadDim), call.group);
   paged::Running<kHeadDim, kColumnTiles> running;
   running.Clear();
   CodedShift<kColumnTiles> shift;
   __syncthreads();
-  BeginStage(value_bits, tokens.CodedStage(range, 0), 0, fetch);
+  BeginStage(tokens, range, 0, next, fetch);
   for (int32_t stage = 0; stage < range.stages(); ++stage) {
     WaitForCopies<0>();
     __syncthreads();  // the stage is there, all have left the one before
-    if (stage + 1 < range.stages()) {
-      BeginStage(value_bits, tokens.CodedStage(range, stage + 1), stage + 1, fetch);
-    }
-    const StagePlace ahead = PeekStage(tokens, range, stage + 2);
-    std::byte* memory = fetch.stages[stage % kStages];
-    const paged::StageKeys keys = {
-        .position = range.begin + stage * kStage, .first = range.begin, .end = range.end};
-    if (value_bits == 4 && tokens.CodedStage(range, stage)) {
-      const uint32_t* ranges = fetch.ranges[stage % kStages];
-      FoldCodedTile(memory, ranges, warp, keys, call.score_scale, queries, shift, running);
-    } else {
-      DequantizeStage(tokens, range, stage, fetch);
-      paged::FoldTile(memory, warp, keys, call.score_scale, queries, running);
-    }
+    next = ahead;
+    if (stage + 1 < range.stages()) BeginStage(tokens, range, stage + 1, next, fetch);
+    ahead = PeekStage(tokens, range, stage + 2);
+    FoldStage(call.score_scale, tokens, range, stage, queries, shift, running, fetch);
     FindStage(tokens, range, stage + 2, ahead, fetch);
     if ((stage + 1) % run.stages == 0 || stage + 1 == range.stages()) {
       shift.AddTo(running);
       __syncthreads();  // all have left the stage, whose memory the merge takes
-      EndSplit(call, run.first + stage / run.stages, *reinterpret_cast<Area*>(memory), running);
+      auto& area = *reinterpret_cast<Area*>(fetch.stages[stage % kStages]);
+      EndSplit(call, run.first + stage / run.stages, area, running);
     }
   }
 }
@@ -241,10 +258,8 @@ __global__ void __launch_bounds__(kAttendThreads, kColumnTiles == 1 ? kAttendBlo
   if (threadIdx.x == 0) shared.plan = call.scratch.plans[PairOfBlock()];
   __syncthreads();
   const HeadPlan& plan = shared.plan;
-  const HeadTokens tokens = {
-      .plan = plan,
-      .ids = IdsOfBlock(call),
-      .slots = call.scratch.slots + PairOfBlock() * call.scratch.slot_stride};
+  const HeadTokens tokens(
+      plan, IdsOfBlock(call), call.scratch.slots + PairOfBlock() * call.scratch.slot_stride);
   const SplitRun run = SplitsOfBlock(plan);
   if (run.count > 0) AttendSplits<kHeadDim, kColumnTiles>(call, tokens, run, shared.fetch);
   if (plan.clusters > 0 && blockIdx.x == 0) {
@@ -268,7 +283,8 @@ __global__ void __launch_bounds__(kAttendThreads)
 uint32_t AttendBlocks(const DeviceQueue& queue, const ShadowKvAttentionParams& params) {
   constexpr int64_t kRounds = 4;
   const ShadowKvBounds& bounds = params.bounds;
-  const int64_t tokens = bounds.max_exact_tokens + bounds.max_budget_tokens;
+  const int64_t exact_stages = (bounds.max_exact_tokens + kStage - 1) / kStage;
+  const int64_t tokens = exact_stages * kStage + bounds.max_budget_tokens;
   const int64_t splits = bounds.max_exact_tokens > 0 ? Splits(tokens) : kMaxSplits;
   return BlocksOfHead(queue, params, kRounds, kAttendBlocks, splits);
 }

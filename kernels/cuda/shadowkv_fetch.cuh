@@ -1,7 +1,11 @@
 // How tokens of a head come to shared memory, in stages of 64 as paged_attention_tile.cuh has them:
 // keys and values from wherever the plan says. Values in codes are brought as they are, to the
-// front of their rows, and become bf16 there: reading codes each step takes less of the memory than
-// keeping the values of a step in bf16 would.
+// front of their rows: reading codes each step takes less of the memory than keeping the values of
+// a step in bf16 would.
+//
+// A stage is of exact tokens or of selected ones. Chunks of the shape that is served are brought
+// whole: sixteen lanes have one, and find it by its id and slot alone. Other tokens are looked up
+// one by one, which takes several times the instructions.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -33,12 +37,19 @@ struct TokenRange {
   int32_t end;
 
   __device__ int32_t stages() const { return (end - begin + kStage - 1) / kStage; }
+  __device__ int32_t Token(int32_t stage) const { return begin + stage * kStage; }
 };
 
-// Where a token of a selected chunk is; zeros for others.
+// Chunks that are brought whole: tokens of one, and the lanes that bring it.
+inline constexpr int32_t kWholeShift = 3;
+inline constexpr int32_t kWholeTokens = 1 << kWholeShift;
+inline constexpr int32_t kWholeLanes = 16;
+static_assert(kAttendThreads / kWholeLanes * kWholeTokens == kStage);
+
+// Where the thread's token of a stage is, if it is of a selected chunk, or the thread's chunk.
 struct StagePlace {
   int32_t id = 0;
-  int32_t slot = 0;
+  int32_t slot = -1;  // of a chunk that there is not
 };
 
 // What a head's tokens are looked up in.
@@ -46,21 +57,25 @@ struct HeadTokens {
   const HeadPlan& plan;
   const int32_t* ids;    // of the selected chunks
   const int32_t* slots;  // of their keys
+  int32_t selected_begin;
+  bool coded;  // values of selected tokens
+  bool whole;  // selected chunks are brought whole
 
-  // Whether the token's value is in codes.
-  __device__ bool Coded(int32_t token) const {
-    return plan.value_bits < 16 && token >= plan.exact_end;
-  }
+  __device__ HeadTokens(const HeadPlan& head, const int32_t* chunk_ids, const int32_t* chunk_slots)
+      : plan(head),
+        ids(chunk_ids),
+        slots(chunk_slots),
+        selected_begin(head.selected_begin),
+        coded(head.value_bits < 16),
+        whole(head.value_bits == 4 && head.chunks.token_shift == kWholeShift) {}
 
-  // Whether the values of a stage are all in codes.
-  __device__ bool CodedStage(const TokenRange& range, int32_t stage) const {
-    return Coded(range.begin + stage * kStage);
-  }
+  // Whether the stage of this token is of selected ones.
+  __device__ bool Selected(int32_t token) const { return token >= selected_begin; }
 
   // Which chunk a selected token is of, and the slot of its keys.
   __device__ StagePlace Peek(int32_t token) const {
-    if (token < plan.exact_end || token >= plan.tokens) return {};
-    const int32_t place = (token - plan.exact_end) >> plan.chunks.token_shift;
+    if (!Selected(token)) return {};
+    const int32_t place = (token - selected_begin) >> plan.chunks.token_shift;
     return {.id = ids[place], .slot = slots[place]};
   }
 
@@ -81,9 +96,9 @@ struct HeadTokens {
       const std::byte* key = plan.ring_keys + slot * plan.ring_bytes;
       return {key, key + plan.ring_bytes / 2};
     }
-    const int32_t in_chunk = (token - plan.exact_end) & (plan.chunks.tokens() - 1);
+    if (!Selected(token)) return {};
+    const int32_t in_chunk = (token - selected_begin) & (plan.chunks.tokens() - 1);
     const int64_t row = (int64_t{peeked.slot} << plan.chunks.token_shift) + in_chunk;
-    const bool coded = plan.value_bits < 16;
     const int32_t value_bytes = kHeadDim * plan.value_bits / 8;
     return {plan.keys + row * kRowBytes,
             plan.values.Chunk(plan.chunks, peeked.id) + in_chunk * value_bytes,
@@ -94,8 +109,8 @@ struct HeadTokens {
 template <int kHeadDim>
 struct FetchShared {
   std::byte stages[kStages][paged::StageLayout<kHeadDim>::kBytes];
-  uint32_t ranges[kStages][kStage];  // fp16 scales and zeros of values in codes
-  TokenSource sources[2][kStage];    // of the stage that is brought next and the one after it
+  alignas(16) uint32_t ranges[kStages][kStage];  // fp16 scales and zeros of values in codes
+  TokenSource sources[2][kStage];  // of the stage that is brought next and the one after it
 };
 
 // Bytes from the start of a stage to the key of its token.
@@ -109,29 +124,71 @@ __device__ int32_t RowOffset(int32_t token) {
 // The thread's token of a stage, one of the first kStage threads'.
 __device__ inline int32_t OwnToken(const TokenRange& range, int32_t stage) {
   const auto place = static_cast<int32_t>(threadIdx.x);
-  const int32_t token = range.begin + stage * kStage + place;
+  const int32_t token = range.Token(stage) + place;
   return place < kStage && token < range.end ? token : -1;
 }
 
-// Asks where a stage's tokens are, for FindStage later: what is asked for has time to come.
+// The thread's chunk of a stage of whole ones: its first token in the stage.
+__device__ inline int32_t OwnChunk() {
+  return static_cast<int32_t>(threadIdx.x) / kWholeLanes * kWholeTokens;
+}
+
+// Asks where a stage's tokens are, for FindStage and BeginStage later: what is asked for has time
+// to come.
 __device__ inline StagePlace PeekStage(const HeadTokens& tokens,
                                        const TokenRange& range,
                                        int32_t stage) {
-  const int32_t token = OwnToken(range, stage);
-  return token < 0 ? StagePlace{} : tokens.Peek(token);
+  const int32_t begin = range.Token(stage);
+  const int32_t token =
+      tokens.whole && tokens.Selected(begin) ? begin + OwnChunk() : OwnToken(range, stage);
+  return token < 0 || token >= range.end ? StagePlace{} : tokens.Peek(token);
 }
 
-// Looks up a stage's tokens, for BeginStage after the next synchronisation.
+// Looks up a stage's tokens, for BeginStage after the next synchronisation; chunks that are brought
+// whole need it not.
 template <int kHeadDim>
 __device__ void FindStage(const HeadTokens& tokens,
                           const TokenRange& range,
                           int32_t stage,
                           const StagePlace& peeked,
                           FetchShared<kHeadDim>& shared) {
-  if (threadIdx.x >= kStage) return;
+  if (threadIdx.x >= kStage || (tokens.whole && tokens.Selected(range.Token(stage)))) return;
   const int32_t token = OwnToken(range, stage);
   shared.sources[stage % 2][threadIdx.x] =
       token < 0 ? TokenSource{} : tokens.template Find<kHeadDim>(token, peeked);
+}
+
+// Starts the copies of the thread's share of its chunk of a stage. What is past the last chunk is
+// left as it is. All threads.
+template <int kHeadDim>
+__device__ void CopyChunk(const HeadPlan& plan,
+                          const StagePlace& chunk,
+                          int32_t stage,
+                          FetchShared<kHeadDim>& shared) {
+  using Layout = paged::StageLayout<kHeadDim>;
+  constexpr int32_t kAtOnce = 16 * kWholeLanes;  // bytes
+  constexpr int32_t kKeyBytes = kWholeTokens * Layout::kRowBytes;
+  constexpr int32_t kCodeParts = kHeadDim / 32;              // of a token
+  constexpr int32_t kCodeTokens = kWholeLanes / kCodeParts;  // at once
+  if (chunk.slot < 0) return;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWholeLanes;
+  std::byte* target = shared.stages[stage % kStages] + RowOffset<kHeadDim>(OwnChunk());
+  const std::byte* keys = plan.keys + int64_t{chunk.slot} * kKeyBytes + 16 * lane;
+  const std::byte* codes = plan.values.Chunk(plan.chunks, chunk.id) + 16 * lane;
+  const std::byte* ranges = plan.value_scales.Chunk(plan.chunks, chunk.id) + 16 * lane;
+#pragma unroll
+  for (int32_t i = 0; i < kKeyBytes / kAtOnce; ++i) {
+    CopyAsync16(target + 16 * lane + i * kAtOnce, keys + i * kAtOnce);
+  }
+  std::byte* values = target + Layout::kValues + lane / kCodeParts * Layout::kRowBytes;
+#pragma unroll
+  for (int32_t i = 0; i < kWholeTokens / kCodeTokens; ++i) {
+    CopyAsync16(values + lane % kCodeParts * 16 + i * kCodeTokens * Layout::kRowBytes,
+                codes + i * kAtOnce);
+  }
+  if (lane < kWholeTokens / 4) {
+    CopyAsync16(&shared.ranges[stage % kStages][OwnChunk() + 4 * lane], ranges);
+  }
 }
 
 // Starts the copies of `parts` 16-byte parts of every value of a stage, as far as the values have
@@ -153,10 +210,10 @@ __device__ void CopyValues(int32_t parts,
   }
 }
 
-// Starts the copies of a stage whose tokens have been looked up; they are a group. `coded`: all its
-// values are in codes. All threads.
+// Starts the copies of a stage whose tokens have been looked up. `coded`: its values are in codes.
+// All threads.
 template <int kHeadDim>
-__device__ void BeginStage(int32_t value_bits,
+__device__ void CopyTokens(int32_t value_bits,
                            bool coded,
                            int32_t stage,
                            FetchShared<kHeadDim>& shared) {
@@ -182,6 +239,22 @@ __device__ void BeginStage(int32_t value_bits,
   if (threadIdx.x < kStage && sources[threadIdx.x].range != nullptr) {
     CopyAsync4(&shared.ranges[stage % kStages][threadIdx.x], sources[threadIdx.x].range);
   }
+}
+
+// Starts the copies of a stage, which are a group; `peeked` is what PeekStage gave, and FindStage
+// has been called before the last synchronisation. All threads.
+template <int kHeadDim>
+__device__ void BeginStage(const HeadTokens& tokens,
+                           const TokenRange& range,
+                           int32_t stage,
+                           const StagePlace& peeked,
+                           FetchShared<kHeadDim>& shared) {
+  const bool selected = tokens.Selected(range.Token(stage));
+  if (selected && tokens.whole) {
+    CopyChunk(tokens.plan, peeked, stage, shared);
+  } else {
+    CopyTokens(tokens.plan.value_bits, selected && tokens.coded, stage, shared);
+  }
   CommitCopies();
 }
 
@@ -189,7 +262,6 @@ __device__ void BeginStage(int32_t value_bits,
 template <int kBits>
 __device__ inline uint2 LoadCodeWords(const std::byte* row, int32_t part) {
   if constexpr (kBits == 8) return reinterpret_cast<const uint2*>(row)[part];
-  if constexpr (kBits == 4) return {reinterpret_cast<const uint32_t*>(row)[part], 0};
   return {reinterpret_cast<const uint16_t*>(row)[part], 0};
 }
 template <int kBits>
@@ -205,12 +277,11 @@ __device__ inline uint4 Dequantize(uint2 words, float2 range) {
       PackBf16(x[0], x[1]), PackBf16(x[2], x[3]), PackBf16(x[4], x[5]), PackBf16(x[6], x[7]));
 }
 
-// Makes bf16 of the codes of a stage that is there. Each warp those of its tile
+// Makes bf16 of the codes of a stage that is there, of 2 or 8 bits. Each warp those of its tile
 // (paged_attention_tile.cuh): all lanes of a row have read its codes before one writes what takes
 // their place, and no warp waits for another.
 template <int kHeadDim, int kBits>
-__device__ void DequantizeStage(const HeadTokens& tokens,
-                                const TokenRange& range,
+__device__ void DequantizeStage(const TokenRange& range,
                                 int32_t stage,
                                 FetchShared<kHeadDim>& shared) {
   constexpr int32_t kParts = kHeadDim / 8;
@@ -229,8 +300,7 @@ __device__ void DequantizeStage(const HeadTokens& tokens,
 #pragma unroll
   for (int32_t i = 0; i < kOwn / kRows; ++i) {
     const int32_t row = paged::TileToken(i * kRows + lane / kParts, warp);
-    const int32_t token = range.begin + stage * kStage + row;
-    if (token >= range.end || !tokens.Coded(token)) continue;
+    if (range.Token(stage) + row >= range.end) continue;
     const uint32_t pair = shared.ranges[stage % kStages][row];
     const float2 scale_zero = __half22float2(*reinterpret_cast<const __half2*>(&pair));
     *reinterpret_cast<uint4*>(values + RowOffset<kHeadDim>(row) + lane % kParts * 16) =
@@ -239,21 +309,16 @@ __device__ void DequantizeStage(const HeadTokens& tokens,
   __syncwarp();
 }
 
-// The same for any width; nothing for a stage without codes.
+// The same for either width.
 template <int kHeadDim>
-__device__ void DequantizeStage(const HeadTokens& tokens,
+__device__ void DequantizeStage(int32_t value_bits,
                                 const TokenRange& range,
                                 int32_t stage,
                                 FetchShared<kHeadDim>& shared) {
-  const int32_t last = min(range.begin + (stage + 1) * kStage, range.end) - 1;
-  if (stage >= range.stages() || !tokens.Coded(last)) return;
-  switch (tokens.plan.value_bits) {
-    case 8:
-      return DequantizeStage<kHeadDim, 8>(tokens, range, stage, shared);
-    case 4:
-      return DequantizeStage<kHeadDim, 4>(tokens, range, stage, shared);
-    default:
-      return DequantizeStage<kHeadDim, 2>(tokens, range, stage, shared);
+  if (value_bits == 8) {
+    DequantizeStage<kHeadDim, 8>(range, stage, shared);
+  } else {
+    DequantizeStage<kHeadDim, 2>(range, stage, shared);
   }
 }
 

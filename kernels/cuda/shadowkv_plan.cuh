@@ -37,12 +37,13 @@ __host__ __device__ constexpr int64_t PartialFloats(int64_t group, int64_t head_
 }
 
 // The tokens in the order in which they are attended: static, exact of the prompt, exact of the
-// tail's ring, selected.
+// tail's ring, selected. Selected ones begin with a stage; there are none between exact_end and it.
 struct alignas(16) HeadPlan {
   int32_t static_end;  // tokens before this one are static
   int32_t local_end;
   int32_t exact_end;
-  int32_t tokens;
+  int32_t selected_begin;
+  int32_t tokens;    // end of the last ones
   int32_t selected;  // chunks
   int32_t misses;    // of them, to be reconstructed
   int32_t clusters;  // that take part
@@ -93,6 +94,7 @@ __device__ inline void PlanExact(const SequencePlaces& places, int64_t head, Hea
   plan.static_end = static_cast<int32_t>(static_tokens);
   plan.local_end = plan.static_end + static_cast<int32_t>(in_prompt);
   plan.exact_end = plan.static_end + static_cast<int32_t>(places.tokens() - first);
+  plan.selected_begin = (plan.exact_end + kStage - 1) / kStage * kStage;
 }
 
 // The coded tokens of a head. One thread.

@@ -139,6 +139,26 @@ TEST_F(ShadowKvDecodeGpuTest, ServedShapesGiveTheReferencesResults) {
   }
 }
 
+// Selected chunks of the shape that is brought whole, behind exact tokens that end anywhere in a
+// stage: fewer chunks than a stage has and more, the last stage full or not.
+TEST_F(ShadowKvDecodeGpuTest, ChunksThatAreBroughtWholeGiveTheReferencesResults) {
+  for (const int32_t dim : {64, 128}) {
+    for (const int64_t group : {1, 2, 4, 7, 8, 16}) {
+      SCOPED_TRACE(testing::Message() << "group " << group << " of " << dim);
+      ShadowKvShape shape;
+      shape.config.head_dim = dim;
+      shape.config.kv_heads = 2;
+      shape.config.rank = group % 2 == 0 ? 64 : 40;
+      shape.config.value_bits = 4;
+      shape.config.budget_tokens = static_cast<int32_t>(group) * 56;
+      shape.config.outlier_chunks = static_cast<int32_t>(group);
+      shape.heads = group * shape.config.kv_heads;
+      shape.prompt_tokens = 1100 + 3 * group;
+      Compare(shape, 3);
+    }
+  }
+}
+
 TEST_F(ShadowKvDecodeGpuTest, GeneratedBlocksGiveTheReferencesResults) {
   for (const ShadowKvSelector selector : {ShadowKvSelector::kMean, ShadowKvSelector::kQ2}) {
     ShadowKvShape shape;
@@ -252,6 +272,19 @@ TEST_F(ShadowKvDecodeGpuTest, SequencesOfOneCallMayDiffer) {
   shapes[4].config.value_bits = 8;
   shapes[4].config.local_chunks = 0;
   Compare(shapes, 3);
+}
+
+// More KV heads than large blocks that choose have room for at once.
+TEST_F(ShadowKvDecodeGpuTest, ManySequencesGiveTheReferencesResults) {
+  std::vector<ShadowKvShape> shapes(46);
+  for (size_t r = 0; r < shapes.size(); ++r) {
+    shapes[r].heads = 12;
+    shapes[r].config.kv_heads = 6;
+    shapes[r].config.rank = 8;
+    shapes[r].config.outlier_chunks = 1;
+    shapes[r].prompt_tokens = 100 + 9 * static_cast<int64_t>(r);
+  }
+  Compare(shapes, 2);
 }
 
 TEST_F(ShadowKvDecodeGpuTest, TheCacheChangesNoBit) {
