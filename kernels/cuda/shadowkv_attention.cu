@@ -46,14 +46,11 @@ __device__ const int32_t* IdsOfBlock(const AttendCall& call) {
   return call.params.chunk_ids + PairOfBlock() * call.params.chunk_ids_stride;
 }
 
-// The head's plan but for what the selected chunks decide. One thread.
-__device__ void BeginPlan(const AttendCall& call, PlanShared& shared) {
-  const ShadowKvSequence& sequence = call.params.sequences[blockIdx.z];
-  const SequencePlaces places(sequence);
-  shared.plan = {};
-  shared.plan.row = sequence.row;
-  PlanExact(places, blockIdx.y, shared.plan);
-  PlanCoded(places, blockIdx.y, shared.plan);
+// Where the head's selected chunks are to be found, and how many may be. One thread.
+__device__ void PlanSelected(const AttendCall& call,
+                             const ShadowKvSequence& sequence,
+                             const SequencePlaces& places,
+                             PlanShared& shared) {
   PlanKeys(places,
            blockIdx.y,
            sequence.cache,
@@ -67,6 +64,23 @@ __device__ void BeginPlan(const AttendCall& call, PlanShared& shared) {
   shared.id_limit = fits ? static_cast<int32_t>(min(budget, call.params.chunk_ids_stride)) : 0;
   shared.selected = shared.id_limit;
   shared.used = shared.table.count;
+}
+
+// The head's plan but for what the selected chunks decide: the first threads of three warps make a
+// part each. All threads.
+__device__ void BeginPlan(const AttendCall& call, PlanShared& shared) {
+  if (threadIdx.x % kWarpLanes != 0) return;
+  const ShadowKvSequence& sequence = call.params.sequences[blockIdx.z];
+  const SequencePlaces places(sequence);
+  switch (threadIdx.x / kWarpLanes) {
+    case 0:
+      return PlanSelected(call, sequence, places, shared);
+    case 1:
+      shared.plan.row = sequence.row;
+      return PlanExact(places, blockIdx.y, shared.plan);
+    case 2:
+      return PlanCoded(places, blockIdx.y, shared.plan);
+  }
 }
 
 // What is known once the chunks have their slots. One thread.
@@ -90,22 +104,23 @@ __device__ void EndPlan(const AttendCall& call, int32_t misses, PlanShared& shar
   call.scratch.plans[PairOfBlock()] = plan;
 }
 
-__global__ void __launch_bounds__(kPlanThreads)
+__global__ void __launch_bounds__(kPlanThreads, kPlanBlocks)
     PlanKernel(const __grid_constant__ AttendCall call) {
   __shared__ PlanShared shared;
-  if (threadIdx.x == 0) BeginPlan(call, shared);
-  __syncthreads();
   const AttendScratch& scratch = call.scratch;
-  const int32_t* ids = IdsOfBlock(call);
+  BeginPlan(call, shared);
+  const int32_t* ids = StageIds(IdsOfBlock(call), call.params.chunk_ids_stride, shared.ids);
+  __syncthreads();
   const CacheTable& table = shared.table;
+  const int32_t* table_ids = StageIds(table.ids, table.count, shared.table_ids);
   int32_t* freed = scratch.freed + PairOfBlock() * scratch.freed_stride;
   int32_t* slots = scratch.slots + PairOfBlock() * scratch.slot_stride;
   int2* chunks = scratch.misses + PairOfBlock() * scratch.slot_stride;
   CountBefore(ids, shared.id_limit, -1, &shared.selected);
-  CountBefore(table.ids, table.count, 0, &shared.used);
+  CountBefore(table_ids, table.count, 0, &shared.used);
   __syncthreads();
-  FreeSlots(table, ids, freed, shared);
-  const int32_t misses = PlaceChunks(table, ids, freed, slots, chunks, shared);
+  FreeSlots(table, table_ids, ids, freed, shared);
+  const int32_t misses = PlaceChunks(table, table_ids, ids, freed, slots, chunks, shared);
   __syncthreads();
   WriteTable(table, ids, slots, freed, shared.selected, misses);
   if (threadIdx.x == 0) EndPlan(call, misses, shared);

@@ -131,6 +131,9 @@ __device__ inline int32_t LowerBound(const int32_t* ids, int32_t count, int32_t 
 }
 
 inline constexpr int32_t kPlanThreads = 256;
+inline constexpr int32_t kPlanBlocks = 5;  // of a multiprocessor
+// Ids of no more chunks than these are searched in shared memory.
+inline constexpr int32_t kPlanIds = 512;
 
 // A head's table in a cache, [count]; without a cache, none.
 struct CacheTable {
@@ -151,7 +154,19 @@ struct PlanShared {
   int32_t id_limit;  // ids to look at
   int32_t selected;  // of them
   int32_t used;      // entries of the cache's table that name chunks
+  int32_t ids[kPlanIds];
+  int32_t table_ids[kPlanIds];
 };
+
+// Copies ids[count] to shared memory, if there is room, and returns where they are to be looked for
+// from then on. All threads; each of them has those at its own places, every kPlanThreads-th.
+__device__ inline const int32_t* StageIds(const int32_t* ids,
+                                          int64_t count,
+                                          int32_t (&room)[kPlanIds]) {
+  if (count > kPlanIds) return ids;
+  for (int32_t i = threadIdx.x; i < count; i += kPlanThreads) room[i] = ids[i];
+  return room;
+}
 
 // Where the head's keys and its table are: in its sequence's cache, or keys in `scratch`. One
 // thread.
@@ -173,7 +188,8 @@ __device__ inline void PlanKeys(const SequencePlaces& places,
       first * places.config().chunk_tokens * static_cast<int64_t>(places.config().vector_bytes());
 }
 
-// Number of ids before the first that is `end` or less. All threads; `result` is `limit` before.
+// Number of ids before the first that is `end` or less. All threads, each of which looks at its own
+// places; `result` is `limit` before.
 __device__ inline void CountBefore(const int32_t* ids,
                                    int32_t limit,
                                    int32_t end,
@@ -186,8 +202,10 @@ __device__ inline void CountBefore(const int32_t* ids,
   }
 }
 
-// Collects the slots of entries that no selected chunk is in, in the order of the entries.
+// Collects the slots of entries that no selected chunk is in, in the order of the entries;
+// `table_ids` are those of the table.
 __device__ inline void FreeSlots(const CacheTable& table,
+                                 const int32_t* table_ids,
                                  const int32_t* ids,
                                  int32_t* freed,
                                  PlanShared& shared) {
@@ -196,7 +214,7 @@ __device__ inline void FreeSlots(const CacheTable& table,
     const int32_t entry = begin + static_cast<int32_t>(threadIdx.x);
     bool free = entry < table.count;
     if (entry < shared.used) {
-      const int32_t id = table.ids[entry] - 1;
+      const int32_t id = table_ids[entry] - 1;
       const int32_t place = LowerBound(ids, shared.selected, id);
       free = place >= shared.selected || ids[place] != id;
     }
@@ -210,6 +228,7 @@ __device__ inline void FreeSlots(const CacheTable& table,
 // lists those that are to be reconstructed. Returns how many they are. `table` has count 0 without
 // a cache: chunk i gets slot i.
 __device__ inline int32_t PlaceChunks(const CacheTable& table,
+                                      const int32_t* table_ids,
                                       const int32_t* ids,
                                       const int32_t* freed,
                                       int32_t* slots,
@@ -222,8 +241,8 @@ __device__ inline int32_t PlaceChunks(const CacheTable& table,
     bool hit = false;
     int32_t slot = i;
     if (valid && shared.used > 0) {
-      const int32_t entry = LowerBound(table.ids, shared.used, ids[i] + 1);
-      hit = entry < shared.used && table.ids[entry] == ids[i] + 1;
+      const int32_t entry = LowerBound(table_ids, shared.used, ids[i] + 1);
+      hit = entry < shared.used && table_ids[entry] == ids[i] + 1;
       if (hit) slot = table.slots[entry];
     }
     const FlagRanks ranks = RankFlags<kPlanThreads>(valid && !hit, false, shared.counts);
