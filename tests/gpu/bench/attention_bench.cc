@@ -1,9 +1,9 @@
 // Decode attention and the appends before it at the shapes of Llama-3.1-8B and Qwen2.5-7B: bytes a
 // second and their share of what the device reads, one JSON row a case (measure.h).
 //
-//   gpu_attention_bench [--quick] [--op=PREFIX]
+//   gpu_attention_bench [--quick] [--op=PREFIX] [--rows=N]
 //
-// --op: only ops whose name begins so.
+// --op: only ops whose name begins so; --rows: only cases of so many sequences.
 //
 // Every case is checked against the CPU back end before it is timed. One that fails has a row that
 // says why; the others go on, and the status is 1.
@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "common/base/status_macros.h"
@@ -111,7 +112,7 @@ Cases AllCases(bool quick) {
 }
 
 // True when every case was measured.
-absl::StatusOr<bool> RunAll(bool quick, std::string_view op) {
+absl::StatusOr<bool> RunAll(bool quick, std::string_view op, std::string_view rows) {
   if (CudaOps() == nullptr) {
     return absl::FailedPreconditionError("no CUDA device");
   }
@@ -124,7 +125,9 @@ absl::StatusOr<bool> RunAll(bool quick, std::string_view op) {
   const Measure measure(context, limits);
   bool measured = true;
   for (std::unique_ptr<BenchCase>& bench : AllCases(quick)) {
-    if (std::string_view(bench->shape().op).starts_with(op)) {
+    const BenchShape& shape = bench->shape();
+    const bool wanted = rows.empty() || rows == absl::StrCat(shape.rows);
+    if (wanted && std::string_view(shape.op).starts_with(op)) {
       measured = measure.Run(*bench) && measured;
     }
     bench.reset();
@@ -137,14 +140,17 @@ absl::StatusOr<bool> RunAll(bool quick, std::string_view op) {
 
 int main(int argc, char** argv) {
   constexpr std::string_view kOp = "--op=";
+  constexpr std::string_view kRows = "--rows=";
   bool quick = false;
   std::string_view op;
+  std::string_view rows;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     quick = quick || argument == "--quick";
     if (argument.starts_with(kOp)) op = argument.substr(kOp.size());
+    if (argument.starts_with(kRows)) rows = argument.substr(kRows.size());
   }
-  const absl::StatusOr<bool> measured = baton::kernels::cuda::RunAll(quick, op);
+  const absl::StatusOr<bool> measured = baton::kernels::cuda::RunAll(quick, op, rows);
   if (!measured.ok()) {
     std::fprintf(stderr, "%s\n", measured.status().ToString().c_str());
     return 1;
