@@ -38,7 +38,6 @@ struct ScoreTask {
   const int32_t* static_ids;
   int32_t row;  // of the queries
   int32_t static_count;
-  int32_t selected;  // chunks to choose
   int32_t clusters;
   ShadowKvSelector selector;
 
@@ -59,8 +58,6 @@ __device__ inline ScoreTask MakeScoreTask(const ShadowKvSequence& sequence,
   task.static_count = static_count;
   task.static_ids = reinterpret_cast<const int32_t*>(places.Prompt(places.layout().static_ids)) +
                     head * static_count;
-  const int64_t selected = ShadowKvSelectedChunks(places.layout(), places.tokens());
-  task.selected = static_cast<int32_t>(min(selected, int64_t{task.chunks.count}));
   if (task.coded_keys()) {
     task.rows = places.TokenRows(&ShadowKvCodedLayout::key_codes, head, config.head_dim / 4);
     task.more = places.TokenRows(&ShadowKvCodedLayout::key_scales, head, 4);

@@ -10,6 +10,7 @@
 
 #include "kernels/cuda/paged_attention_tile.cuh"
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/ptx_copy_policy.cuh"
 #include "kernels/cuda/ptx_tile.cuh"
 #include "kernels/cuda/shadowkv_decode_workspace.cuh"
 #include "kernels/cuda/shadowkv_device.cuh"
@@ -57,10 +58,12 @@ class LandmarkRows {
   const std::byte* const begin_;
 };
 
-// Landmarks on their way to one warp.
+// Landmarks on their way to one warp. They are read once, and make room in the second-level cache
+// before the logits, which are read again.
 template <int kHeadDim>
 struct LandmarkRing {
-  static constexpr int32_t kDepth = 3;             // steps
+  static constexpr int32_t kDepth = 3;  // steps
+  static constexpr int32_t kAhead = kDepth - 1;
   static constexpr int32_t kParts = kHeadDim / 8;  // of 16 bytes
 
   uint4 rows[kDepth][kTileRows][kParts];
@@ -68,14 +71,15 @@ struct LandmarkRing {
   __device__ static int32_t Place(int32_t row, int32_t part) { return part ^ (row % 2 * 4); }
 
   // Starts the copies of a step; they are a group, empty behind the last step. The warp.
-  __device__ void Begin(const LandmarkRows& source, int32_t step) {
+  __device__ void Begin(const LandmarkRows& source, int32_t step, uint64_t policy) {
     const auto lane = static_cast<int32_t>(threadIdx.x % kWarpLanes);
     const int32_t part = lane % kParts;
     if (step < source.chunks().steps()) {
 #pragma unroll
       for (int32_t row = lane / kParts; row < kTileRows; row += kWarpLanes / kParts) {
-        CopyAsync16(&rows[step % kDepth][row][Place(row, part)],
-                    source.At(step * kTileRows + row) + part * 16);
+        CopyAsync16ByPolicy(&rows[step % kDepth][row][Place(row, part)],
+                            source.At(step * kTileRows + row) + part * 16,
+                            policy);
       }
     }
     CommitCopies();
@@ -250,7 +254,25 @@ __device__ void ScoreStep(const ScoreTask& task,
   MultiplyRows(low, high, Magnitudes(queries), scores);
 }
 
-// Scores tiles [first, end) from their landmarks. `hidden`: of tile `first`. The warp.
+// The chunks of tiles [first, end).
+__device__ inline ChunkRange ChunksOf(const ScoreTask& task, int32_t first, int32_t end) {
+  const int32_t begin = first * kSelectTile;
+  return {begin, min(end * kSelectTile, task.chunks.count) - begin};
+}
+
+// Starts the copies of the first steps of tiles [first, end), for ScoreLandmarks. The warp.
+template <int kHeadDim>
+__device__ void BeginLandmarks(const ScoreTask& task,
+                               int32_t first,
+                               int32_t end,
+                               LandmarkRing<kHeadDim>& ring) {
+  const LandmarkRows rows(task, ChunksOf(task, first, end));
+  const uint64_t policy = ReadOncePolicy();
+  for (int32_t step = 0; step < ring.kAhead; ++step) ring.Begin(rows, step, policy);
+}
+
+// Scores tiles [first, end) from their landmarks, the first steps of which are on their way.
+// `hidden`: of tile `first`. The warp.
 template <int kHeadDim, int kColumnTiles>
 __device__ void ScoreLandmarks(const ScoreTask& task,
                                int32_t first,
@@ -259,17 +281,17 @@ __device__ void ScoreLandmarks(const ScoreTask& task,
                                const paged::Queries<kHeadDim, kColumnTiles>& queries,
                                const ScoreLines& lines,
                                LandmarkRing<kHeadDim>& ring) {
-  const int32_t count = min(end * kSelectTile, task.chunks.count) - first * kSelectTile;
-  const LandmarkRows rows(task, {first * kSelectTile, count});
-  for (int32_t step = 0; step < ring.kDepth - 1; ++step) ring.Begin(rows, step);
+  const LandmarkRows rows(task, ChunksOf(task, first, end));
+  const int32_t count = rows.chunks().count;
+  const uint64_t policy = ReadOncePolicy();
   for (int32_t tile = 0; tile < end - first; ++tile) {
     TileScores<kColumnTiles> scores = {};
 #pragma unroll
     for (int32_t in_tile = 0; in_tile < kTileSteps; ++in_tile) {
       const int32_t step = tile * kTileSteps + in_tile;
       __syncwarp();  // all lanes have read the step that is written over
-      ring.Begin(rows, step + ring.kDepth - 1);
-      WaitForCopies<ring.kDepth - 1>();
+      ring.Begin(rows, step + ring.kAhead, policy);
+      WaitForCopies<ring.kAhead>();
       __syncwarp();
       if (step < rows.chunks().steps()) {
         ScoreStep(task, rows, step, ring, queries, scores.steps[in_tile]);

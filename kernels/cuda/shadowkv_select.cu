@@ -85,11 +85,12 @@ __global__ void __launch_bounds__(kScoreThreads, kScoreBlocks)
   const int32_t of_block = call.tiles * kScoreWarps;
   const int32_t block_first = static_cast<int32_t>(blockIdx.x) * of_block;
   if (block_first >= tiles) return;
-  HideStatic(task, block_first * kSelectTile, of_block, shared.hidden);
-  __syncthreads();
   const auto warp = static_cast<int32_t>(threadIdx.x / kWarpLanes);
   const int32_t first = block_first + warp * call.tiles;
   const int32_t end = min(first + call.tiles, tiles);
+  if (first < end && !task.coded_keys()) BeginLandmarks(task, first, end, shared.rings[warp]);
+  HideStatic(task, block_first * kSelectTile, of_block, shared.hidden);
+  __syncthreads();
   if (first >= end) return;
   const uint32_t* hidden = shared.hidden + warp * call.tiles;
   const uint16_t* q = QueriesOf<kHeadDim>(call, task);
