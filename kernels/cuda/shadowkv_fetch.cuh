@@ -3,9 +3,9 @@
 // front of their rows: reading codes each step takes less of the memory than keeping the values of
 // a step in bf16 would.
 //
-// A stage is of exact tokens or of selected ones. Chunks of the shape that is served are brought
-// whole: sixteen lanes have one, and find it by its id and slot alone. Other tokens are looked up
-// one by one, which takes several times the instructions.
+// A stage is of exact tokens or of selected ones. Static tokens lie behind each other. Chunks of
+// the shape that is served are brought whole: sixteen lanes have one, and find it by its id and
+// slot alone. Other tokens are looked up one by one, which takes several times the instructions.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -15,6 +15,7 @@
 
 #include "kernels/cuda/paged_attention_tile.cuh"
 #include "kernels/cuda/ptx_bf16.cuh"
+#include "kernels/cuda/ptx_copy_policy.cuh"
 #include "kernels/cuda/ptx_tile.cuh"
 #include "kernels/cuda/shadowkv_plan.cuh"
 
@@ -52,11 +53,15 @@ struct StagePlace {
   int32_t slot = -1;  // of a chunk that there is not
 };
 
+// How a stage is brought.
+enum class StageKind : uint8_t { kTokens, kStatic, kChunks };
+
 // What a head's tokens are looked up in.
 struct HeadTokens {
   const HeadPlan& plan;
   const int32_t* ids;    // of the selected chunks
   const int32_t* slots;  // of their keys
+  uint64_t policy;       // of what is brought: it is read once
   int32_t selected_begin;
   bool coded;  // values of selected tokens
   bool whole;  // selected chunks are brought whole
@@ -65,12 +70,20 @@ struct HeadTokens {
       : plan(head),
         ids(chunk_ids),
         slots(chunk_slots),
+        policy(ReadOncePolicy()),
         selected_begin(head.selected_begin),
         coded(head.value_bits < 16),
         whole(head.value_bits == 4 && head.chunks.token_shift == kWholeShift) {}
 
   // Whether the stage of this token is of selected ones.
   __device__ bool Selected(int32_t token) const { return token >= selected_begin; }
+
+  __device__ StageKind Kind(const TokenRange& range, int32_t stage) const {
+    const int32_t begin = range.Token(stage);
+    if (Selected(begin)) return whole ? StageKind::kChunks : StageKind::kTokens;
+    const bool all_static = begin + kStage <= min(plan.static_end, range.end);
+    return all_static ? StageKind::kStatic : StageKind::kTokens;
+  }
 
   // Which chunk a selected token is of, and the slot of its keys.
   __device__ StagePlace Peek(int32_t token) const {
@@ -139,20 +152,20 @@ __device__ inline StagePlace PeekStage(const HeadTokens& tokens,
                                        const TokenRange& range,
                                        int32_t stage) {
   const int32_t begin = range.Token(stage);
-  const int32_t token =
-      tokens.whole && tokens.Selected(begin) ? begin + OwnChunk() : OwnToken(range, stage);
+  const bool chunks = tokens.Kind(range, stage) == StageKind::kChunks;
+  const int32_t token = chunks ? begin + OwnChunk() : OwnToken(range, stage);
   return token < 0 || token >= range.end ? StagePlace{} : tokens.Peek(token);
 }
 
-// Looks up a stage's tokens, for BeginStage after the next synchronisation; chunks that are brought
-// whole need it not.
+// Looks up a stage's tokens, if they are brought one by one, for BeginStage after the next
+// synchronisation.
 template <int kHeadDim>
 __device__ void FindStage(const HeadTokens& tokens,
                           const TokenRange& range,
                           int32_t stage,
                           const StagePlace& peeked,
                           FetchShared<kHeadDim>& shared) {
-  if (threadIdx.x >= kStage || (tokens.whole && tokens.Selected(range.Token(stage)))) return;
+  if (threadIdx.x >= kStage || tokens.Kind(range, stage) != StageKind::kTokens) return;
   const int32_t token = OwnToken(range, stage);
   shared.sources[stage % 2][threadIdx.x] =
       token < 0 ? TokenSource{} : tokens.template Find<kHeadDim>(token, peeked);
@@ -161,7 +174,7 @@ __device__ void FindStage(const HeadTokens& tokens,
 // Starts the copies of the thread's share of its chunk of a stage. What is past the last chunk is
 // left as it is. All threads.
 template <int kHeadDim>
-__device__ void CopyChunk(const HeadPlan& plan,
+__device__ void CopyChunk(const HeadTokens& tokens,
                           const StagePlace& chunk,
                           int32_t stage,
                           FetchShared<kHeadDim>& shared) {
@@ -171,6 +184,8 @@ __device__ void CopyChunk(const HeadPlan& plan,
   constexpr int32_t kCodeParts = kHeadDim / 32;              // of a token
   constexpr int32_t kCodeTokens = kWholeLanes / kCodeParts;  // at once
   if (chunk.slot < 0) return;
+  const HeadPlan& plan = tokens.plan;
+  const uint64_t policy = tokens.policy;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWholeLanes;
   std::byte* target = shared.stages[stage % kStages] + RowOffset<kHeadDim>(OwnChunk());
   const std::byte* keys = plan.keys + int64_t{chunk.slot} * kKeyBytes + 16 * lane;
@@ -178,16 +193,40 @@ __device__ void CopyChunk(const HeadPlan& plan,
   const std::byte* ranges = plan.value_scales.Chunk(plan.chunks, chunk.id) + 16 * lane;
 #pragma unroll
   for (int32_t i = 0; i < kKeyBytes / kAtOnce; ++i) {
-    CopyAsync16(target + 16 * lane + i * kAtOnce, keys + i * kAtOnce);
+    CopyAsync16ByPolicy(target + 16 * lane + i * kAtOnce, keys + i * kAtOnce, policy);
   }
   std::byte* values = target + Layout::kValues + lane / kCodeParts * Layout::kRowBytes;
 #pragma unroll
   for (int32_t i = 0; i < kWholeTokens / kCodeTokens; ++i) {
-    CopyAsync16(values + lane % kCodeParts * 16 + i * kCodeTokens * Layout::kRowBytes,
-                codes + i * kAtOnce);
+    CopyAsync16ByPolicy(values + lane % kCodeParts * 16 + i * kCodeTokens * Layout::kRowBytes,
+                        codes + i * kAtOnce,
+                        policy);
   }
   if (lane < kWholeTokens / 4) {
     CopyAsync16(&shared.ranges[stage % kStages][OwnChunk() + 4 * lane], ranges);
+  }
+}
+
+// Starts the copies of a stage of static tokens, of which `first` is the first. All threads.
+template <int kHeadDim>
+__device__ void CopyStatic(const HeadTokens& tokens,
+                           int32_t first,
+                           int32_t stage,
+                           FetchShared<kHeadDim>& shared) {
+  using Layout = paged::StageLayout<kHeadDim>;
+  constexpr int32_t kParts = kHeadDim / 8;
+  constexpr int32_t kRows = kAttendThreads / kParts;  // at once
+  const int32_t row = static_cast<int32_t>(threadIdx.x) / kParts;
+  const int32_t part = static_cast<int32_t>(threadIdx.x) % kParts * 16;
+  const int64_t offset = int64_t{first + row} * Layout::kRowBytes + part;
+  const std::byte* keys = tokens.plan.static_keys + offset;
+  const std::byte* values = tokens.plan.static_values + offset;
+  std::byte* target = shared.stages[stage % kStages] + RowOffset<kHeadDim>(row) + part;
+#pragma unroll
+  for (int32_t i = 0; i < kStage; i += kRows) {
+    std::byte* place = target + RowOffset<kHeadDim>(i);
+    CopyAsync16ByPolicy(place, keys + i * Layout::kRowBytes, tokens.policy);
+    CopyAsync16ByPolicy(place + Layout::kValues, values + i * Layout::kRowBytes, tokens.policy);
   }
 }
 
@@ -249,11 +288,16 @@ __device__ void BeginStage(const HeadTokens& tokens,
                            int32_t stage,
                            const StagePlace& peeked,
                            FetchShared<kHeadDim>& shared) {
-  const bool selected = tokens.Selected(range.Token(stage));
-  if (selected && tokens.whole) {
-    CopyChunk(tokens.plan, peeked, stage, shared);
-  } else {
-    CopyTokens(tokens.plan.value_bits, selected && tokens.coded, stage, shared);
+  const int32_t begin = range.Token(stage);
+  switch (tokens.Kind(range, stage)) {
+    case StageKind::kChunks:
+      CopyChunk(tokens, peeked, stage, shared);
+      break;
+    case StageKind::kStatic:
+      CopyStatic(tokens, begin, stage, shared);
+      break;
+    case StageKind::kTokens:
+      CopyTokens(tokens.plan.value_bits, tokens.coded && tokens.Selected(begin), stage, shared);
   }
   CommitCopies();
 }
