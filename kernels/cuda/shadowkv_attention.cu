@@ -387,7 +387,12 @@ absl::Status Check(const ShadowKvAttentionParams& params) {
       .Require(bounds.chunk_key_rank == 0 || bounds.head_dim == kShadowKvChunkKeyDim,
                "bounds.head_dim",
                bounds.head_dim,
-               "is not one of keys by chunks");
+               "is not one of keys by chunks")
+      .Require(
+          bounds.chunk_key_rank == 0 || FitsVectors({params.rope.cosines, params.rope.sines}, {}),
+          "bounds.chunk_key_rank",
+          bounds.chunk_key_rank,
+          "needs angles that are aligned to 16 bytes");
   if (params.chunk_ids_stride > 0) {
     check.NotNull("chunk_ids", params.chunk_ids)
         .Positive("bounds.max_budget_tokens", bounds.max_budget_tokens);

@@ -4,9 +4,9 @@
 // At rank 160 a key of 128 dimensions costs 41 kflop and 320 bytes of coefficients. A chunk's
 // coefficients lie behind each other, so one bulk copy brings them. A block has one KV head and
 // keeps the head's columns of the basis in registers: 32 dimensions for each of four warps, 16 of
-// each half of the key, so that the two elements which RoPE rotates together are in one lane. The
-// first warp brings tiles of eight chunks through a ring in shared memory, the first of them while
-// the basis, which takes the places of the others, comes to registers.
+// each half of the key, so that the two elements which RoPE rotates together are in one lane. Each
+// warp brings two chunks of every tile of eight through a ring in shared memory, the first tile
+// while the basis, which takes the places of the others, comes to registers.
 //
 // Row r of a matrix of eight rows is a token of the tile's chunk r. Chunks lie 16 bytes further
 // apart than they are long, a length that is a multiple of 256 bytes: eight rows at the same place
@@ -40,10 +40,11 @@ constexpr int32_t kTokens = kShadowKvChunkKeyTokens;  // of a chunk
 constexpr int32_t kChunks = 8;                        // of a tile
 constexpr int32_t kWarps = 4;
 constexpr int32_t kThreads = kWarps * kWarpLanes;
-constexpr int32_t kBlocks = 3;                 // of a multiprocessor
-constexpr int32_t kRing = 3;                   // tiles
-constexpr int32_t kPadding = 16;               // bytes between chunks of a tile
-constexpr int32_t kBasisParts = kHeadDim / 8;  // of 16 bytes, of a row of the basis
+constexpr int32_t kBlocks = 3;                     // of a multiprocessor
+constexpr int32_t kRing = 3;                       // tiles
+constexpr int32_t kPadding = 16;                   // bytes between chunks of a tile
+constexpr int32_t kBasisParts = kHeadDim / 8;      // of 16 bytes, of a row of the basis
+constexpr int32_t kWarpChunks = kChunks / kWarps;  // of a tile, that a warp brings
 
 template <int kRank>
 struct alignas(128) ChunkKeyShared {
@@ -52,7 +53,7 @@ struct alignas(128) ChunkKeyShared {
   static constexpr int32_t kChunkStride = kChunkBytes + kPadding;
 
   std::byte tiles[kRing][kChunks * kChunkStride];
-  float cosines[kTokens][kHalf];  // of places in a chunk
+  alignas(16) float cosines[kTokens][kHalf];  // of places in a chunk
   float sines[kTokens][kHalf];
   float bias[kHeadDim];         // of the head; zeros without
   int2 chunks[kRing][kChunks];  // id and slot; slot -1: there is no such chunk
@@ -86,42 +87,58 @@ __device__ inline int32_t Warp() { return static_cast<int32_t>(threadIdx.x / kWa
 
 // --- Bringing ------------------------------------------------------------------------------------
 
-// Starts the copies of the head's columns of the basis, each of 16 bytes: a bulk copy takes longer
-// to start than to bring a row. All threads.
+// Starts the copies of the head's columns of the basis and of the angles of places in a chunk, each
+// of 16 bytes: a bulk copy takes longer to start than to bring a row. All threads.
 template <int kRank>
-__device__ void BringBasis(ChunkKeyShared<kRank>& shared) {
-  const HeadPlan& plan = shared.plan;
-  const int32_t part = static_cast<int32_t>(threadIdx.x) % kBasisParts;
-#pragma unroll 4
-  for (auto row = static_cast<int32_t>(threadIdx.x) / kBasisParts; row < kRank;
-       row += kThreads / kBasisParts) {
-    CopyAsync16(shared.BasisPart(row, part), plan.basis + row * plan.basis_bytes + part * 16);
+__device__ void BringConstants(const ShadowKvRope& rope, ChunkKeyShared<kRank>& shared) {
+  constexpr int32_t kRows = kThreads / kBasisParts;  // at once; rows of a thread have one order
+  static_assert(kRows == 8 && kRank % kRows == 0 && kTokens * kHalf == 4 * kThreads);
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const int32_t part = thread % kBasisParts;
+  const int32_t first = thread / kBasisParts;
+  const int64_t row_bytes = shared.plan.basis_bytes;
+  const std::byte* source = shared.plan.basis + first * row_bytes + part * 16;
+  std::byte* target = shared.BasisPart(first, part);
+#pragma unroll
+  for (int32_t i = 0; i < kRank / kRows; ++i) {
+    CopyAsync16(target + i * kRows * kBasisParts * 16, source);
+    source += kRows * row_bytes;
   }
+  CopyAsync16(&shared.cosines[0][0] + 4 * thread, rope.cosines + 4 * thread);
+  CopyAsync16(&shared.sines[0][0] + 4 * thread, rope.sines + 4 * thread);
   CommitCopies();
 }
 
-// Starts the copies of a turn's tile, if there is one, once all warps have left the one whose place
-// it takes. One warp.
+// The lane's chunk of a turn's tile, one of the first kWarpChunks lanes'; slot -1: none.
+__device__ inline int2 OwnChunk(const int2* misses, const BlockTiles& tiles, int32_t turn) {
+  const int32_t place = Warp() * kWarpChunks + Lane();
+  const bool exists = Lane() < kWarpChunks && place < tiles.Chunks(turn);
+  return exists ? misses[tiles.Tile(turn) * kChunks + place] : make_int2(0, -1);
+}
+
+// Starts the copies of the warp's chunks of a turn's tile, if there is such a turn, once all warps
+// have left the tile whose place it takes. `chunk` is OwnChunk of it. All warps.
 template <int kRank>
-__device__ void BringTile(const int2* misses,
+__device__ void BringTile(int2 chunk,
                           const BlockTiles& tiles,
                           int32_t turn,
                           ChunkKeyShared<kRank>& shared) {
-  const HeadPlan& plan = shared.plan;
+  constexpr uint32_t kBytes = ChunkKeyShared<kRank>::kChunkBytes;
   const int32_t count = tiles.Chunks(turn);
   if (count == 0) return;
   const int32_t stage = turn % kRing;
-  const bool exists = Lane() < count;
-  const int2 chunk = exists ? misses[tiles.Tile(turn) * kChunks + Lane()] : make_int2(0, -1);
   if (turn >= kRing) BarrierWait(&shared.empty[stage], (turn / kRing - 1) % 2);
-  if (Lane() < kChunks) shared.chunks[stage][Lane()] = chunk;
-  constexpr uint32_t kBytes = ChunkKeyShared<kRank>::kChunkBytes;
+  const int32_t place = Warp() * kWarpChunks + Lane();
+  if (Lane() < kWarpChunks) shared.chunks[stage][place] = chunk;
   __syncwarp();
-  if (Lane() == 0) BarrierArriveAndExpect(&shared.full[stage], kBytes * count);
+  if (Lane() == 0) {
+    const int32_t own = max(0, min(kWarpChunks, count - place));
+    BarrierArriveAndExpect(&shared.full[stage], kBytes * own);
+  }
   __syncwarp();
-  if (exists) {
-    BulkCopy(shared.tiles[stage] + Lane() * shared.kChunkStride,
-             plan.coefficients.Chunk(plan.chunks, chunk.x),
+  if (chunk.y >= 0) {
+    BulkCopy(shared.tiles[stage] + place * shared.kChunkStride,
+             shared.plan.coefficients.Chunk(shared.plan.chunks, chunk.x),
              kBytes,
              &shared.full[stage],
              ReadAgainPolicy());
@@ -206,32 +223,36 @@ __device__ inline uint2 Exchange(uint32_t first, uint32_t second) {
   return odd ? make_uint2(other, second) : make_uint2(first, other);
 }
 
-// Rotates and rounds four tokens of the lane's chunk, from `token` on, and writes them to its slot.
+// Where the lane's dimensions of the first half are in a key, after Exchange.
+__device__ inline int32_t StoreDim() { return Warp() * 16 + Lane() % 2 * 8 + Lane() % 4 / 2 * 4; }
+
+// Rotates and rounds four tokens of the lane's chunk, from `token` on, and writes them from
+// `target` on, which is where the lane's dimensions of the first of them are; null: there is no
+// such chunk.
 template <int kRank>
 __device__ inline void StoreTokens(const ChunkKeyShared<kRank>& shared,
                                    const TokenSums& sums,
                                    const KeyAngles (&chunk_angles)[2],
                                    int32_t token,
-                                   uint16_t* keys) {
+                                   uint16_t* target) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const int32_t place = token + i;
     uint32_t low[2];
     uint32_t high[2];
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
       KeyAngles angles = chunk_angles[n];
-      angles.Add(KeyAngles(&shared.cosines[place][LaneDim(n)], &shared.sines[place][LaneDim(n)]));
+      angles.Add(
+          KeyAngles(&shared.cosines[token + i][LaneDim(n)], &shared.sines[token + i][LaneDim(n)]));
       const float* x = &sums.parts[i / 2][0][n][i % 2 * 2];
       const float* y = &sums.parts[i / 2][1][n][i % 2 * 2];
       RotatePair({x[0], x[1]}, {y[0], y[1]}, angles, low[n], high[n]);
     }
     const uint2 low_dims = Exchange(low[0], low[1]);
     const uint2 high_dims = Exchange(high[0], high[1]);
-    if (keys == nullptr) continue;
-    uint16_t* target = keys + place * kHeadDim + Warp() * 16 + Lane() % 2 * 8 + Lane() % 4 / 2 * 4;
-    *reinterpret_cast<uint2*>(target) = low_dims;
-    *reinterpret_cast<uint2*>(target + kHalf) = high_dims;
+    if (target == nullptr) continue;
+    __stcg(reinterpret_cast<uint2*>(target + i * kHeadDim), low_dims);
+    __stcg(reinterpret_cast<uint2*>(target + i * kHeadDim + kHalf), high_dims);
   }
 }
 
@@ -246,9 +267,9 @@ __device__ void MakeKeys(const ShadowKvRope& rope,
   const KeyAngles angles[2] = {
       {rope.cosines + angle + LaneDim(0), rope.sines + angle + LaneDim(0)},
       {rope.cosines + angle + LaneDim(1), rope.sines + angle + LaneDim(1)}};
-  uint16_t* keys = chunk.y < 0 ? nullptr
-                               : reinterpret_cast<uint16_t*>(shared.plan.keys) +
-                                     int64_t{chunk.y} * kTokens * kHeadDim;
+  uint16_t* target = chunk.y < 0 ? nullptr
+                                 : reinterpret_cast<uint16_t*>(shared.plan.keys) +
+                                       int64_t{chunk.y} * kTokens * kHeadDim + StoreDim();
   for (int32_t token = 0; token < kTokens; token += 4) {
     TokenSums sums(shared);
     sums.Multiply(shared.tiles[stage], token, basis);
@@ -256,60 +277,50 @@ __device__ void MakeKeys(const ShadowKvRope& rope,
       __syncwarp();
       if (Lane() == 0) BarrierArrive(&shared.empty[stage]);
     }
-    StoreTokens(shared, sums, angles, token, keys);
+    StoreTokens(shared, sums, angles, token, target);
+    if (target != nullptr) target += 4 * kHeadDim;
   }
 }
 
 // --- The kernel ----------------------------------------------------------------------------------
 
-// What the tiles have in common. All threads.
-template <int kRank>
-__device__ void LoadConstants(const ShadowKvAttentionParams& params,
-                              ChunkKeyShared<kRank>& shared) {
-  for (int32_t i = threadIdx.x; i < kTokens * kHalf; i += kThreads) {
-    (&shared.cosines[0][0])[i] = params.rope.cosines[i];
-    (&shared.sines[0][0])[i] = params.rope.sines[i];
-  }
-  const float* bias = params.key_bias;
-  const int64_t column = int64_t{blockIdx.y} * kHeadDim;
-  for (int32_t i = threadIdx.x; i < kHeadDim; i += kThreads) {
-    shared.bias[i] = bias == nullptr ? 0.0f : bias[column + i];
-  }
-}
-
-// The grid's y and z are KV head and sequence.
+// The grid's y is the KV head, its z the sequence, from the last one on: attention begins with the
+// first, whose keys are then still in the second-level cache.
 template <int kRank>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     ChunkKeyKernel(const __grid_constant__ AttendCall call) {
   extern __shared__ __align__(128) std::byte memory[];
   auto& shared = *reinterpret_cast<ChunkKeyShared<kRank>*>(memory);
-  const int64_t pair = blockIdx.z * int64_t{gridDim.y} + blockIdx.y;
+  const int64_t pair = (gridDim.z - 1 - blockIdx.z) * int64_t{gridDim.y} + blockIdx.y;
   const HeadPlan& plan = call.scratch.plans[pair];
   const BlockTiles tiles = {.misses = plan.misses};
   if (tiles.Chunks(0) == 0) return;
   if (threadIdx.x == 0) {
     shared.plan = plan;
     for (int32_t stage = 0; stage < kRing; ++stage) {
-      BarrierInit(&shared.full[stage], 1);
+      BarrierInit(&shared.full[stage], kWarps);
       BarrierInit(&shared.empty[stage], kWarps);
     }
     BarrierInitFence();
   }
   __syncthreads();
   const int2* misses = call.scratch.misses + pair * call.scratch.slot_stride;
-  BringBasis(shared);
-  if (Warp() == 0) BringTile(misses, tiles, 0, shared);
-  LoadConstants(call.params, shared);
+  BringTile(OwnChunk(misses, tiles, 0), tiles, 0, shared);
+  BringConstants(call.params.rope, shared);
+  const float* bias = call.params.key_bias;
+  const int64_t column = int64_t{blockIdx.y} * kHeadDim + threadIdx.x;
+  static_assert(kThreads == kHeadDim);
+  shared.bias[threadIdx.x] = bias == nullptr ? 0.0f : bias[column];
   WaitForCopies<0>();
   __syncthreads();
   BasisColumns<kRank> basis;
   basis.Load(shared);
   __syncthreads();  // the basis is in registers: its memory becomes the ring's
-  for (int32_t turn = 1; Warp() == 0 && turn < kRing - 1; ++turn) {
-    BringTile(misses, tiles, turn, shared);
-  }
+  // Tiles are brought a turn ahead, so a warp may be a tile in front of another.
+  int2 next = OwnChunk(misses, tiles, 1);
   for (int32_t turn = 0; tiles.Chunks(turn) > 0; ++turn) {
-    if (Warp() == 0) BringTile(misses, tiles, turn + kRing - 1, shared);
+    BringTile(next, tiles, turn + 1, shared);
+    next = OwnChunk(misses, tiles, turn + 2);
     BarrierWait(&shared.full[turn % kRing], turn / kRing % 2);
     MakeKeys(call.params.rope, turn % kRing, basis, shared);
   }
