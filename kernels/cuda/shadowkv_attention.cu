@@ -1,12 +1,13 @@
 // Attention of a decode step over static, exact and selected tokens.
 //
-// Four launches: a plan for each KV head and sequence, the reconstruction of the selected keys that
-// no cache has, attention over splits of each head's tokens, and the merging of the splits. At
-// batch 32, rank 160, 8 KV heads of 128 and a budget of 2048 tokens without hits, reconstruction
-// multiplies 2 x 2048 x 160 x 128 flop a head, 21 Gflop in all (27 us of an H200's matrix units),
-// and gathers 640 KiB of coefficients a head, 160 MiB in all (40 us of its memory): rows differ
-// from head to head. Attention then reads 512 KiB of keys and, in 4 bits, 136 KiB of values a head:
-// 162 MiB, 40 us. A cache leaves of the first two what the step before did not select.
+// Three launches: a plan for each KV head and sequence, the reconstruction of the selected keys
+// that no cache has, and attention over splits of each head's tokens, which the last of its blocks
+// merges. At batch 32, rank 160, 8 KV heads of 128 and a budget of 2048 tokens without hits,
+// reconstruction multiplies 2 x 2048 x 160 x 128 flop a head, 21 Gflop in all (27 us of an H200's
+// matrix units), and gathers 640 KiB of coefficients a head, 160 MiB in all (40 us of its memory):
+// rows differ from head to head. Attention then reads 512 KiB of keys and, in 4 bits, 136 KiB of
+// values a head: 162 MiB, 40 us. A cache leaves of the first two what the step before did not
+// select.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -102,6 +103,7 @@ __device__ void EndPlan(const AttendCall& call, int32_t misses, PlanShared& shar
   }
   if (call.params.cluster_logits == nullptr) plan.clusters = 0;
   call.scratch.plans[PairOfBlock()] = plan;
+  call.scratch.ended[PairOfBlock()] = 0;
 }
 
 __global__ void __launch_bounds__(kPlanThreads, kPlanBlocks)
@@ -161,6 +163,7 @@ struct alignas(128) AttendShared {
     ClusterWeights clusters;
   };
   HeadPlan plan;
+  bool last;  // of the head's blocks to end
 };
 
 // The splits of a head that a block attends: neighbours, so that the tokens of the next one are on
@@ -263,8 +266,21 @@ __device__ void AttendSplits(const AttendCall& call,
   }
 }
 
+// Whether this is the last of the head's blocks to end: what all of them wrote is to be seen then.
+// All threads.
+__device__ bool EndsLast(const AttendCall& call, bool& last) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = atomicAdd(&call.scratch.ended[PairOfBlock()], 1u) + 1 == gridDim.x;
+    __threadfence();
+  }
+  __syncthreads();
+  return last;
+}
+
 // Attention over parts of a head: block x takes the x-th share of its splits, the first one also
-// the value clusters.
+// the value clusters; the last one to end merges them.
 template <int kHeadDim, int kColumnTiles>
 __global__ void __launch_bounds__(kAttendThreads, kColumnTiles == 1 ? kAttendBlocks : 2)
     AttendKernel(const __grid_constant__ AttendCall call) {
@@ -277,20 +293,14 @@ __global__ void __launch_bounds__(kAttendThreads, kColumnTiles == 1 ? kAttendBlo
       plan, IdsOfBlock(call), call.scratch.slots + PairOfBlock() * call.scratch.slot_stride);
   const SplitRun run = SplitsOfBlock(plan);
   if (run.count > 0) AttendSplits<kHeadDim, kColumnTiles>(call, tokens, run, shared.fetch);
+  const auto splits = static_cast<int32_t>(Splits(plan.tokens));
   if (plan.clusters > 0 && blockIdx.x == 0) {
     __syncthreads();
-    const auto part = static_cast<int32_t>(Splits(plan.tokens));
-    AttendClusters<kHeadDim>(call, plan, PartOf(call, PairOfBlock(), part), shared.clusters);
+    AttendClusters<kHeadDim>(call, plan, PartOf(call, PairOfBlock(), splits), shared.clusters);
   }
-}
-
-// The results of a head from its parts.
-template <int kHeadDim>
-__global__ void __launch_bounds__(kAttendThreads)
-    MergeKernel(const __grid_constant__ AttendCall call) {
-  const HeadPlan& plan = call.scratch.plans[PairOfBlock()];
-  const auto splits = static_cast<int32_t>(Splits(plan.tokens));
-  MergeParts<kHeadDim>(call, plan.row, PairOfBlock(), splits + (plan.clusters > 0 ? 1 : 0));
+  if (EndsLast(call, shared.last)) {
+    MergeParts<kHeadDim>(call, plan.row, PairOfBlock(), splits + (plan.clusters > 0 ? 1 : 0));
+  }
 }
 
 // Blocks of a head's attention: as many as it has splits, if its tokens are no more than the caller
@@ -348,7 +358,6 @@ absl::Status Launch(const DeviceQueue& queue, const AttendCall& call) {
   }
   const dim3 blocks(AttendBlocks(queue, params), kv_heads, rows);
   attend<<<blocks, kAttendThreads, kBytes, stream>>>(call);
-  MergeKernel<kHeadDim><<<pairs, kAttendThreads, 0, stream>>>(call);
   return ToStatus(cudaGetLastError(), "shadowkv_attention");
 }
 

@@ -76,6 +76,7 @@ struct SelectShape {
 // Attention's scratch; a pair is a KV head of a sequence.
 struct AttendScratch {
   HeadPlan* plans;  // [pairs]
+  uint32_t* ended;  // [pairs]: blocks that have attended
   int32_t* slots;   // [pairs, slot_stride]: of the selected chunks
   int2* misses;     // [pairs, slot_stride]: chunk and slot of those to reconstruct
   int32_t* freed;   // [pairs, freed_stride]: slots of a cache that no selected chunk holds
@@ -118,6 +119,7 @@ struct AttendShape {
     scratch.key_bytes = cached ? 0 : budget_tokens * head_dim * 2;
     scratch.partial_floats = PartialFloats(heads / kv_heads, head_dim);
     scratch.plans = carver.Take<HeadPlan>(pairs);
+    scratch.ended = carver.Take<uint32_t>(pairs);
     scratch.slots = carver.Take<int32_t>(pairs * slots);
     scratch.misses = carver.Take<int2>(pairs * slots);
     scratch.freed = carver.Take<int32_t>(pairs * scratch.freed_stride);

@@ -139,9 +139,9 @@ __device__ void AttendClusters(const AttendCall& call,
 // Four values of one query head of a part.
 template <int kHeadDim>
 __device__ paged::Piece<4> LoadPart(const float* part, int32_t group, int32_t column, int32_t dim) {
-  const float4 x = *reinterpret_cast<const float4*>(part + column * kHeadDim + dim);
-  return {.max = part[group * kHeadDim + column],
-          .sum = part[group * (kHeadDim + 1) + column],
+  const float4 x = __ldcg(reinterpret_cast<const float4*>(part + column * kHeadDim + dim));
+  return {.max = __ldcg(part + group * kHeadDim + column),
+          .sum = __ldcg(part + group * (kHeadDim + 1) + column),
           .values = {x.x, x.y, x.z, x.w}};
 }
 

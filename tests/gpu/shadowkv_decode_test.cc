@@ -147,14 +147,14 @@ TEST_F(ShadowKvDecodeGpuTest, ChunksThatAreBroughtWholeGiveTheReferencesResults)
       SCOPED_TRACE(testing::Message() << "group " << group << " of " << dim);
       ShadowKvShape shape;
       shape.config.head_dim = dim;
-      shape.config.kv_heads = 2;
+      shape.config.kv_heads = 1;
       shape.config.rank = group % 2 == 0 ? 64 : 40;
       shape.config.value_bits = 4;
-      shape.config.budget_tokens = static_cast<int32_t>(group) * 56;
+      shape.config.budget_tokens = static_cast<int32_t>(group) * 24;
       shape.config.outlier_chunks = static_cast<int32_t>(group);
-      shape.heads = group * shape.config.kv_heads;
-      shape.prompt_tokens = 1100 + 3 * group;
-      Compare(shape, 3);
+      shape.heads = group;
+      shape.prompt_tokens = 540 + 3 * group;
+      Compare(shape, 2);
     }
   }
 }
@@ -276,22 +276,28 @@ TEST_F(ShadowKvDecodeGpuTest, SequencesOfOneCallMayDiffer) {
 
 // More KV heads than large blocks that choose have room for at once.
 TEST_F(ShadowKvDecodeGpuTest, ManySequencesGiveTheReferencesResults) {
-  std::vector<ShadowKvShape> shapes(46);
+  std::vector<ShadowKvShape> shapes(140);
   for (size_t r = 0; r < shapes.size(); ++r) {
-    shapes[r].heads = 12;
-    shapes[r].config.kv_heads = 6;
     shapes[r].config.rank = 8;
     shapes[r].config.outlier_chunks = 1;
-    shapes[r].prompt_tokens = 100 + 9 * static_cast<int64_t>(r);
+    shapes[r].prompt_tokens = 100 + static_cast<int64_t>(r);
   }
-  Compare(shapes, 2);
+  Compare(shapes, 1);
 }
 
+// Keys of any shape, of int8 coefficients, and of the shape that is served.
 TEST_F(ShadowKvDecodeGpuTest, TheCacheChangesNoBit) {
-  for (const int32_t bits : {16, 4}) {
-    ShadowKvShape shape;
-    shape.config.value_bits = bits;
-    shape.config.int8_coefficients = bits == 4;
+  std::vector<ShadowKvShape> shapes(3);
+  shapes[0].config.value_bits = 16;
+  shapes[1].config.value_bits = 4;
+  shapes[1].config.int8_coefficients = true;
+  shapes[2].config.value_bits = 4;
+  shapes[2].config.head_dim = 128;
+  shapes[2].config.rank = 64;
+  shapes[2].config.budget_tokens = 200;
+  shapes[2].prompt_tokens = 900;
+  for (ShadowKvShape& shape : shapes) {
+    SCOPED_TRACE(testing::Message() << "rank " << shape.config.rank);
     shape.key_bias = 2.0f;
     shape.generated_tokens = 20;
     ShadowKvProblems problems({shape});
@@ -470,6 +476,11 @@ TEST_F(ShadowKvDecodeGpuTest, WhatTheDeviceCannotKnowIsAskedFor) {
   for (const ShadowKvBounds& known : wrong) {
     EXPECT_EQ(select(known, context()), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(attend(known, context()), absl::StatusCode::kInvalidArgument);
+  }
+  for (const int32_t rank : {64, 96}) {
+    ShadowKvBounds by_chunks = bounds;  // heads of 64 are none of these keys
+    by_chunks.chunk_key_rank = rank;
+    EXPECT_EQ(attend(by_chunks, context()), absl::StatusCode::kInvalidArgument);
   }
   std::vector<ShadowKvBounds> unsupported(2, bounds);
   unsupported[0].dtype = DType::kF32;
