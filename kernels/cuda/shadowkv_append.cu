@@ -193,8 +193,10 @@ __device__ int64_t CodeDue(const ShadowKvAppendParams& params,
       const int64_t index = first + 32 * warp + __ffs(static_cast<int>(left)) - 1;
       const DueBlock block(params, params.sequences[index]);
       const int32_t pieces = block.pieces();
-      // The first piece that is this block's turn.
-      const int64_t turn = (blockIdx.x + gridDim.x - before % gridDim.x) % gridDim.x;
+      // The first piece that is this block's turn, from the last block on: the first ones have rows
+      // to write.
+      const int64_t place = gridDim.x - 1 - blockIdx.x;
+      const int64_t turn = (place + gridDim.x - before % gridDim.x) % gridDim.x;
       for (int64_t piece = turn; piece < pieces; piece += gridDim.x) {
         block.Code(static_cast<int32_t>(piece), shared);
       }
