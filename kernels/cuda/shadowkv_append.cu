@@ -16,6 +16,7 @@
 #include "kernels/core/exec_context.h"
 #include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/shadowkv_assign.cuh"
@@ -209,6 +210,7 @@ __device__ int64_t CodeDue(const ShadowKvAppendParams& params,
 __global__ void __launch_bounds__(kThreads, 1)
     AppendKernel(const __grid_constant__ ShadowKvAppendParams params, bool vectors) {
   __shared__ AppendShared shared;
+  LaunchDependents();
   for (int64_t index = blockIdx.x; index < params.num_sequences; index += gridDim.x) {
     WriteToken(params, params.sequences[index], vectors);
   }

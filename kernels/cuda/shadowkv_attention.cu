@@ -25,6 +25,7 @@
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/cuda/runtime/early_launch.h"
 #include "kernels/cuda/shadowkv_checks.h"
 #include "kernels/cuda/shadowkv_chunk_keys.h"
 #include "kernels/cuda/shadowkv_coded_tile.cuh"
@@ -110,7 +111,9 @@ __global__ void __launch_bounds__(kPlanThreads, kPlanBlocks)
     PlanKernel(const __grid_constant__ AttendCall call) {
   __shared__ PlanShared shared;
   const AttendScratch& scratch = call.scratch;
+  LaunchDependents();
   BeginPlan(call, shared);
+  WaitForPredecessors();
   const int32_t* ids = StageIds(IdsOfBlock(call), call.params.chunk_ids_stride, shared.ids);
   __syncthreads();
   const CacheTable& table = shared.table;
@@ -286,6 +289,7 @@ __global__ void __launch_bounds__(kAttendThreads, kColumnTiles == 1 ? kAttendBlo
     AttendKernel(const __grid_constant__ AttendCall call) {
   extern __shared__ __align__(128) std::byte memory[];
   auto& shared = *reinterpret_cast<AttendShared<kHeadDim>*>(memory);
+  WaitForPredecessors();
   if (threadIdx.x == 0) shared.plan = call.scratch.plans[PairOfBlock()];
   __syncthreads();
   const HeadPlan& plan = shared.plan;
@@ -352,13 +356,14 @@ absl::Status Launch(const DeviceQueue& queue, const AttendCall& call) {
   const auto rows = static_cast<uint32_t>(params.num_sequences);
   const cudaStream_t stream = queue.stream();
   const dim3 pairs(1, kv_heads, rows);
-  PlanKernel<<<pairs, kPlanThreads, 0, stream>>>(call);
+  cudaError_t error = LaunchEarly(PlanKernel, pairs, dim3(kPlanThreads), 0, stream, call);
+  if (error != cudaSuccess) return ToStatus(error, "shadowkv_attention: plan");
   if (absl::Status status = Reconstruct<kHeadDim>(queue, call); !status.ok()) {
     return status;
   }
   const dim3 blocks(AttendBlocks(queue, params), kv_heads, rows);
-  attend<<<blocks, kAttendThreads, kBytes, stream>>>(call);
-  return ToStatus(cudaGetLastError(), "shadowkv_attention");
+  error = LaunchEarly(attend, blocks, dim3(kAttendThreads), kBytes, stream, call);
+  return ToStatus(error, "shadowkv_attention");
 }
 
 absl::Status LaunchRows(const DeviceQueue& queue, const AttendCall& call) {

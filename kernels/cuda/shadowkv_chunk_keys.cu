@@ -24,6 +24,7 @@
 #include "kernels/cuda/ptx_tile.cuh"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/cuda/runtime/early_launch.h"
 #include "kernels/cuda/shadowkv_angles.cuh"
 #include "kernels/cuda/shadowkv_chunk_keys.h"
 #include "kernels/cuda/shadowkv_parts.cuh"
@@ -291,6 +292,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     ChunkKeyKernel(const __grid_constant__ AttendCall call) {
   extern __shared__ __align__(128) std::byte memory[];
   auto& shared = *reinterpret_cast<ChunkKeyShared<kRank>*>(memory);
+  LaunchDependents();
+  WaitForPredecessors();
   const int64_t pair = (gridDim.z - 1 - blockIdx.z) * int64_t{gridDim.y} + blockIdx.y;
   const HeadPlan& plan = call.scratch.plans[pair];
   const BlockTiles tiles = {.misses = plan.misses};
@@ -341,8 +344,8 @@ absl::Status Launch(const DeviceQueue& queue, const AttendCall& call) {
   const dim3 grid(BlocksOfHead(queue, params, kRounds, kBlocks, tiles),
                   static_cast<uint32_t>(params.bounds.kv_heads),
                   static_cast<uint32_t>(params.num_sequences));
-  kernel<<<grid, kThreads, kBytes, queue.stream()>>>(call);
-  return ToStatus(cudaGetLastError(), "shadowkv_attention: keys");
+  const cudaError_t error = LaunchEarly(kernel, grid, dim3(kThreads), kBytes, queue.stream(), call);
+  return ToStatus(error, "shadowkv_attention: keys");
 }
 
 }  // namespace

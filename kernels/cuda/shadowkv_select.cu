@@ -21,6 +21,7 @@
 #include "kernels/cuda/paged_attention_tile.cuh"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/cuda/runtime/early_launch.h"
 #include "kernels/cuda/shadowkv_checks.h"
 #include "kernels/cuda/shadowkv_cluster_sums.cuh"
 #include "kernels/cuda/shadowkv_decode_workspace.cuh"
@@ -74,11 +75,13 @@ __global__ void __launch_bounds__(kScoreThreads, kScoreBlocks)
     ScoreKernel(const __grid_constant__ SelectCall call) {
   extern __shared__ __align__(128) std::byte memory[];
   auto& shared = *reinterpret_cast<ScoreShared<kHeadDim>*>(memory);
+  LaunchDependents();
   if (threadIdx.x == 0) {
     shared.task =
         MakeScoreTask(call.params.sequences[blockIdx.z], blockIdx.y, call.params.bounds.max_chunks);
   }
   if (threadIdx.x < kScoreWarps * kMostTiles) shared.hidden[threadIdx.x] = 0;
+  WaitForPredecessors();
   __syncthreads();
   const ScoreTask& task = shared.task;
   const int32_t tiles = (task.chunks.count + kSelectTile - 1) / kSelectTile;
@@ -222,6 +225,7 @@ __global__ void __launch_bounds__(kThreads, kChooseBlocks<kThreads>)
   if (threadIdx.x == 0) {
     shared.task = MakeChooseTask(call.params.sequences[blockIdx.z], call.params.bounds.max_chunks);
   }
+  WaitForPredecessors();
   for (int64_t i = threadIdx.x; i < call.group * scratch.cluster_stride; i += kThreads) {
     scratch.sums[FirstLine(call) * scratch.cluster_stride + i] = 0;
   }
@@ -317,16 +321,18 @@ __global__ void __launch_bounds__(kScoreThreads)
       sum == 0 ? -INFINITY : ClusterLogit(sum, call.scratch.maxima[i / stride]);
 }
 
-void LaunchChoose(const DeviceQueue& queue, const SelectCall& call) {
+template <int kThreads>
+cudaError_t LaunchChoose(const DeviceQueue& queue, const SelectCall& call, dim3 pairs) {
+  return LaunchEarly(ChooseKernel<kThreads>, pairs, dim3(kThreads), 0, queue.stream(), call);
+}
+
+cudaError_t LaunchChoose(const DeviceQueue& queue, const SelectCall& call) {
   const dim3 pairs(1,
                    static_cast<uint32_t>(call.params.bounds.kv_heads),
                    static_cast<uint32_t>(call.params.num_sequences));
   const int64_t round = int64_t{kChooseBlocks<512>} * queue.multiprocessors();
-  if (int64_t{pairs.y} * pairs.z > round) {
-    ChooseKernel<256><<<pairs, 256, 0, queue.stream()>>>(call);
-  } else {
-    ChooseKernel<512><<<pairs, 512, 0, queue.stream()>>>(call);
-  }
+  return int64_t{pairs.y} * pairs.z > round ? LaunchChoose<256>(queue, call, pairs)
+                                            : LaunchChoose<512>(queue, call, pairs);
 }
 
 template <int kHeadDim, int kColumnTiles>
@@ -346,8 +352,9 @@ absl::Status Launch(const DeviceQueue& queue, const SelectCall& call) {
   }
   const cudaStream_t stream = queue.stream();
   const dim3 runs = blocks_of(int64_t{kSelectTile} * kScoreWarps * call.tiles);
-  score<<<runs, kScoreThreads, kBytes, stream>>>(call);
-  LaunchChoose(queue, call);
+  cudaError_t error = LaunchEarly(score, runs, dim3(kScoreThreads), kBytes, stream, call);
+  if (error == cudaSuccess) error = LaunchChoose(queue, call);
+  if (error != cudaSuccess) return ToStatus(error, "shadowkv_select");
   if (call.scratch.cluster_stride > 0) {
     const int64_t elements = params.num_sequences * params.heads * params.cluster_stride;
     const auto blocks = static_cast<uint32_t>((elements + kScoreThreads - 1) / kScoreThreads);
