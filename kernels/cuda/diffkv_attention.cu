@@ -35,74 +35,52 @@ namespace baton::kernels::cuda {
 namespace diffkv {
 namespace {
 
-// What a computing warp holds between the pages of a split.
-template <int kDim>
-struct Consumer {
-  DiffKvSoftmax<kDim> softmax;
-  Columns columns;
-  int32_t oldest;  // position that the query sees; INT32_MIN: all
-  float* scores;   // of the row's first token and this split's first column; null: not kept
-  int64_t score_stride;
-};
-
-template <int kDim>
-__device__ void BeginSplit(const Plan& plan, const Slot& slot, Consumer<kDim>& consumer) {
-  Reset(consumer.softmax);
-  consumer.columns = ColumnsOf(plan, slot.head);
-  consumer.oldest = INT32_MIN;
-  consumer.scores = nullptr;
-  if (plan.params.sliding_window == 0 && !plan.params.scored) return;
-  const DiffKvAttentionRow& row = plan.params.rows[slot.row];
-  consumer.oldest =
-      plan.params.sliding_window > 0 ? row.position - plan.params.sliding_window + 1 : INT32_MIN;
-  consumer.score_stride = row.probability_stride;
-  consumer.scores = plan.params.scored && row.probabilities != nullptr
-                        ? plan.params.scratch + row.scratch_begin +
-                              consumer.columns.begin * row.probability_stride
-                        : nullptr;
-}
-
-// Writes scores in base 2 of a page's tokens to the row's scratch, [query head][token]: what the
+// Writes scores to base 2 of a page's tokens to the row's scratch, [query head][token]: what the
 // probabilities are made of when the softmax is known.
-template <int kTokens, bool kPaired, int kDim, int kFragments>
-__device__ void KeepScores(const Consumer<kDim>& consumer,
+template <bool kPaired, int kTiles, int kHeads>
+__device__ void KeepScores(const Plan& plan,
                            const Slot& slot,
-                           float scale,
-                           const float (&scores)[kFragments][4]) {
+                           const float (&unit)[kHeads],
+                           const DiffKvScores<kTiles, kPaired>& scores) {
+  const DiffKvAttentionRow& row = plan.params.rows[slot.row];
+  if (row.probabilities == nullptr) return;
+  const Columns columns = ColumnsOf(plan, slot.head);
+  const int32_t first = DiffKvToken(0, 0);
 #pragma unroll
-  for (int f = 0; f < kFragments; ++f) {
+  for (int c = 0; c < kHeads; ++c) {
+    const int32_t head = DiffKvPlanes<kPaired>::Head(c);
+    if (head >= columns.count) continue;
+    float* out = plan.params.scratch + row.scratch_begin +
+                 (columns.begin + head) * row.probability_stride + slot.first_token + first;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int32_t token = DiffKvFragments<kTokens, kPaired>::Token(f, i / 2);
-      const int32_t column = threadIdx.x % (kPaired ? 2 : 4) * 2 + i % 2;
-      if (token < slot.tokens && column < consumer.columns.count) {
-        consumer.scores[column * consumer.score_stride + slot.first_token + token] =
-            scores[f][i] * scale;
-      }
+    for (int i = 0; i < 2 * kTiles; ++i) {
+      if (first + 8 * i < slot.tokens) out[8 * i] = scores[i / 2][i % 2][c] * unit[c];
     }
   }
 }
 
 template <int kDim, int kKeyBits, int kValueBits, bool kPaired>
-__device__ void AttendPage(float scale,
+__device__ void AttendPage(const Plan& plan,
                            const Slot& slot,
                            const std::byte* data,
-                           const DiffKvQueries<kDim>& queries,
-                           Consumer<kDim>& consumer) {
-  constexpr int kTokens = DiffKvPageTokens({kKeyBits, kValueBits});
-  constexpr int kFragments = DiffKvFragments<kTokens, kPaired>::kCount;
+                           const DiffKvQueries<kDim, kPaired>& queries,
+                           DiffKvSoftmax<kDim, kPaired>& softmax) {
+  using Planes = DiffKvPlanes<kPaired>;
+  constexpr int kTiles = DiffKvTiles(DiffKvPageTokens({kKeyBits, kValueBits}));
   DiffKvSharedPage page = {.data = data, .tokens = slot.tokens, .positions = nullptr, .oldest = 0};
-  if (consumer.oldest != INT32_MIN) {
+  if (plan.params.sliding_window > 0) {
     page.positions = reinterpret_cast<const int32_t*>(
         slot.page + DiffKvPageLayout{kDim, {kKeyBits, kValueBits}}.positions());
-    page.oldest = consumer.oldest;
+    page.oldest = plan.params.rows[slot.row].position - plan.params.sliding_window + 1;
   }
-  float scores[kFragments][4];
-  float factors[2];
-  ScorePage<kDim, kKeyBits, kValueBits, kPaired>(page, queries, scores);
-  if (consumer.scores != nullptr) KeepScores<kTokens, kPaired>(consumer, slot, scale, scores);
-  WeighPage(scale, scores, consumer.softmax, factors);
-  AddValues<kDim, kKeyBits, kValueBits, kPaired>(page, scores, factors, consumer.softmax);
+  float unit[Planes::kHeads];
+#pragma unroll
+  for (int c = 0; c < Planes::kHeads; ++c) unit[c] = queries.unit[Planes::Head(c)];
+  DiffKvScores<kTiles, kPaired> scores;
+  ScorePage<kDim, kKeyBits, kValueBits, kPaired, kTiles>(page, queries, scores);
+  if (plan.params.scored) KeepScores<kPaired, kTiles>(plan, slot, unit, scores);
+  WeighPage<kDim, kPaired, kTiles>(unit, scores, softmax);
+  AddValues<kDim, kKeyBits, kValueBits, kPaired, kTiles>(page, scores, softmax);
 }
 
 template <int kDim, bool kPaired>
@@ -110,18 +88,18 @@ __device__ void AttendSlot(const Plan& plan,
                            const Slot& slot,
                            const std::byte* data,
                            const Shared<kDim, kPaired>& shared,
-                           Consumer<kDim>& consumer) {
+                           DiffKvSoftmax<kDim, kPaired>& softmax) {
   const DiffKvTier tier = plan.params.pages.geometry.tiers[slot.flags & kLowTier];
-  const DiffKvQueries<kDim>& queries = shared.queries[slot.flags >> kQueryShift][KeyWidth(tier)];
-  const float scale = plan.params.scale * kLog2E;
+  const DiffKvQueries<kDim, kPaired>& queries =
+      shared.queries[slot.flags >> kQueryShift][KeyWidth(tier)];
   if (tier.key_bits == 4 && tier.value_bits == 2) {
-    AttendPage<kDim, 4, 2, kPaired>(scale, slot, data, queries, consumer);
+    AttendPage<kDim, 4, 2, kPaired>(plan, slot, data, queries, softmax);
   } else if (tier.key_bits == 8 && tier.value_bits == 4) {
-    AttendPage<kDim, 8, 4, kPaired>(scale, slot, data, queries, consumer);
+    AttendPage<kDim, 8, 4, kPaired>(plan, slot, data, queries, softmax);
   } else if (tier.key_bits == 4) {
-    AttendPage<kDim, 4, 4, kPaired>(scale, slot, data, queries, consumer);
+    AttendPage<kDim, 4, 4, kPaired>(plan, slot, data, queries, softmax);
   } else {
-    AttendPage<kDim, 8, 8, kPaired>(scale, slot, data, queries, consumer);
+    AttendPage<kDim, 8, 8, kPaired>(plan, slot, data, queries, softmax);
   }
 }
 
@@ -145,23 +123,23 @@ __device__ void EndSplit(const Plan& plan,
                          int32_t ordinal,
                          const Workspace& workspace,
                          Counters& counters,
-                         Consumer<kDim>& consumer,
+                         DiffKvSoftmax<kDim, kPaired>& softmax,
                          Shared<kDim, kPaired>& shared) {
   const auto warp = static_cast<int32_t>(threadIdx.x / 32);
-  AddLanes(consumer.softmax);
+  LaneShare<kDim, kPaired> share = ShareOf(softmax);
+  Reset(softmax);
   // The phase before the first has ended.
   BarrierWait(&shared.free, (ordinal & 1) ^ 1);
   if (warp != 0) {
-    GiveShare(consumer.softmax, shared.shares[warp - 1]);
+    GiveShare(share, shared.shares[warp - 1]);
     __syncwarp();
     if (threadIdx.x % 32 == 0) BarrierArrive(&shared.given);
   }
   if (ordinal > 0) MergeHead<kDim>(plan, workspace, shared.done[(ordinal - 1) % 2]);
   if (warp == 0) {
     BarrierWait(&shared.given, ordinal & 1);
-    TakeShares<kDim, kPaired>(shared.shares, consumer.softmax);
-    if constexpr (kPaired) AddTwins(consumer.softmax);
-    WritePartial(consumer.columns, slot, workspace, consumer.softmax);
+    TakeShares(shared.shares, share);
+    WritePartial(ColumnsOf(plan, slot.head), slot, workspace, share);
     const DoneHead done = CountSplit(slot, plan.heads(), counters);
     if (threadIdx.x % 32 == 0) {
       shared.done[ordinal % 2] = done;
@@ -177,20 +155,20 @@ __device__ void Consume(const Plan& plan,
                         Shared<kDim, kPaired>& shared) {
   constexpr int32_t kRounds = Shared<kDim, kPaired>::kRounds;
   const int32_t warp = threadIdx.x / 32;
-  Consumer<kDim> consumer = {};
+  DiffKvSoftmax<kDim, kPaired> softmax;
+  Reset(softmax);
   int32_t ordinal = 0;  // splits ended
   for (int32_t round = 0;; ++round) {
     const int32_t place = round % kRounds * kConsumers + warp;
     BarrierWait(&shared.full[place], round / kRounds & 1);
     const Slot slot = shared.slots[place];
     if (slot.flags & kStop) break;
-    if (slot.flags & kBegins) BeginSplit(plan, slot, consumer);
     if (slot.tokens > 0)
-      AttendSlot<kDim, kPaired>(plan, slot, shared.pages[place], shared, consumer);
+      AttendSlot<kDim, kPaired>(plan, slot, shared.pages[place], shared, softmax);
     __syncwarp();
     if (threadIdx.x % 32 == 0) BarrierArrive(&shared.empty[round % kRounds]);
     if (slot.flags & kEnds) {
-      EndSplit<kDim, kPaired>(plan, slot, ordinal++, workspace, counters, consumer, shared);
+      EndSplit<kDim, kPaired>(plan, slot, ordinal++, workspace, counters, softmax, shared);
     }
   }
   if (ordinal > 0) {
@@ -200,7 +178,7 @@ __device__ void Consume(const Plan& plan,
 }
 
 template <int kDim, bool kPaired>
-__global__ void __launch_bounds__(kThreads, BlocksPerMultiprocessor(kPaired))
+__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     AttentionKernel(const __grid_constant__ Plan plan,
                     const Workspace workspace,
                     Counters* counters) {
@@ -272,7 +250,7 @@ absl::Status Launch(const DeviceQueue& queue, const Plan& plan) {
   if (allowed != cudaSuccess) {
     return ToStatus(allowed, "diffkv_attention: shared memory");
   }
-  const int32_t blocks = queue.multiprocessors() * BlocksPerMultiprocessor(kPaired);
+  const int32_t blocks = queue.multiprocessors() * kBlocksPerMultiprocessor;
   AttentionKernel<kDim, kPaired><<<blocks, kThreads, kBytes, queue.stream()>>>(
       plan, workspace, reinterpret_cast<Counters*>(queue.counters()));
   if (params.scored) {

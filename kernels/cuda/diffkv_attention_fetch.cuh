@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/diffkv_attention_plan.cuh"
-#include "kernels/cuda/diffkv_page_attention.cuh"
+#include "kernels/cuda/diffkv_queries.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_pages.h"
@@ -140,7 +140,7 @@ struct Ahead {
   Item item;
   DiffKvLayer layer;
   int32_t id;          // of page item.begin() + lane
-  uint4 q[kDim / 32];  // the lane's share of its column's query head (PrepareQueries)
+  uint4 q[kDim / 32];  // of the lane's query (RoundQueries)
 };
 
 template <int kDim, bool kPaired>
@@ -154,30 +154,30 @@ __device__ Ahead<kDim> LookAhead(const Plan& plan,
   ahead.layer = row.layer;
   ahead.id = PageIdOf(plan, ahead.layer, ahead.item, ahead.item.begin() + lane);
   const Columns columns = ColumnsOf(plan, ahead.item.head);
-  // Paired columns have the same heads.
-  const int32_t column = lane / 4 % (kPaired ? kDiffKvColumns / 2 : kDiffKvColumns);
+  const int32_t head = lane / (kPaired ? 8 : 4);
   const auto* q =
       static_cast<const std::byte*>(plan.params.q) +
-      (row.row * plan.params.q_stride + (columns.begin + column) * kDim + lane % 4 * (kDim / 4)) *
-          2;
+      (row.row * plan.params.q_stride + (columns.begin + head) * kDim + lane % 4 * (kDim / 4)) * 2;
 #pragma unroll
   for (int i = 0; i < kDim / 32; ++i) {
-    ahead.q[i] = column < columns.count ? reinterpret_cast<const uint4*>(q)[i] : uint4{};
+    ahead.q[i] = head < columns.count ? reinterpret_cast<const uint4*>(q)[i] : uint4{};
   }
   return ahead;
 }
 
 // Makes the operands of an item's queries, for every width of its keys.
-template <int kDim>
+template <int kDim, bool kPaired>
 __device__ void PrepareItem(const Plan& plan,
                             const Ahead<kDim>& ahead,
-                            DiffKvQueries<kDim> (&queries)[kKeyWidths]) {
+                            DiffKvQueries<kDim, kPaired> (&queries)[kKeyWidths]) {
   const DiffKvTier* tiers = plan.params.pages.geometry.tiers;
+  const float scale = plan.params.scale * kLog2E;
+  const DiffKvQueryShare<kDim> share = RoundQueries<kDim>(ahead.q);
   if (tiers[0].key_bits == 8 || tiers[1].key_bits == 8) {
-    PrepareQueries<kDim, 8>(ahead.q, queries[KeyWidth({8, 8})]);
+    StoreQueries<kDim, 8>(share, scale, queries[KeyWidth({8, 8})]);
   }
   if (tiers[0].key_bits == 4 || tiers[1].key_bits == 4) {
-    PrepareQueries<kDim, 4>(ahead.q, queries[KeyWidth({4, 4})]);
+    StoreQueries<kDim, 4>(share, scale, queries[KeyWidth({4, 4})]);
   }
   __syncwarp();
 }
@@ -196,7 +196,7 @@ __device__ void FetchRound(const Plan& plan,
   const int32_t own = __shfl_sync(0xffffffffu, id, ((page - item.begin()) % 32 + lane) % 32);
   Slot slot = DescribePage(plan, item, page + lane, own);
   const bool begins = page == item.begin();
-  slot.flags |= (begins ? kBegins : 0) | (page + kConsumers >= item.end() ? kEnds : 0) |
+  slot.flags |= (page + kConsumers >= item.end() ? kEnds : 0) |
                 static_cast<uint32_t>(ordinal % Shared<kDim, kPaired>::kRounds) << kQueryShift;
   AwaitPlaces(round, shared);
   // Splits of kRounds before have no page in the ring any more.

@@ -14,118 +14,131 @@
 
 namespace baton::kernels::cuda::diffkv {
 
-// Adds up the sums of a column's lanes, each of which has seen other tokens.
-template <int kDim>
-__device__ void AddLanes(DiffKvSoftmax<kDim>& softmax) {
+// What a lane has of a warp's softmax at the end of a split, of its heads: the values of rows
+// lane / 4 + 8 {0, 1} of every 16 dims, and the head's sums.
+template <int kDim, bool kPaired>
+struct LaneShare {
+  static constexpr int kHeads = DiffKvPlanes<kPaired>::kHeads;
+
+  float values[kHeads][kDim / 16][2];
+  float max[kHeads];
+  float weights[kHeads];
+  float zeros[kHeads];
+};
+
+// Adds up the sums of a head's lanes, each of which has seen other tokens, and its columns.
+template <int kDim, bool kPaired>
+__device__ LaneShare<kDim, kPaired> ShareOf(const DiffKvSoftmax<kDim, kPaired>& softmax) {
+  LaneShare<kDim, kPaired> share;
 #pragma unroll
-  for (int c = 0; c < 2; ++c) {
+  for (int c = 0; c < share.kHeads; ++c) {
+    share.max[c] = softmax.max[c];
+    share.weights[c] = softmax.weights[c];
+    share.zeros[c] = softmax.zeros[c];
 #pragma unroll
     for (int step = 4; step < 32; step *= 2) {
-      softmax.weights[c] += __shfl_xor_sync(0xffffffffu, softmax.weights[c], step);
-      softmax.zeros[c] += __shfl_xor_sync(0xffffffffu, softmax.zeros[c], step);
+      share.weights[c] += __shfl_xor_sync(0xffffffffu, share.weights[c], step);
+      share.zeros[c] += __shfl_xor_sync(0xffffffffu, share.zeros[c], step);
+    }
+#pragma unroll
+    for (int f = 0; f < kDim / 16; ++f) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float* columns = softmax.values[f] + 2 * half;
+        share.values[c][f][half] =
+            (kPaired ? columns[0] + columns[1] : columns[c]) * DiffKvValueUnit(half);
+      }
     }
   }
+  return share;
 }
 
-// Where in a share the lane's element `i` of fragment `f` is.
-template <int kDim>
-__device__ int32_t ShareIndex(int f, int i) {
-  const int32_t lane = threadIdx.x % 32;
-  return (lane % 4 * 2 + i % 2) * WarpShare<kDim>::kStride + 16 * f + i / 2 * 8 + lane / 4;
+// Where in a warp's share a lane's value is.
+template <int kDim, bool kPaired>
+__device__ int32_t ShareIndex(int own, int fragment, int half) {
+  return DiffKvPlanes<kPaired>::Head(own) * WarpShare<kDim, kPaired>::kStride + 16 * fragment +
+         8 * half + static_cast<int32_t>(threadIdx.x) % 32 / 4;
 }
 
-template <int kDim>
-__device__ void GiveShare(const DiffKvSoftmax<kDim>& softmax, WarpShare<kDim>& share) {
-  const int32_t lane = threadIdx.x % 32;
+template <int kDim, bool kPaired>
+__device__ void GiveShare(const LaneShare<kDim, kPaired>& own, WarpShare<kDim, kPaired>& share) {
 #pragma unroll
-  for (int f = 0; f < kDim / 16; ++f) {
+  for (int c = 0; c < own.kHeads; ++c) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) share.values[ShareIndex<kDim>(f, i)] = softmax.values[f][i];
-  }
-  if (lane < 4) {
+    for (int f = 0; f < kDim / 16; ++f) {
 #pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      share.max[2 * lane + c] = softmax.max[c];
-      share.weights[2 * lane + c] = softmax.weights[c];
-      share.zeros[2 * lane + c] = softmax.zeros[c];
+      for (int half = 0; half < 2; ++half) {
+        share.values[ShareIndex<kDim, kPaired>(c, f, half)] = own.values[c][f][half];
+      }
+    }
+    if (threadIdx.x % 32 < 4) {
+      const int32_t head = DiffKvPlanes<kPaired>::Head(c);
+      share.max[head] = own.max[c];
+      share.weights[head] = own.weights[c];
+      share.zeros[head] = own.zeros[c];
     }
   }
 }
 
 // Adds the other warps' shares to the first warp's own, in the order of warps.
 template <int kDim, bool kPaired>
-__device__ void TakeShares(const WarpShare<kDim> (&shares)[kConsumers - 1],
-                           DiffKvSoftmax<kDim>& softmax) {
-  const int32_t column = threadIdx.x % 4 * 2;
-  float factors[kConsumers][2];
+__device__ void TakeShares(const WarpShare<kDim, kPaired> (&shares)[kConsumers - 1],
+                           LaneShare<kDim, kPaired>& own) {
 #pragma unroll
-  for (int c = 0; c < 2; ++c) {
-    float max = softmax.max[c];
-    for (const WarpShare<kDim>& share : shares) max = fmaxf(max, share.max[column + c]);
-    if constexpr (kPaired) max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 2));
-    factors[0][c] = Exp2(softmax.max[c] - max);
-    softmax.max[c] = max;
-    softmax.weights[c] *= factors[0][c];
-    softmax.zeros[c] *= factors[0][c];
+  for (int c = 0; c < own.kHeads; ++c) {
+    const int32_t head = DiffKvPlanes<kPaired>::Head(c);
+    float factors[kConsumers];
+    float max = own.max[c];
+    for (const auto& share : shares) max = fmaxf(max, share.max[head]);
+    factors[0] = Exp2(own.max[c] - max);
+    own.max[c] = max;
+    own.weights[c] *= factors[0];
+    own.zeros[c] *= factors[0];
 #pragma unroll
     for (int w = 0; w < kConsumers - 1; ++w) {
-      const float factor = Exp2(shares[w].max[column + c] - max);
-      softmax.weights[c] = __fmaf_rn(shares[w].weights[column + c], factor, softmax.weights[c]);
-      softmax.zeros[c] = __fmaf_rn(shares[w].zeros[column + c], factor, softmax.zeros[c]);
-      factors[w + 1][c] = factor;
+      const float factor = Exp2(shares[w].max[head] - max);
+      own.weights[c] = __fmaf_rn(shares[w].weights[head], factor, own.weights[c]);
+      own.zeros[c] = __fmaf_rn(shares[w].zeros[head], factor, own.zeros[c]);
+      factors[w + 1] = factor;
     }
-  }
 #pragma unroll
-  for (int f = 0; f < kDim / 16; ++f) {
+    for (int f = 0; f < kDim / 16; ++f) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      float& value = softmax.values[f][i];
-      value *= factors[0][i % 2];
+      for (int half = 0; half < 2; ++half) {
+        float& value = own.values[c][f][half];
+        value *= factors[0];
 #pragma unroll
-      for (int w = 0; w < kConsumers - 1; ++w) {
-        value = __fmaf_rn(shares[w].values[ShareIndex<kDim>(f, i)], factors[w + 1][i % 2], value);
+        for (int w = 0; w < kConsumers - 1; ++w) {
+          const float other = shares[w].values[ShareIndex<kDim, kPaired>(c, f, half)];
+          value = __fmaf_rn(other, factors[w + 1], value);
+        }
       }
     }
   }
 }
 
-// Adds paired columns up, whose maxima are the same by now.
-template <int kDim>
-__device__ void AddTwins(DiffKvSoftmax<kDim>& softmax) {
-#pragma unroll
-  for (int c = 0; c < 2; ++c) {
-    softmax.weights[c] += __shfl_xor_sync(0xffffffffu, softmax.weights[c], 2);
-    softmax.zeros[c] += __shfl_xor_sync(0xffffffffu, softmax.zeros[c], 2);
-  }
-#pragma unroll
-  for (int f = 0; f < kDim / 16; ++f) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      softmax.values[f][i] += __shfl_xor_sync(0xffffffffu, softmax.values[f][i], 2);
-    }
-  }
-}
-
 // One warp: writes a split's partial result, in which zeros are accounted for.
-template <int kDim>
+template <int kDim, bool kPaired>
 __device__ void WritePartial(const Columns& columns,
                              const Slot& slot,
                              const Workspace& workspace,
-                             const DiffKvSoftmax<kDim>& softmax) {
+                             const LaneShare<kDim, kPaired>& share) {
   const int32_t lane = threadIdx.x % 32;
 #pragma unroll
-  for (int c = 0; c < 2; ++c) {
-    const int32_t column = lane % 4 * 2 + c;
-    if (column >= columns.count) continue;
-    float* partial = workspace.partial(slot.row, columns.begin + column, slot.split);
+  for (int c = 0; c < share.kHeads; ++c) {
+    const int32_t head = DiffKvPlanes<kPaired>::Head(c);
+    if (head >= columns.count) continue;
+    float* partial = workspace.partial(slot.row, columns.begin + head, slot.split);
     if (lane < 4) {
-      partial[0] = softmax.max[c];
-      partial[1] = softmax.weights[c];
+      partial[0] = share.max[c];
+      partial[1] = share.weights[c];
     }
 #pragma unroll
     for (int f = 0; f < kDim / 16; ++f) {
-      partial[2 + 16 * f + lane / 4] = softmax.values[f][c] + softmax.zeros[c];
-      partial[2 + 16 * f + 8 + lane / 4] = softmax.values[f][2 + c] + softmax.zeros[c];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        partial[2 + 16 * f + 8 * half + lane / 4] = share.values[c][f][half] + share.zeros[c];
+      }
     }
   }
 }

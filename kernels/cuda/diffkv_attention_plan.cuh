@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cuda/diffkv_page_attention.cuh"
+#include "kernels/cuda/diffkv_queries.cuh"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_params.h"
 
@@ -14,13 +14,10 @@ namespace baton::kernels::cuda::diffkv {
 inline constexpr int32_t kConsumers = 4;
 inline constexpr int32_t kConsumerThreads = 32 * kConsumers;
 inline constexpr int32_t kThreads = kConsumerThreads + 32;
-// Blocks of a multiprocessor: their rings fill its shared memory. With paired columns there is less
-// to compute for a page, and a longer ring is worth more than a third block.
-constexpr int32_t BlocksPerMultiprocessor(bool paired) { return paired ? 2 : 3; }
+// Blocks of a multiprocessor: their rings fill its shared memory.
+inline constexpr int32_t kBlocksPerMultiprocessor = 2;
 // Rounds of a block's ring, each a page for every computing warp.
-constexpr int32_t Rounds(int32_t head_dim, bool paired) {
-  return head_dim == 128 ? (paired ? 3 : 2) : (paired ? 5 : 4);
-}
+constexpr int32_t Rounds(int32_t head_dim) { return head_dim == 128 ? 3 : 5; }
 // A split has at least this many pages; a head has at most kMaxSplits splits, and no more than
 // kFewSplits until they have kFullSplitPages pages: more would write more partial results than they
 // save time, fewer would leave multiprocessors idle when there is one sequence.
@@ -54,10 +51,9 @@ struct alignas(16) Slot {
   uint32_t flags;
 };
 inline constexpr uint32_t kLowTier = 1;    // the page is of the low tier
-inline constexpr uint32_t kBegins = 2;     // the first round of a split
-inline constexpr uint32_t kEnds = 4;       // the last round of a split
-inline constexpr uint32_t kStop = 8;       // no split is left
-inline constexpr int32_t kQueryShift = 4;  // above it: where the split's queries are
+inline constexpr uint32_t kEnds = 2;       // the last round of a split
+inline constexpr uint32_t kStop = 4;       // no split is left
+inline constexpr int32_t kQueryShift = 3;  // above it: where the split's queries are
 
 // A head whose splits are all done.
 struct DoneHead {
@@ -66,16 +62,18 @@ struct DoneHead {
   int32_t splits;  // 0: there is none
 };
 
-// What a warp found of its pages' softmax, by column: values and the sum of weights are relative to
-// the maximum.
-template <int kDim>
+// What a warp found of its pages' softmax, by query head: values and the sum of weights are
+// relative to the reference.
+template <int kDim, bool kPaired>
 struct WarpShare {
-  static constexpr int32_t kStride = kDim + 4;  // between columns: no two lanes in one bank
+  static constexpr int32_t kHeads = 4 * DiffKvPlanes<kPaired>::kHeads;
+  // Between heads: no two lanes in one bank.
+  static constexpr int32_t kStride = kDim + 32 / kHeads;
 
-  float values[kDiffKvColumns * kStride];
-  float max[kDiffKvColumns];
-  float weights[kDiffKvColumns];
-  float zeros[kDiffKvColumns];
+  float values[kHeads * kStride];
+  float max[kHeads];
+  float weights[kHeads];
+  float zeros[kHeads];
 };
 
 // Widths of keys, as queries are kept for them.
@@ -84,15 +82,16 @@ __device__ inline int32_t KeyWidth(DiffKvTier tier) { return tier.key_bits == 8 
 
 template <int kDim, bool kPaired>
 struct alignas(128) Shared {
-  static constexpr int32_t kRounds = Rounds(kDim, kPaired);
+  static constexpr int32_t kRounds = Rounds(kDim);
   static constexpr int32_t kSlots = kRounds * kConsumers;
 
   std::byte pages[kSlots][SlotBytes(kDim)];
-  DiffKvQueries<kDim> queries[kRounds][kKeyWidths];  // of as many splits as have pages here
+  DiffKvQueries<kDim, kPaired> queries[kRounds]
+                                      [kKeyWidths];  // of as many splits as have pages here
   Slot slots[kSlots];
   uint64_t full[kSlots];
   uint64_t empty[kRounds];  // each warp has left its slot of the round
-  WarpShare<kDim> shares[kConsumers - 1];
+  WarpShare<kDim, kPaired> shares[kConsumers - 1];
   uint64_t given;    // at the end of a split: all shares are there
   uint64_t free;     // they have been taken, and `done` is known
   DoneHead done[2];  // of this split and the one before
@@ -100,13 +99,11 @@ struct alignas(128) Shared {
   int32_t items[kMaxRows + 1];  // splits of the rows before
 };
 // Blocks share 228 KiB, of which each takes one more for itself.
-constexpr size_t BlockBytes(bool paired) {
-  return (size_t{228} << 10) / static_cast<size_t>(BlocksPerMultiprocessor(paired)) - 1024;
-}
-static_assert(sizeof(Shared<128, true>) <= BlockBytes(true));
-static_assert(sizeof(Shared<64, true>) <= BlockBytes(true));
-static_assert(sizeof(Shared<128, false>) <= BlockBytes(false));
-static_assert(sizeof(Shared<64, false>) <= BlockBytes(false));
+inline constexpr size_t kBlockBytes = (size_t{228} << 10) / kBlocksPerMultiprocessor - 1024;
+static_assert(sizeof(Shared<128, true>) <= kBlockBytes);
+static_assert(sizeof(Shared<64, true>) <= kBlockBytes);
+static_assert(sizeof(Shared<128, false>) <= kBlockBytes);
+static_assert(sizeof(Shared<64, false>) <= kBlockBytes);
 
 // The call, with what of it every block would have to divide for.
 struct Plan {

@@ -107,6 +107,26 @@ __device__ inline void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// d += a b of m16n8k32 on bytes, A's unsigned and B's signed, with int32 accumulators. Lane l has
+// of A the rows l/4 and l/4 + 8 (a[0], a[2] and a[1], a[3]) at columns 4 (l%4) + {0, 1, 2, 3}
+// (a[0], a[1]) and 16 further (a[2], a[3]); of B the rows 4 (l%4) + {0, 1, 2, 3} (b[0]) and 16
+// further (b[1]) of column l/4; of D the same as above. The first byte is a word's lowest.
+__device__ inline void MultiplyAddBytes(int32_t (&d)[4],
+                                        const uint32_t (&a)[4],
+                                        const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Two numbers as halves, `low` in the lower one; beyond the range of fp16 they saturate.
+__device__ inline uint32_t PackHalves(float low, float high) {
+  uint32_t packed;
+  asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
 // Transposes an 8x8 matrix of 16-bit elements that lies over the warp: lane l gives and gets
 // columns 2 (l%4) + {0, 1} of row l/4.
 __device__ inline uint32_t Transpose8x8(uint32_t x) {

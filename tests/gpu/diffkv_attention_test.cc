@@ -31,6 +31,12 @@ constexpr double kTolerance = 8e-3;
 constexpr double kShareTolerance = 0.02;
 constexpr double kLseTolerance = 2e-3;
 
+enum class Queries {
+  kNormal,
+  kOneDim,    // one element of each head is 64 times the others
+  kSomeZero,  // every other head is zero
+};
+
 // How the rows of a call are attended.
 struct Attention {
   bool first = true;
@@ -38,6 +44,8 @@ struct Attention {
   bool scored = true;
   bool others = false;  // rows hold attention over other keys
   bool lse = true;      // rows have a log-sum-exp: -inf without others
+  Queries queries = Queries::kNormal;
+  float magnitude = 2.0f;  // of queries
 };
 
 // Everything within `tolerance` of the largest that is wanted.
@@ -161,7 +169,8 @@ class Batch {
     const auto elements = static_cast<int64_t>(width());
     for (size_t r = 0; r < host_.size(); ++r) {
       const auto row_seed = seed + 100 * static_cast<uint32_t>(r);
-      q_.push_back(SeededFloats(elements, row_seed, 2.0f));
+      q_.push_back(SeededFloats(elements, row_seed, attention.magnitude));
+      Shape(attention, q_.back());
       out_.push_back(SeededFloats(elements, row_seed + 1, 1.0f));
       lse_.push_back(SeededFloats(heads(), row_seed + 2, 2.0f));
       lse_.back()[0] = -INFINITY;
@@ -172,6 +181,16 @@ class Batch {
     out_device_ = std::make_unique<DeviceArray<uint16_t>>(
         attention.others ? Activations(Joined(out_))
                          : DeviceArray<uint16_t>::Poisoned(out_.size() * width()));
+  }
+
+  void Shape(const Attention& attention, std::vector<float>& q) const {
+    const auto dim = static_cast<size_t>(shape_.geometry.head_dim);
+    for (size_t begin = 0; begin < q.size(); begin += dim) {
+      if (attention.queries == Queries::kOneDim) q[begin + 37] = 64.0f * attention.magnitude;
+      if (attention.queries == Queries::kSomeZero && begin / dim % 2 == 0) {
+        std::fill_n(q.begin() + static_cast<ptrdiff_t>(begin), dim, 0.0f);
+      }
+    }
   }
 
   static std::vector<float> Joined(const std::vector<std::vector<float>>& rows) {
@@ -303,6 +322,25 @@ TEST_F(DiffKvAttentionGpuTest, EveryGroupSizeGivesTheReferencesResults) {
 
 TEST_F(DiffKvAttentionGpuTest, ManySplitsGiveTheReferencesResults) {
   Compare({.geometry = {.kv_heads = 2, .head_dim = 128}, .group = 4}, {3000, 9000});
+}
+
+TEST_F(DiffKvAttentionGpuTest, QueriesOfAnyMagnitudeGiveTheReferencesResults) {
+  for (const int64_t group : {4, 7}) {
+    const DiffKvShape shape = {.geometry = {.kv_heads = 2, .head_dim = 128}, .group = group};
+    for (const float magnitude : {1e-30f, 6e-5f, 16.0f}) {
+      Compare(shape, {70, 700}, {.magnitude = magnitude});
+    }
+    // One token has it all, and errors of log-sum-exps are shares of scores near a million.
+    Compare(shape, {70, 700}, {.scored = false, .lse = false, .magnitude = 65504.0f});
+  }
+}
+
+TEST_F(DiffKvAttentionGpuTest, QueriesOfOneLargeDimOrNoneGiveTheReferencesResults) {
+  for (const int64_t group : {4, 7}) {
+    const DiffKvShape shape = {.geometry = {.kv_heads = 2, .head_dim = 128}, .group = group};
+    Compare(shape, {70, 700}, {.queries = Queries::kOneDim, .magnitude = 0.5f});
+    Compare(shape, {70, 700}, {.queries = Queries::kSomeZero});
+  }
 }
 
 TEST_F(DiffKvAttentionGpuTest, KeysOutsideASlidingWindowAreNotSeen) {
