@@ -69,6 +69,8 @@ class HostSpace final : public MemorySpace {
 
 }  // namespace
 
+MemorySpace& MemorySpace::staging() { return HostMemory(); }
+
 MemorySpace& HostMemory() {
   static HostSpace* const kSpace = new HostSpace;
   return *kSpace;

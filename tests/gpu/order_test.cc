@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -174,6 +175,41 @@ TEST_F(OrderGpuTest, TheMainQueueWaitsForTheSideQueueThatItAwaits) {
     ASSERT_TRUE(Turn(context(), index, turned, last).ok());
     Wait();
     ASSERT_EQ(last.Get(), values) << "round " << round;
+  }
+}
+
+// Copies to and from staging memory are in order with the ops of their queue and with other queues,
+// though nobody waits for them in between.
+TEST_F(OrderGpuTest, StagedCopiesAreInOrderWithOps) {
+  DeviceSpace space(queue());
+  const auto side = SideStreams::Create(queue(), /*count=*/2, /*workspace_bytes=*/1 << 20);
+  ASSERT_TRUE(side.ok()) << side.status();
+  const size_t bytes = static_cast<size_t>(kRows * kDim) * sizeof(uint16_t);
+  const auto source = space.staging().Allocate(bytes);
+  const auto target = space.staging().Allocate(bytes);
+  ASSERT_TRUE(source.ok() && target.ok()) << source.status() << target.status();
+  const DeviceArray<int32_t> index = Backwards();
+  const Rows a = Empty();
+  const Rows b = Empty();
+  ExecContext exec = context();
+  exec.memory = &space;
+  for (int round = 0; round < 4; ++round) {
+    const std::vector<uint16_t> values = Numbered(round);
+    std::memcpy(source->data(), values.data(), bytes);
+    ASSERT_TRUE(
+        space.StartUpload(reinterpret_cast<std::byte*>(a.data()), source->data(), bytes).ok());
+    ASSERT_TRUE(Turn(exec, index, a, b).ok());
+    const auto forked = (*side)->Fork(exec, round);
+    ASSERT_TRUE(forked.ok()) << forked.status();
+    ASSERT_TRUE(
+        forked->memory
+            ->StartDownload(target->data(), reinterpret_cast<const std::byte*>(b.data()), bytes)
+            .ok());
+    ASSERT_TRUE((*side)->Join().ok());
+    ASSERT_TRUE(space.Wait().ok());
+    for (const int64_t row : {int64_t{0}, kRows / 2, kRows - 1}) {
+      EXPECT_EQ(target->as<uint16_t>()[row * kDim], static_cast<uint16_t>(kRows - 1 - row + round));
+    }
   }
 }
 

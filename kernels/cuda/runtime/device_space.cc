@@ -15,6 +15,7 @@
 #include "kernels/core/op_graphs.h"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_memory.h"
+#include "kernels/cuda/runtime/pinned_memory.h"
 
 namespace baton::kernels::cuda {
 namespace {
@@ -61,21 +62,40 @@ absl::Status DeviceSpace::Flush() {
   return graphs_ == nullptr ? absl::OkStatus() : graphs_->Flush();
 }
 
-absl::Status DeviceSpace::Upload(std::byte* target, const void* source, size_t bytes) {
+absl::Status DeviceSpace::Copy(void* target,
+                               const void* source,
+                               size_t bytes,
+                               cudaMemcpyKind kind) {
   if (absl::Status status = Flush(); !status.ok()) {
     return status;
   }
-  return ToStatus(cudaMemcpyAsync(target, source, bytes, cudaMemcpyHostToDevice, queue_.stream()),
-                  "copy to the device");
+  return ToStatus(cudaMemcpyAsync(target, source, bytes, kind, queue_.stream()),
+                  kind == cudaMemcpyHostToDevice ? "copy to the device" : "copy from the device");
+}
+
+absl::Status DeviceSpace::Upload(std::byte* target, const void* source, size_t bytes) {
+  return Copy(target, source, bytes, cudaMemcpyHostToDevice);
 }
 
 absl::Status DeviceSpace::Download(void* target, const void* source, size_t bytes) {
-  if (absl::Status status = Flush(); !status.ok()) {
-    return status;
-  }
-  const cudaError_t error =
-      cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToHost, queue_.stream());
-  return error == cudaSuccess ? queue_.Wait() : ToStatus(error, "copy from the device");
+  absl::Status status = Copy(target, source, bytes, cudaMemcpyDeviceToHost);
+  return status.ok() ? queue_.Wait() : status;
+}
+
+MemorySpace& DeviceSpace::staging() { return PinnedMemory(); }
+
+absl::Status DeviceSpace::StartUpload(std::byte* target, const std::byte* source, size_t bytes) {
+  return Copy(target, source, bytes, cudaMemcpyHostToDevice);
+}
+
+absl::Status DeviceSpace::StartDownload(std::byte* target, const std::byte* source, size_t bytes) {
+  return Copy(target, source, bytes, cudaMemcpyDeviceToHost);
+}
+
+absl::Status DeviceSpace::Wait() {
+  absl::Status status = Flush();
+  status.Update(queue_.Wait());
+  return status;
 }
 
 absl::Status DeviceSpace::Zero(std::byte* target, size_t bytes) {

@@ -1,6 +1,8 @@
 // The device's memory as the engine and the model see it.
 #pragma once
 
+#include <driver_types.h>
+
 #include <cstddef>
 
 #include "absl/status/status.h"
@@ -14,7 +16,8 @@
 namespace baton::kernels::cuda {
 
 // Copies go over the queue's stream, in order with its ops. A source on the host that is not pinned
-// is taken into CUDA's staging memory before Upload returns.
+// is taken into CUDA's own buffers before Upload returns; staging() is pinned, so that copies from
+// and to it run by themselves.
 class DeviceSpace final : public MemorySpace {
  public:
   // `queue` is borrowed, and so is what gathers its ops, null if nothing does.
@@ -27,10 +30,16 @@ class DeviceSpace final : public MemorySpace {
   absl::Status Upload(std::byte* target, const void* source, size_t bytes) override;
   absl::Status Download(void* target, const void* source, size_t bytes) override;
   absl::Status Zero(std::byte* target, size_t bytes) override;
+  MemorySpace& staging() override;
+  absl::Status StartUpload(std::byte* target, const std::byte* source, size_t bytes) override;
+  absl::Status StartDownload(std::byte* target, const std::byte* source, size_t bytes) override;
+  absl::Status Wait() override;
 
  private:
   // Launches the ops that were called before a copy.
   absl::Status Flush();
+  // Puts a copy on the stream.
+  absl::Status Copy(void* target, const void* source, size_t bytes, cudaMemcpyKind kind);
 
   const DeviceQueue& queue_;
   OpGraphs* const graphs_;
