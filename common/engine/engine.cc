@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/base/clock.h"
+#include "common/base/status_context.h"
 #include "common/base/status_macros.h"
 #include "common/engine/admission_gate.h"
 #include "common/engine/command_queue.h"
@@ -28,6 +30,7 @@
 #include "common/kv/codec/kv_policy.h"
 #include "common/kv/pool/page_pool.h"
 #include "common/kv/pool/reservation_table.h"
+#include "common/kv/pool/run_pool.h"
 #include "common/model/forward.h"
 #include "common/model/model.h"
 #include "kernels/core/exec_context.h"
@@ -69,14 +72,32 @@ absl::Status CheckOptions(const EngineOptions& options, int64_t max_position_emb
   return absl::OkStatus();
 }
 
-// Pages and hidden states that are handed off are read and written by the host; an engine that does
-// both halves hands nothing off.
+// Hidden states that are handed off are read and written by the host; an engine that does both
+// halves makes none.
 absl::Status CheckMemory(const EngineOptions& options, const kernels::MemorySpace& memory) {
-  if (!memory.is_host() && options.role != Role::kBoth) {
+  const kv::CodecPools& pools = options.codec_pools;
+  if (!memory.is_host() && options.role != Role::kBoth &&
+      (pools.diffkv_bytes > 0 || pools.shadowkv_bytes > 0)) {
     return absl::UnimplementedError(
-        "a device serves role both only: KV in its memory is not handed off yet");
+        "a device hands off the KV formats dense and fp8 only; give the other formats no memory");
+  }
+  if (!memory.is_host() && options.role != Role::kBoth && options.codec_pools.hidden_bytes > 0) {
+    return absl::UnimplementedError(
+        "a device hands off no hidden states; give them no memory (--hidden_pool_mib=0)");
   }
   return absl::OkStatus();
+}
+
+// Null where no page is handed off, or pages are the host's themselves.
+absl::StatusOr<std::shared_ptr<kv::RunPool>> MakeStaging(const EngineOptions& options,
+                                                         kernels::MemorySpace& memory) {
+  if (memory.is_host() || options.role == Role::kBoth) {
+    return std::shared_ptr<kv::RunPool>();
+  }
+  auto staging = kv::RunPool::Create(options.staging_bytes, memory.staging());
+  BATON_RETURN_IF_ERROR(
+      WithContext(staging.status(), "staging_bytes, host memory for KV that is handed off"));
+  return std::shared_ptr<kv::RunPool>(*std::move(staging));
 }
 
 // Owns the parts; members are destroyed in reverse order, the engine thread first.
@@ -276,15 +297,13 @@ absl::StatusOr<HandoffShape> EngineImpl::DescribeHandoff(std::string_view kv_pol
                         .format = std::string(kv::KvFormatName(kv.policy.id())),
                         .format_version = format_->version(),
                         .page_tokens = format_->tokens_per_page(),
-                        .window = {.pages_per_layer = format_->PagesPerTable(prompt_tokens),
-                                   .page_bytes = static_cast<int64_t>(format_->page_bytes())}};
+                        .window = PromptWindow(*format_, kv, prompt_tokens)};
   if (kv.encoded != nullptr) {
     shape.format_version = kv.encoded->version();
     shape.page_tokens = 0;
-    shape.window = kv.encoded->window(kv.policy.resident, prompt_tokens);
     shape.calibration_digest = kv.encoded->calibration_digest();
   }
-  shape.shipped_layers = ShippedLayers(state_, kv);
+  shape.shipped_layers = ShippedLayers(*format_, kv);
   if (kv.hidden != nullptr) {
     const kv::HiddenShape hidden = kv.hidden->Shape(kv.policy, prompt_tokens);
     shape.hidden_pages = hidden.pages();
@@ -338,6 +357,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<model::Mo
   BATON_ASSIGN_OR_RETURN(
       std::unique_ptr<kv::PagePool> pool,
       kv::PagePool::Create(options.kv_pool_bytes, format->stride_bytes(), *exec.memory));
+  BATON_ASSIGN_OR_RETURN(parts.staging, MakeStaging(options, *exec.memory));
   const int64_t max_sequence_tokens =
       options.max_sequence_tokens > 0 ? options.max_sequence_tokens : max_positions;
   kv::CodecContext codec_context =
@@ -349,7 +369,9 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<model::Mo
                   .vocab_size = model->config().vocab_size,
                   .max_sequence_tokens = max_sequence_tokens,
                   .max_running_sequences = options.max_running_sequences,
-                  .max_waiting_tokens = options.max_waiting_tokens};
+                  .max_waiting_tokens = options.max_waiting_tokens,
+                  .staging_bytes = parts.staging == nullptr ? std::optional<int64_t>()
+                                                            : parts.staging->bytes_total()};
   parts.clock = options.clock != nullptr ? options.clock : &Clock::Real();
   parts.reservation_observer = reservations;
   parts.observer = observer;

@@ -27,10 +27,12 @@
 #include "common/engine/kept_kv.h"
 #include "common/engine/load_snapshot.h"
 #include "common/engine/request_checks.h"
+#include "common/engine/step.h"
 #include "common/kv/codec/codec_set.h"
 #include "common/kv/codec/kv_format.h"
 #include "common/kv/pool/page_pool.h"
 #include "common/kv/pool/reservation_table.h"
+#include "common/kv/pool/run_pool.h"
 #include "common/model/model.h"
 
 namespace baton::engine {
@@ -46,6 +48,9 @@ struct EngineParts {
   const Clock* clock = nullptr;
   std::shared_ptr<kv::PagePool> pool;
   std::shared_ptr<kv::CodecSet> codecs;
+  // Host memory for prompts on their way from or to a device; null: pages are handed off
+  // themselves.
+  std::shared_ptr<kv::RunPool> staging;
   std::shared_ptr<CommandQueue> commands;
   AdmissionGate* gate = nullptr;
   LoadSnapshot* load = nullptr;
@@ -81,7 +86,8 @@ struct EngineState {
   std::deque<DecodingSequence> decoding;  // who stepped last is at the back
   std::vector<std::unique_ptr<ActiveRequest>> closing;
   absl::flat_hash_map<uint64_t, ActiveRequest*> sink_reading;  // by serial
-  std::vector<PendingCopies> pending_copies;                   // for the next step
+  std::vector<StepLanding> pending_landings;                   // for the next step
+  std::vector<PendingCopies> pending_copies;                   // likewise
   KeptKvStore kept;
 
   int32_t running_slots = 0;  // of max_running_sequences, reservations included

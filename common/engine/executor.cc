@@ -14,6 +14,7 @@
 #include "common/base/status_context.h"
 #include "common/base/status_macros.h"
 #include "common/engine/expand_hidden.h"
+#include "common/engine/ready_kv.h"
 #include "common/engine/sequence.h"
 #include "common/engine/step.h"
 #include "common/engine/step_kv.h"
@@ -32,6 +33,7 @@ Executor::Executor(const ExecutorContext& context, StepDone done)
       done_(std::move(done)),
       arrays_(*context.exec->memory),
       sampler_(*context.model, *context.ops, *context.exec),
+      shipments_(*context.exec),
       thread_([this] { ThreadMain(); }) {}
 
 Executor::~Executor() {
@@ -69,6 +71,9 @@ void Executor::Run(Step& step) {
   step.started = context_.clock->Now();
   step.status = JoinSideQueues();
   if (step.status.ok()) {
+    step.status = Land(step);
+  }
+  if (step.status.ok()) {
     step.status = CopyPages(step);
   }
   if (step.status.ok() && step.expansion.request != nullptr) {
@@ -76,6 +81,14 @@ void Executor::Run(Step& step) {
   }
   if (step.status.ok()) {
     step.status = Compute(step);
+  }
+  if (step.status.ok()) {
+    step.status = Ship(step);
+  }
+  shipments_.Abandon();  // what is left when a step fails
+  if (!step.landings.empty()) {
+    // Their host memory is given back now.
+    step.status.Update(context_.exec->memory->Wait());
   }
   if (!step.status.ok()) {
     step.status = WithContext(step.status, absl::StrCat("engine step ", step.number));
@@ -88,6 +101,39 @@ void Executor::Run(Step& step) {
 absl::Status Executor::JoinSideQueues() {
   kernels::SideQueues* const side = context_.exec->side;
   return side == nullptr ? absl::OkStatus() : side->Join();
+}
+
+absl::Status Executor::Land(const Step& step) {
+  for (const StepLanding& landing : step.landings) {
+    for (size_t layer = 0; layer < landing.pages.size(); ++layer) {
+      BATON_RETURN_IF_ERROR(landing.sequence->staged->StartUpload(
+          *context_.exec->memory, static_cast<int32_t>(layer), landing.pages[layer]));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Executor::Ship(const Step& step) {
+  for (const StepSequence& rows : step.sequences) {
+    if (rows.completes_prompt && rows.sequence->staged != nullptr &&
+        rows.sequence->encoded != nullptr) {
+      BATON_RETURN_IF_ERROR(StageEncoded(rows));
+    }
+  }
+  return shipments_.Deliver();
+}
+
+// Where pages are is known once the host has settled, and they are there once the side queues that
+// code them are waited for.
+absl::Status Executor::StageEncoded(const StepSequence& rows) {
+  BATON_RETURN_IF_ERROR(JoinSideQueues());
+  for (int32_t layer = 0; layer < context_.model->kv_shape().layers; ++layer) {
+    ReadyKv ready = MakeReadyKv(*rows.sequence->encoded, layer);
+    if (ready.page_count > 0) {
+      BATON_RETURN_IF_ERROR(shipments_.Add(rows, std::move(ready)));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Executor::CopyPages(const Step& step) {
@@ -143,6 +189,7 @@ absl::Status Executor::Forward(const Step& step) {
                   *context_.pool,
                   context_.layout,
                   layers,
+                  shipments_,
                   *context_.clock);
   const model::ForwardBatch batch = {.token_ids = step.token_ids,
                                      .positions = step.positions,

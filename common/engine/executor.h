@@ -11,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 
 #include "common/base/clock.h"
+#include "common/engine/staged_shipments.h"
 #include "common/engine/step.h"
 #include "common/engine/step_sampler.h"
 #include "common/kv/codec/encoded_kv.h"
@@ -59,6 +60,11 @@ class Executor {
   absl::Status EncodeUpperLayers(const Sequence& sequence, const kv::WorkingKv& working);
   // The forward pass and the draws.
   absl::Status Compute(Step& step);
+  // Brings staged prompts to the device.
+  absl::Status Land(const Step& step);
+  // Hands what left the device for host memory to its sinks.
+  absl::Status Ship(const Step& step);
+  absl::Status StageEncoded(const StepSequence& rows);
   // EncodedKv::Settle of the prompts that the step completes.
   static absl::Status Settle(const Step& step);
   absl::Status Forward(const Step& step);
@@ -68,6 +74,7 @@ class Executor {
   // Executor thread only.
   kernels::StepArrays arrays_;  // for what comes before the forward pass
   StepSampler sampler_;
+  StagedShipments shipments_;
   std::vector<float> hidden_;
 
   absl::Mutex mutex_;

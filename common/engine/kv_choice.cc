@@ -132,4 +132,15 @@ absl::StatusOr<KvChoice> ChooseKv(const kv::CodecSet& codecs,
   return ChooseFormat(codecs, *parsed.format(), prompt_tokens);
 }
 
+int32_t ShippedLayers(const kv::KvFormat& dense, const KvChoice& kv) {
+  return kv.hidden != nullptr ? kv.hidden->full_layers() : dense.page_tables();
+}
+
+kv::WindowShape PromptWindow(const kv::KvFormat& dense, const KvChoice& kv, int64_t prompt_tokens) {
+  return kv.encoded != nullptr
+             ? kv.encoded->window(kv.policy.resident, prompt_tokens)
+             : kv::WindowShape{.pages_per_layer = dense.PagesPerTable(prompt_tokens),
+                               .page_bytes = static_cast<int64_t>(dense.page_bytes())};
+}
+
 }  // namespace baton::engine

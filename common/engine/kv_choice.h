@@ -10,6 +10,7 @@
 #include "common/kv/codec/codec_set.h"
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/codec/hidden/hidden_pool.h"
+#include "common/kv/codec/kv_format.h"
 #include "common/kv/codec/kv_policy.h"
 
 namespace baton::engine {
@@ -46,5 +47,11 @@ absl::StatusOr<KvChoice> ChooseKv(const kv::CodecSet& codecs,
                                   std::string_view policy,
                                   int64_t prompt_tokens,
                                   const KvPressure& pressure = {});
+
+// Stored layers that a hand-off ships as they are; the others, if any, leave as hidden states.
+// `dense`: the format in which prompts are computed.
+int32_t ShippedLayers(const kv::KvFormat& dense, const KvChoice& kv);
+// The pages of each of them.
+kv::WindowShape PromptWindow(const kv::KvFormat& dense, const KvChoice& kv, int64_t prompt_tokens);
 
 }  // namespace baton::engine

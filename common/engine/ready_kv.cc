@@ -21,4 +21,14 @@ ReadyKv MakeReadyKv(const StepSequence& sequence,
   return ready;
 }
 
+ReadyKv MakeReadyKv(const kv::EncodedKv& encoded, int32_t kv_layer) {
+  ReadyKv ready = {.layer_begin = kv_layer,
+                   .layer_end = kv_layer + 1,
+                   .page_begin = 0,
+                   .page_count = 0,
+                   .pages = encoded.LayerPages(kv_layer)};
+  ready.page_count = static_cast<int32_t>(ready.pages.size());
+  return ready;
+}
+
 }  // namespace baton::engine

@@ -5,6 +5,7 @@
 
 #include "common/engine/kv_sink.h"
 #include "common/engine/step.h"
+#include "common/kv/codec/encoded_kv.h"
 #include "common/kv/pool/page_pool.h"
 
 namespace baton::engine {
@@ -16,5 +17,8 @@ ReadyKv MakeReadyKv(const StepSequence& sequence,
                     int32_t layer_end,
                     size_t page_bytes,
                     kv::PagePool& pool);
+
+// The pages of a layer that is encoded; none for a layer that takes none.
+ReadyKv MakeReadyKv(const kv::EncodedKv& encoded, int32_t kv_layer);
 
 }  // namespace baton::engine

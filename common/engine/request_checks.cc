@@ -15,6 +15,7 @@
 #include "common/engine/sampling/validate_sampling.h"
 #include "common/engine/sampling_params.h"
 #include "common/engine/sequence_memory.h"
+#include "common/kv/codec/staged_window.h"
 
 namespace baton::engine {
 namespace {
@@ -108,6 +109,19 @@ absl::Status CheckDelivered(const EngineLimits& limits,
   return absl::OkStatus();
 }
 
+absl::Status CheckStaging(const EngineLimits& limits, const KvChoice& kv, int64_t prompt_tokens) {
+  const int64_t bytes = kv::StagedWindow::BytesFor(ShippedLayers(*limits.format, kv),
+                                                   PromptWindow(*limits.format, kv, prompt_tokens));
+  if (bytes <= limits.staging_bytes.value_or(bytes)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("EXCEEDS_CAPACITY: the prompt takes ",
+                   bytes,
+                   " bytes of host memory while it is handed off; there are ",
+                   *limits.staging_bytes));
+}
+
 }  // namespace
 
 absl::Status CheckPromptLength(const EngineLimits& limits, int64_t prompt_tokens) {
@@ -179,6 +193,7 @@ absl::Status CheckCapacity(const EngineLimits& limits,
                                                    limits.max_running_sequences,
                                                    " sequences run at a time"));
   }
+  BATON_RETURN_IF_ERROR(CheckStaging(limits, kv, prompt_tokens));
   return CheckMemory(*limits.format,
                      {.prefills = limits.role != Role::kDecode, .generates = generates},
                      limits.pages_total,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/status.h"
 
@@ -21,6 +22,8 @@ struct EngineLimits {
   int64_t max_waiting_tokens = 0;
   int64_t pages_total = 0;
   const kv::KvFormat* format = nullptr;  // dense
+  // Of all prompts that are staged for a hand-off; without a value none is.
+  std::optional<int64_t> staging_bytes = {};
 };
 
 // kInvalidArgument unless the prompt has a token and fits in a sequence (PROMPT_TOO_LONG).

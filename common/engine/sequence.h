@@ -14,6 +14,7 @@
 #include "common/engine/sampling_params.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/hidden/hidden_state.h"
+#include "common/kv/codec/staged_window.h"
 #include "common/kv/pool/page_table.h"
 
 namespace baton::engine {
@@ -25,9 +26,11 @@ struct Sequence {
   kv::PageTable pages;  // dense; of an encoded format only while the prompt is computed
   std::unique_ptr<kv::HiddenState> hidden;  // of the prompt, in transfer; sequence 0 only
   std::unique_ptr<kv::EncodedKv> encoded;   // null: dense
-  int64_t computed_tokens = 0;              // tokens whose KV is in the pages
-  int32_t next_token = 0;                   // newest token, not yet in the pages
-  std::vector<int32_t> generated;           // token ids, a stop token included
+  // Where a device's pages of the prompt are handed off from or land; sequence 0 only.
+  std::unique_ptr<kv::StagedWindow> staged;
+  int64_t computed_tokens = 0;     // tokens whose KV is in the pages
+  int32_t next_token = 0;          // newest token, not yet in the pages
+  std::vector<int32_t> generated;  // token ids, a stop token included
   PenaltyState penalties;
   absl::Duration encode_time;  // of the prompt so far; the executor adds to it
   bool finished = false;

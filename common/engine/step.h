@@ -1,7 +1,9 @@
 // A numbered step: what the engine thread asks of the executor, and what comes back.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -47,6 +49,14 @@ struct StepExpansion {
   bool completes_prompt = false;
 };
 
+// Pages of a prompt that has landed in host memory, to be brought to the device.
+struct StepLanding {
+  ActiveRequest* request = nullptr;  // for the engine thread
+  Sequence* sequence = nullptr;      // has them staged
+  // By stored layer: where its first pages belong.
+  std::vector<std::vector<std::span<std::byte>>> pages;
+};
+
 // A token to draw. n jobs may share one row of logits.
 struct SampleJob {
   ActiveRequest* request = nullptr;  // for the engine thread
@@ -60,7 +70,8 @@ struct SampleJob {
 // sequences that it points to stay alive because each counts the steps in flight that refer to it.
 struct Step {
   uint64_t number = 0;
-  // Pages to copy before the forward pass.
+  // Pages to bring to the device, then pages to copy there, before the forward pass.
+  std::vector<StepLanding> landings;
   std::vector<kv::PageId> copy_sources;
   std::vector<kv::PageId> copy_targets;
   // The packed rows.

@@ -122,6 +122,11 @@ void StepBuilder::AddExpansion(ActiveRequest& request, int32_t max_tokens) {
   step_->requests.push_back(&request);
 }
 
+void StepBuilder::AddLanding(StepLanding landing) {
+  step_->requests.push_back(landing.request);
+  step_->landings.push_back(std::move(landing));
+}
+
 void StepBuilder::AddCopies(ActiveRequest& request,
                             const std::vector<kv::PageId>& sources,
                             const std::vector<kv::PageId>& targets) {

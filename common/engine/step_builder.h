@@ -28,6 +28,8 @@ class StepBuilder {
   void AddPrefillChunk(ActiveRequest& request, const scheduling::PrefillChunk& chunk);
   // The next hidden states of a request that has landed them, at most max_tokens. Once per step.
   void AddExpansion(ActiveRequest& request, int32_t max_tokens);
+  // Staged pages of a prompt; its rows come in this step or later.
+  void AddLanding(StepLanding landing);
   void AddCopies(ActiveRequest& request,
                  const std::vector<kv::PageId>& sources,
                  const std::vector<kv::PageId>& targets);

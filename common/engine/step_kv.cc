@@ -6,9 +6,11 @@
 #include "absl/time/time.h"
 
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/engine/kv_sink.h"
 #include "common/engine/ready_kv.h"
 #include "common/engine/sequence.h"
+#include "common/engine/staged_shipments.h"
 #include "common/engine/step.h"
 #include "common/kv/codec/packed_step_kv.h"
 #include "common/kv/pool/page_pool.h"
@@ -45,6 +47,7 @@ EngineStepKv::EngineStepKv(const Step& step,
                            kv::PagePool& pool,
                            const kernels::DensePageLayout& layout,
                            const StepLayers& layers,
+                           StagedShipments& shipments,
                            const Clock& clock)
     : PackedStepKv(ops,
                    exec,
@@ -52,6 +55,7 @@ EngineStepKv::EngineStepKv(const Step& step,
                    SequencesOf(step, layers.full_layers)),
       step_(step),
       layers_(layers),
+      shipments_(shipments),
       clock_(clock),
       pool_(pool) {}
 
@@ -67,9 +71,18 @@ absl::Status EngineStepKv::LayersWritten(int32_t layer_begin, int32_t layer_end)
     if (leaves_as_hidden) {
       ShipHidden(rows, ship.hidden_begin, ship.hidden_end);
     } else if (ship.page_begin < ship.page_end) {
-      ship.sink->LayersReady(MakeReadyKv(rows, layer_begin, layer_end, page_bytes, pool_));
+      BATON_RETURN_IF_ERROR(
+          Ship(rows, MakeReadyKv(rows, layer_begin, layer_end, page_bytes, pool_)));
     }
   }
+  return absl::OkStatus();
+}
+
+absl::Status EngineStepKv::Ship(const StepSequence& rows, ReadyKv ready) {
+  if (rows.sequence->staged != nullptr) {
+    return shipments_.Add(rows, std::move(ready));
+  }
+  rows.ship.sink->LayersReady(std::move(ready));
   return absl::OkStatus();
 }
 
@@ -107,11 +120,10 @@ void EngineStepKv::OnLayerEncoded(int32_t sequence, int32_t kv_layer) {
     }
     return;
   }
-  ReadyKv ready;
-  ready.layer_begin = kv_layer;
-  ready.layer_end = kv_layer + 1;
-  ready.pages = rows.sequence->encoded->LayerPages(kv_layer);
-  ready.page_count = static_cast<int32_t>(ready.pages.size());
+  if (rows.sequence->staged != nullptr) {
+    return;  // at the end of the step
+  }
+  ReadyKv ready = MakeReadyKv(*rows.sequence->encoded, kv_layer);
   if (ready.page_count > 0) {
     rows.ship.sink->LayersReady(std::move(ready));
   }

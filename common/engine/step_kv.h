@@ -6,6 +6,8 @@
 #include "absl/status/status.h"
 
 #include "common/base/clock.h"
+#include "common/engine/kv_sink.h"
+#include "common/engine/staged_shipments.h"
 #include "common/engine/step.h"
 #include "common/kv/codec/packed_step_kv.h"
 #include "common/kv/pool/page_pool.h"
@@ -20,8 +22,9 @@ struct StepLayers {
   int32_t full_layers = 0;
 };
 
-// Dense pages ship when they are final, encoded layers as soon as they are encoded. Made for one
-// step; executor thread. Everything is borrowed.
+// Dense pages ship when they are final, encoded layers as soon as they are encoded; those of a
+// device once the step is over, which is Executor's to see to. Made for one step; executor thread.
+// Everything is borrowed.
 class EngineStepKv final : public kv::PackedStepKv {
  public:
   EngineStepKv(const Step& step,
@@ -30,6 +33,7 @@ class EngineStepKv final : public kv::PackedStepKv {
                kv::PagePool& pool,
                const kernels::DensePageLayout& layout,
                const StepLayers& layers,
+               StagedShipments& shipments,
                const Clock& clock);
 
   // Hands the pages that became final to their sinks.
@@ -41,10 +45,13 @@ class EngineStepKv final : public kv::PackedStepKv {
   void OnLayerEncoded(int32_t sequence, int32_t kv_layer) override;
 
  private:
+  // To the sequence's sink, now or by way of host memory.
+  absl::Status Ship(const StepSequence& rows, ReadyKv ready);
   void ShipHidden(const StepSequence& rows, int32_t page_begin, int32_t page_end);
 
   const Step& step_;
   const StepLayers layers_;
+  StagedShipments& shipments_;
   const Clock& clock_;
   kv::PagePool& pool_;
 };

@@ -47,10 +47,11 @@ absl::Status SetDevicePools(const PoolSizes& told, int64_t left, engine::EngineO
         "or --shadowkv_pool_mib (0 turns a format off) or raise --device_memory_share"));
   }
   options.kv_pool_bytes = told.dense.value_or(part);
-  options.codec_pools = {.fp8_bytes = told.fp8.value_or(part),
-                         .diffkv_bytes = told.diffkv.value_or(part),
-                         .shadowkv_bytes = told.shadowkv.value_or(part),
-                         .hidden_bytes = told.hidden.value_or(kHostHidden)};
+  options.codec_pools = {
+      .fp8_bytes = told.fp8.value_or(part),
+      .diffkv_bytes = told.diffkv.value_or(part),
+      .shadowkv_bytes = told.shadowkv.value_or(part),
+      .hidden_bytes = told.hidden.value_or(options.role == engine::Role::kBoth ? kHostHidden : 0)};
   return absl::OkStatus();
 }
 

@@ -25,7 +25,7 @@ void SetHostPools(const PoolSizes& told, engine::EngineOptions& options);
 
 // On a device `left` bytes are for pools. Those that were told get what was told, the others of
 // dense, fp8, diffkv and shadowkv equal parts of the rest. Hidden states lie in the host's memory,
-// and only between workers: one that does both halves makes none.
+// and only between workers: one that does both halves makes none, and a device hands off none.
 // kResourceExhausted, naming the sizes, when that is not enough.
 absl::Status SetDevicePools(const PoolSizes& told, int64_t left, engine::EngineOptions& options);
 

@@ -116,6 +116,12 @@ ABSL_FLAG(
     -1,
     "memory for hidden states in transfer in MiB, SwiftKV models only; 0: not served; -1: 128, "
     "none on a GPU");
+ABSL_FLAG(
+    int64_t,
+    staging_mib,
+    4096,
+    "host memory for prompts whose KV is on its way from or to a GPU's memory, in MiB; none on a "
+    "CPU and with --role=both");
 ABSL_FLAG(double,
           device_memory_share,
           0.92,
@@ -284,6 +290,9 @@ absl::StatusOr<engine::EngineOptions> EngineOptionsFromFlags(engine::Role role) 
       config::CheckFlagChoice("compute", absl::GetFlag(FLAGS_compute), {"bf16", "fp32"}));
   options.page_dtype =
       absl::GetFlag(FLAGS_compute) == "bf16" ? kernels::DType::kBF16 : kernels::DType::kF32;
+  const int64_t staging_mib = absl::GetFlag(FLAGS_staging_mib);
+  BATON_RETURN_IF_ERROR(config::CheckFlagRange("staging_mib", staging_mib, 1, kMaxPoolBytes >> 20));
+  options.staging_bytes = staging_mib << 20;
   options.page_tokens = absl::GetFlag(FLAGS_page_tokens);
   options.step_token_budget = absl::GetFlag(FLAGS_step_token_budget);
   options.prefill_chunk_tokens = absl::GetFlag(FLAGS_prefill_chunk_tokens);

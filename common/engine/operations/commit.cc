@@ -1,7 +1,10 @@
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/base/check.h"
@@ -9,6 +12,7 @@
 #include "common/engine/operations/operations.h"
 #include "common/engine/sampling/penalty_state.h"
 #include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/kv_format.h"
 
 namespace baton::engine {
 namespace {
@@ -54,6 +58,18 @@ void AdoptPenalties(CommitInfo& info, ActiveRequest& request) {
   }
 }
 
+// Of each shipped layer.
+absl::StatusOr<std::vector<int32_t>> SentPages(const EngineState& state,
+                                               const ActiveRequest& request,
+                                               const CommitInfo& info) {
+  const kv::KvFormat& format = *state.parts.format;
+  const int32_t layers = ShippedLayers(format, request.kv);
+  const kv::EncodedKv* encoded = request.sequences.front().encoded.get();
+  return encoded != nullptr ? encoded->SentPages(info.kv_state, layers)
+                            : std::vector<int32_t>(static_cast<size_t>(layers),
+                                                   format.PagesPerTable(request.prompt_tokens));
+}
+
 }  // namespace
 
 absl::Status CommitReservation(EngineState& state,
@@ -65,10 +81,7 @@ absl::Status CommitReservation(EngineState& state,
   BATON_CHECK(entry != state.reserved.end());
   ActiveRequest& request = *entry->second;
   BATON_RETURN_IF_ERROR(CheckInfo(state, request, info));
-  if (kv::EncodedKv* encoded = request.sequences.front().encoded.get()) {
-    BATON_RETURN_IF_ERROR(
-        encoded->SentPages(info.kv_state, ShippedLayers(state, request.kv)).status());
-  }
+  BATON_ASSIGN_OR_RETURN(const std::vector<int32_t> sent, SentPages(state, request, info));
   // From here on no write from outside may land: steps are about to read and write the pages.
   ReleaseReservation(state, request);
   const Sequence& first = request.sequences.front();
@@ -78,11 +91,15 @@ absl::Status CommitReservation(EngineState& state,
   request.phase = Phase::kPrefilling;  // prefilled elsewhere; StartDecoding follows at once
   AdoptPenalties(info, request);
   if (kv::EncodedKv* encoded = request.sequences.front().encoded.get()) {
-    if (const absl::Status status = encoded->Adopt(info.kv_state, ShippedLayers(state, request.kv));
+    if (const absl::Status status =
+            encoded->Adopt(info.kv_state, ShippedLayers(*state.parts.format, request.kv));
         !status.ok()) {
       EndRequest(state, request, absl::DataLossError(status.message()));
       return absl::DataLossError(status.message());
     }
+  }
+  if (request.sequences.front().staged != nullptr) {
+    state.pending_landings.push_back(MakeLanding(state, request, sent));
   }
   request.stats.kv_wire_bytes = info.kv_wire_bytes;
   if (request.sequences.front().hidden != nullptr) {

@@ -26,6 +26,7 @@ void LeavePhase(EngineState& state, ActiveRequest& request) {
       return;
     case Phase::kDecoding:
       std::erase_if(state.decoding, is_this);
+      std::erase_if(state.pending_landings, is_this);
       std::erase_if(state.pending_copies, is_this);
       return;
     case Phase::kHandingOff:

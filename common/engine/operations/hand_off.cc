@@ -36,13 +36,14 @@ void HandOff(EngineState& state,
   }
   request.sink_reading = true;
   state.sink_reading.emplace(request.serial, &request);
-  // The pool stays alive with the callback: a sink may read pages until it answers, even when the
+  // Pools stay alive with the callback: a sink may read pages until it answers, even when the
   // engine is gone by then.
   request.sink->Commit(
       std::move(info),
       [commands = state.parts.commands,
        pool = state.parts.pool,
        codecs = state.parts.codecs,
+       staging = state.parts.staging,
        serial = request.serial](absl::Status status, int64_t wire_bytes) {
         commands->PushAlways([serial, status = std::move(status), wire_bytes](EngineState& engine) {
           FinishHandOff(engine, serial, status, wire_bytes);

@@ -10,11 +10,13 @@
 namespace baton::engine {
 namespace {
 
-// Only KV that has been decoded from: before, an encoded prompt may be incomplete. A request that
-// failed may have failed in the middle of a step.
+// Only KV that has been decoded from: before, an encoded prompt may be incomplete, and one that has
+// landed may be on its way to the device. A request that failed may have failed in the middle of a
+// step.
 bool CanKeep(const EngineState& state, const ActiveRequest& request) {
   return !request.session_id.empty() && state.parts.options.max_kept_sessions > 0 &&
          request.decode_started != absl::InfiniteFuture() && request.sequences.size() == 1 &&
+         request.sequences.front().staged == nullptr &&
          (request.kv.encoded == nullptr || request.kv.encoded->extends()) &&
          (request.end_status.ok() || absl::IsCancelled(request.end_status));
 }

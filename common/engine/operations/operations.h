@@ -72,10 +72,9 @@ void ReservePages(EngineState& state,
 absl::Status BeginAttempt(EngineState& state, const kv::ReservationKey& key, uint32_t attempt);
 absl::Status RenewLease(EngineState& state, const kv::ReservationKey& key);
 
-// Stored layers that a hand-off ships as they are; the others, if any, leave as hidden states.
-inline int32_t ShippedLayers(const EngineState& state, const KvChoice& kv) {
-  return kv.hidden != nullptr ? kv.hidden->full_layers() : state.parts.dimensions.layers;
-}
+// land.cc: where the pages of a committed prompt that is staged belong, `sent` of each shipped
+// layer.
+StepLanding MakeLanding(EngineState& state, ActiveRequest& request, std::span<const int32_t> sent);
 
 // commit.cc: makes landed KV visible, once. kInvalidArgument when `info` does not match the
 // reservation (it stays open for another attempt), kFailedPrecondition when the key or the attempt

@@ -13,13 +13,15 @@
 namespace baton::engine {
 namespace {
 
-// What a sequence holds in an encoded format is the executor's to know while a step refers to it.
-int64_t EncodedBytes(const ActiveRequest& request) {
+// Beside dense pages. What a sequence holds in an encoded format is the executor's to know while a
+// step refers to it.
+int64_t OtherBytes(const ActiveRequest& request) {
   int64_t bytes = 0;
   for (const Sequence& sequence : request.sequences) {
     if (request.steps_in_flight == 0 && sequence.encoded != nullptr) {
       bytes += sequence.encoded->ReservedBytes();
     }
+    bytes += sequence.staged == nullptr ? 0 : sequence.staged->ReservedBytes();
   }
   return bytes;
 }
@@ -28,7 +30,7 @@ int64_t OrphanedBytes(const EngineState& state) {
   int64_t bytes = 0;
   for (const std::unique_ptr<ActiveRequest>& request : state.closing) {
     bytes += request->pages_held * static_cast<int64_t>(state.parts.format->page_bytes()) +
-             EncodedBytes(*request);
+             OtherBytes(*request);
   }
   return bytes;
 }
@@ -73,6 +75,11 @@ void PublishLoad(EngineState& state) {
   }
   if (const kv::HiddenPool* hidden = state.parts.codecs->hidden()) {
     load.format_pools.push_back({.format = "hidden", .bytes = hidden->pool()});
+  }
+  if (const kv::RunPool* staging = state.parts.staging.get()) {
+    load.format_pools.push_back(
+        {.format = "staging",
+         .bytes = {.total = staging->bytes_total(), .free = staging->bytes_free()}});
   }
   load.steps = state.steps;
   load.last_step_time = state.last_step_time;

@@ -15,6 +15,7 @@ void AbortSink(EngineState& state, ActiveRequest& request) {
                       [commands = state.parts.commands,
                        pool = state.parts.pool,
                        codecs = state.parts.codecs,
+                       staging = state.parts.staging,
                        serial = request.serial] {
                         commands->PushAlways([serial](EngineState& engine) {
                           FinishHandOff(engine, serial, absl::OkStatus(), 0);

@@ -15,6 +15,7 @@
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/hidden/hidden_state.h"
 #include "common/kv/codec/kv_format.h"
+#include "common/kv/codec/staged_window.h"
 #include "common/kv/pool/page_table.h"
 
 namespace baton::engine {
@@ -41,6 +42,7 @@ absl::Status Allocate(EngineState& state, ActiveRequest& request) {
     return absl::ResourceExhaustedError(
         absl::StrCat("KV_POOL_FULL: too little KV memory of format ",
                      request.kv.canonical(),
+                     parts.staging == nullptr ? "" : " or host memory for prompts that land",
                      " is free for the request now; retry later"));
   }
   request.running_slots = n;
@@ -52,9 +54,7 @@ absl::Status Allocate(EngineState& state, ActiveRequest& request) {
 void GrantDensePages(EngineState& state, const ActiveRequest& request, ReservationGrant& grant) {
   const kv::KvFormat& format = *state.parts.format;
   const kv::PageTable& pages = request.sequences.front().pages;
-  grant.pages_per_layer = format.PagesPerTable(request.prompt_tokens);
-  grant.page_bytes = static_cast<int64_t>(format.page_bytes());
-  for (int32_t table = 0; table < ShippedLayers(state, request.kv); ++table) {
+  for (int32_t table = 0; table < ShippedLayers(format, request.kv); ++table) {
     for (int32_t page = 0; page < grant.pages_per_layer; ++page) {
       grant.pages.push_back(
           state.parts.pool->page(pages.at(table, page)).first(format.page_bytes()));
@@ -62,18 +62,28 @@ void GrantDensePages(EngineState& state, const ActiveRequest& request, Reservati
   }
 }
 
+// Where the prompt lands: in the pages themselves, or in host memory beside a device's.
 void GrantWindow(EngineState& state, const ActiveRequest& request, ReservationGrant& grant) {
-  const KvChoice& kv = request.kv;
-  const kv::WindowShape shape = kv.encoded->window(kv.policy.resident, request.prompt_tokens);
-  kv::EncodedKv* encoded = request.sequences.front().encoded.get();
+  const kv::KvFormat& format = *state.parts.format;
+  const Sequence& first = request.sequences.front();
+  kv::EncodedKv* encoded = first.encoded.get();
+  const kv::WindowShape shape = PromptWindow(format, request.kv, request.prompt_tokens);
   grant.pages_per_layer = shape.pages_per_layer;
   grant.page_bytes = shape.page_bytes;
-  const int32_t layers = ShippedLayers(state, request.kv);
-  grant.pages = encoded->Window();
-  grant.pages.resize(static_cast<size_t>(layers) * static_cast<size_t>(shape.pages_per_layer));
-  grant.sent_pages = [encoded, layers](std::string_view kv_state) {
-    return encoded->SentPages(kv_state, layers);
-  };
+  const int32_t layers = ShippedLayers(format, request.kv);
+  if (first.staged != nullptr) {
+    grant.pages = first.staged->pages();
+  } else if (encoded != nullptr) {
+    grant.pages = encoded->Window();
+    grant.pages.resize(static_cast<size_t>(layers) * static_cast<size_t>(shape.pages_per_layer));
+  } else {
+    GrantDensePages(state, request, grant);
+  }
+  if (encoded != nullptr) {
+    grant.sent_pages = [encoded, layers](std::string_view kv_state) {
+      return encoded->SentPages(kv_state, layers);
+    };
+  }
 }
 
 ReservationGrant MakeGrant(EngineState& state, const ActiveRequest& request) {
@@ -82,11 +92,7 @@ ReservationGrant MakeGrant(EngineState& state, const ActiveRequest& request) {
   grant.epoch = request.reservation.epoch;
   grant.lease = state.reservations.lease();
   grant.prompt_tokens = request.prompt_tokens;
-  if (request.kv.encoded == nullptr) {
-    GrantDensePages(state, request, grant);
-  } else {
-    GrantWindow(state, request, grant);
-  }
+  GrantWindow(state, request, grant);
   if (const kv::HiddenState* hidden = request.sequences.front().hidden.get()) {
     grant.hidden_pages = hidden->shape().pages();
     const std::vector<std::span<std::byte>> window = hidden->Window();

@@ -127,6 +127,9 @@ void RetireStep(EngineState& state, std::unique_ptr<Step> step) {
   for (ActiveRequest* request : step->requests) {
     --request->steps_in_flight;
   }
+  for (const StepLanding& landing : step->landings) {
+    landing.sequence->staged = nullptr;
+  }
   if (state.parts.observer != nullptr) {
     state.parts.observer->OnStep(
         step->prefill_tokens, step->decode_tokens, step->finished - step->started);

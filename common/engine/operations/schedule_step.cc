@@ -55,6 +55,10 @@ void ScheduleStep(EngineState& state) {
     return;
   }
   StepBuilder builder(state.next_step++, *state.parts.format);
+  for (StepLanding& landing : state.pending_landings) {
+    builder.AddLanding(std::move(landing));
+  }
+  state.pending_landings.clear();
   for (const PendingCopies& copies : state.pending_copies) {
     builder.AddCopies(*copies.request, copies.sources, copies.targets);
   }

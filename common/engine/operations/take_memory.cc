@@ -1,14 +1,40 @@
+#include <memory>
+#include <utility>
+
+#include "common/engine/kv_choice.h"
 #include "common/engine/operations/operations.h"
+#include "common/kv/codec/kv_format.h"
+#include "common/kv/codec/staged_window.h"
 
 namespace baton::engine {
 namespace {
 
+// Where the prompt's pages are handed off over host memory, sets `staged`; false: there is too
+// little of it now.
+bool TakeStaging(EngineState& state,
+                 const ActiveRequest& request,
+                 std::unique_ptr<kv::StagedWindow>& staged) {
+  const kv::KvFormat& dense = *state.parts.format;
+  if (state.parts.staging == nullptr) {
+    return true;
+  }
+  staged = kv::StagedWindow::Take(state.parts.staging,
+                                  ShippedLayers(dense, request.kv),
+                                  PromptWindow(dense, request.kv, request.prompt_tokens));
+  return staged != nullptr;
+}
+
 bool TakeFresh(EngineState& state, const MemoryUse& use, ActiveRequest& request) {
+  std::unique_ptr<kv::StagedWindow> staged;
+  if (!TakeStaging(state, request, staged)) {
+    return false;
+  }
   while (!AllocateMemory(*state.parts.format, use, *state.parts.pool, request)) {
     if (!DropOldestKept(state)) {
       return false;
     }
   }
+  request.sequences.front().staged = std::move(staged);
   return true;
 }
 

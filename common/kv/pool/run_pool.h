@@ -44,6 +44,8 @@ class RunPool {
   static int64_t UnitsFor(int64_t bytes);
   int64_t units_total() const { return units_total_; }
   int64_t units_free() const { return units_free_; }
+  int64_t bytes_total() const { return units_total_ * static_cast<int64_t>(kUnitBytes); }
+  int64_t bytes_free() const { return units_free_ * static_cast<int64_t>(kUnitBytes); }
 
  private:
   explicit RunPool(kernels::Memory arena);

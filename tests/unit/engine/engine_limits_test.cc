@@ -298,7 +298,7 @@ TEST(EngineLimitsTest, ProgressClockStartsWhenWorkComes) {
   EXPECT_EQ(harness.engine->load().last_step_time, harness.clock.Now());
 }
 
-TEST(EngineLimitsTest, ADeviceServesSomeFormatsWithoutAHandOff) {
+TEST(EngineLimitsTest, ADeviceServesSomeFormatsInEveryRole) {
   kernels::ThreadPool threads(1);
   kernels::Buffer workspace;
   const auto create = [&](const std::function<void(EngineOptions&)>& change) {
@@ -316,18 +316,36 @@ TEST(EngineLimitsTest, ADeviceServesSomeFormatsWithoutAHandOff) {
         .status()
         .code();
   };
-  constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
-  EXPECT_EQ(create([](EngineOptions& o) { o.role = Role::kPrefill; }), kUnimplemented);
-  EXPECT_EQ(create([](EngineOptions& o) { o.role = Role::kDecode; }), kUnimplemented);
-  EXPECT_EQ(create([](EngineOptions& o) { o.codec_pools.fp8_bytes = 1 << 20; }), kUnimplemented);
-  EXPECT_EQ(create([](EngineOptions& o) { o.codec_pools.hidden_bytes = 1 << 20; }), kUnimplemented);
+  const auto with_hidden = [&](Role role) {
+    return create([=](EngineOptions& o) {
+      o.role = role;
+      o.codec_pools.hidden_bytes = 1 << 20;
+    });
+  };
+  EXPECT_EQ(with_hidden(Role::kPrefill), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(with_hidden(Role::kDecode), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(with_hidden(Role::kBoth), absl::StatusCode::kOk) << "none are made";
   EXPECT_EQ(create([](EngineOptions&) { kernels::GuardedMemory::Get().FailNext(); }),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(create([](EngineOptions&) {}), absl::StatusCode::kOk);
-  EXPECT_EQ(create([](EngineOptions& o) { o.codec_pools.diffkv_bytes = 1 << 20; }),
-            absl::StatusCode::kOk);
-  EXPECT_EQ(create([](EngineOptions& o) { o.codec_pools.shadowkv_bytes = 1 << 20; }),
-            absl::StatusCode::kOk);
+  for (const Role role : {Role::kBoth}) {
+    EXPECT_EQ(create([=](EngineOptions& o) {
+                o.role = role;
+                o.codec_pools.fp8_bytes = 1 << 20;
+                o.codec_pools.diffkv_bytes = 1 << 20;
+                o.codec_pools.shadowkv_bytes = 1 << 20;
+              }),
+              absl::StatusCode::kOk);
+  }
+  const auto without_staging = [&](Role role) {
+    return create([=](EngineOptions& o) {
+      o.role = role;
+      o.staging_bytes = 0;
+    });
+  };
+  EXPECT_EQ(without_staging(Role::kPrefill), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(without_staging(Role::kDecode), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(without_staging(Role::kBoth), absl::StatusCode::kOk) << "nothing is handed off";
 }
 
 TEST(EngineLimitsTest, OptionsThatMeanNothingAreRefused) {

@@ -23,7 +23,7 @@
 
 namespace baton::engine {
 
-// `device_workspace_bytes`: of a back end whose memory is not the host's.
+// `device_workspace_bytes`, `staging_bytes`: of a back end whose memory is not the host's.
 struct RealEngine {
   RealEngine(const checkpoint::Checkpoint& checkpoint,
              Role role,
@@ -34,11 +34,14 @@ struct RealEngine {
              kernels::MemorySpace& memory = kernels::HostMemory(),
              size_t device_workspace_bytes = size_t{64} << 20,
              kernels::SideQueues* side = nullptr,
-             kernels::OpGraphs* graphs = nullptr) {
+             kernels::OpGraphs* graphs = nullptr,
+             int64_t staging_bytes = int64_t{16} << 20,
+             ReservationObserver* reservations = nullptr) {
     EngineOptions options;
     options.role = role;
     options.kv_pool_bytes = 16 << 20;
     options.codec_pools = pools;
+    options.staging_bytes = staging_bytes;
     options.step_token_budget = budget;
     options.prefill_chunk_tokens = chunk;
     options.max_running_sequences = 16;
@@ -55,7 +58,7 @@ struct RealEngine {
                                     {.max_step_rows = options.step_token_budget,
                                      .max_logit_rows = options.max_running_sequences});
     EXPECT_TRUE(model.ok()) << model.status();
-    auto created = Engine::Create(*std::move(model), exec, ops, options, nullptr, nullptr);
+    auto created = Engine::Create(*std::move(model), exec, ops, options, reservations, nullptr);
     EXPECT_TRUE(created.ok()) << created.status();
     engine = *std::move(created);
   }

@@ -33,6 +33,9 @@ TEST(PoolSizesTest, ADevicesMemoryIsDividedAmongItsFormats) {
   EXPECT_EQ(options.codec_pools.diffkv_bytes, 20 * kGiB);
   EXPECT_EQ(options.codec_pools.shadowkv_bytes, 20 * kGiB);
   EXPECT_EQ(options.codec_pools.hidden_bytes, kGiB / 8) << "of the host";
+  options.role = engine::Role::kPrefill;
+  ASSERT_TRUE(SetDevicePools({}, 80 * kGiB, options).ok());
+  EXPECT_EQ(options.codec_pools.hidden_bytes, 0) << "which a device does not hand off";
 }
 
 TEST(PoolSizesTest, WhatIsToldIsKeptAndTheRestDivided) {

@@ -1,6 +1,7 @@
 // Flags that don't fit each other are refused before anything is loaded.
 #include "common/worker/worker_flags.h"
 
+#include <cstdint>
 #include <string>
 
 #include "absl/flags/declare.h"
@@ -15,6 +16,7 @@
 ABSL_DECLARE_FLAG(std::string, device);
 ABSL_DECLARE_FLAG(std::string, model);
 ABSL_DECLARE_FLAG(std::string, simulate);
+ABSL_DECLARE_FLAG(int64_t, staging_mib);
 
 namespace baton::worker {
 namespace {
@@ -45,6 +47,16 @@ TEST_F(WorkerFlagsTest, SimulateWithABadSpeedOrOnAGpuIsRefused) {
   absl::SetFlag(&FLAGS_simulate, "default");
   absl::SetFlag(&FLAGS_device, "cuda");
   EXPECT_THAT(message(), HasSubstr("flag --simulate needs --device=cpu"));
+}
+
+TEST_F(WorkerFlagsTest, StagingIsToldInMiB) {
+  EXPECT_EQ(WorkerOptionsFromFlags(engine::Role::kPrefill, "1")->engine.staging_bytes,
+            int64_t{4096} << 20);
+  absl::SetFlag(&FLAGS_staging_mib, 3);
+  EXPECT_EQ(WorkerOptionsFromFlags(engine::Role::kDecode, "1")->engine.staging_bytes, 3 << 20);
+  absl::SetFlag(&FLAGS_staging_mib, 0);
+  EXPECT_THAT(std::string(WorkerOptionsFromFlags(engine::Role::kDecode, "1").status().message()),
+              HasSubstr("staging_mib"));
 }
 
 }  // namespace

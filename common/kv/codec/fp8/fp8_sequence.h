@@ -24,7 +24,7 @@ namespace baton::kv {
 
 // Pages for prompt and generated tokens, taken at once, and again for each extension. On a device
 // ops read the page tables from a block of its memory, where the first step that refers to them
-// brings them. Such a sequence can't be sent or landed. Threads: encoded_kv.h.
+// brings them. Threads: encoded_kv.h.
 class Fp8Sequence final : public EncodedKv {
  public:
   // `ids`: for each layer, pages for prompt_tokens + max_tokens. `table`: on a device room for

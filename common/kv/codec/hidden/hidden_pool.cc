@@ -29,8 +29,7 @@ std::unique_ptr<HiddenState> HiddenPool::Allocate(const HiddenShape& shape) {
 }
 
 PoolBytes HiddenPool::pool() const {
-  const auto unit = static_cast<int64_t>(RunPool::kUnitBytes);
-  return {.total = pool_->units_total() * unit, .free = pool_->units_free() * unit};
+  return {.total = pool_->bytes_total(), .free = pool_->bytes_free()};
 }
 
 bool HiddenPool::Fits(const HiddenShape& shape) const {

@@ -139,7 +139,7 @@ absl::Status ShadowKvFormat::Check(const KvResidentPolicy& policy,
         absl::StrCat("EXCEEDS_CAPACITY: the request needs ",
                      units * static_cast<int64_t>(RunPool::kUnitBytes),
                      " bytes of shadowkv memory; the pool has ",
-                     pool_->units_total() * static_cast<int64_t>(RunPool::kUnitBytes)));
+                     pool_->bytes_total()));
   }
   return absl::OkStatus();
 }
@@ -184,8 +184,7 @@ bool ShadowKvFormat::Extend(EncodedKv& sequence, int64_t prompt_tokens, int64_t 
 }
 
 PoolBytes ShadowKvFormat::pool() const {
-  const auto unit = static_cast<int64_t>(RunPool::kUnitBytes);
-  return {.total = pool_->units_total() * unit, .free = pool_->units_free() * unit};
+  return {.total = pool_->bytes_total(), .free = pool_->bytes_free()};
 }
 
 }  // namespace baton::kv

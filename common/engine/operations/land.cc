@@ -1,0 +1,49 @@
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "common/engine/operations/operations.h"
+#include "common/engine/sequence.h"
+#include "common/kv/codec/encoded_kv.h"
+#include "common/kv/pool/page_pool.h"
+
+namespace baton::engine {
+namespace {
+
+std::vector<std::span<std::byte>> DensePagesOf(EngineState& state,
+                                               const Sequence& sequence,
+                                               int32_t layer,
+                                               int32_t count) {
+  std::vector<std::span<std::byte>> pages;
+  pages.reserve(static_cast<size_t>(count));
+  for (int32_t page = 0; page < count; ++page) {
+    pages.push_back(state.parts.pool->page(sequence.pages.at(layer, page))
+                        .first(state.parts.format->page_bytes()));
+  }
+  return pages;
+}
+
+}  // namespace
+
+StepLanding MakeLanding(EngineState& state, ActiveRequest& request, std::span<const int32_t> sent) {
+  Sequence& sequence = request.sequences.front();
+  StepLanding landing = {.request = &request, .sequence = &sequence, .pages = {}};
+  std::vector<std::span<std::byte>> window;
+  if (sequence.encoded != nullptr) {
+    window = sequence.encoded->Window();
+  }
+  const auto per_layer = static_cast<size_t>(
+      PromptWindow(*state.parts.format, request.kv, request.prompt_tokens).pages_per_layer);
+  for (size_t layer = 0; layer < sent.size(); ++layer) {
+    const int32_t count = sent[layer];
+    const auto first = window.begin() + static_cast<ptrdiff_t>(layer * per_layer);
+    landing.pages.push_back(window.empty()
+                                ? DensePagesOf(state, sequence, static_cast<int32_t>(layer), count)
+                                : std::vector<std::span<std::byte>>(first, first + count));
+  }
+  return landing;
+}
+
+}  // namespace baton::engine

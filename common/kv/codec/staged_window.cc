@@ -1,0 +1,102 @@
+#include "common/kv/codec/staged_window.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "common/base/status_macros.h"
+#include "common/kv/codec/encoded_format.h"
+#include "common/kv/pool/run_pool.h"
+#include "kernels/core/memory.h"
+
+namespace baton::kv {
+namespace {
+
+// Pages from `first` on that lie one behind the other.
+template <typename Byte>
+size_t BytesInOnePiece(std::span<const std::span<Byte>> pages, size_t first, size_t& end) {
+  size_t bytes = pages[first].size();
+  for (end = first + 1; end < pages.size() && pages[first].data() + bytes == pages[end].data();
+       ++end) {
+    bytes += pages[end].size();
+  }
+  return bytes;
+}
+
+}  // namespace
+
+int64_t StagedWindow::BytesFor(int32_t layers, const WindowShape& shape) {
+  return int64_t{layers} * shape.pages_per_layer * shape.page_bytes;
+}
+
+std::unique_ptr<StagedWindow> StagedWindow::Take(const std::shared_ptr<RunPool>& pool,
+                                                 int32_t layers,
+                                                 const WindowShape& shape) {
+  const std::optional<RunPool::Run> run = pool->Allocate(BytesFor(layers, shape));
+  return run.has_value()
+             ? std::unique_ptr<StagedWindow>(new StagedWindow(pool, *run, layers, shape))
+             : nullptr;
+}
+
+StagedWindow::StagedWindow(std::shared_ptr<RunPool> pool,
+                           RunPool::Run run,
+                           int32_t layers,
+                           const WindowShape& shape)
+    : pool_(std::move(pool)),
+      run_(run),
+      layers_(layers),
+      shape_(shape),
+      base_(pool_->bytes(run_).data()) {}
+
+StagedWindow::~StagedWindow() { pool_->Release(run_); }
+
+std::span<std::byte> StagedWindow::page(int32_t layer, int32_t page) const {
+  const int64_t index = int64_t{layer} * shape_.pages_per_layer + page;
+  return {base_ + index * shape_.page_bytes, static_cast<size_t>(shape_.page_bytes)};
+}
+
+std::vector<std::span<std::byte>> StagedWindow::pages() const {
+  std::vector<std::span<std::byte>> pages;
+  pages.reserve(static_cast<size_t>(int64_t{layers_} * shape_.pages_per_layer));
+  for (int32_t layer = 0; layer < layers_; ++layer) {
+    for (int32_t i = 0; i < shape_.pages_per_layer; ++i) {
+      pages.push_back(page(layer, i));
+    }
+  }
+  return pages;
+}
+
+int64_t StagedWindow::ReservedBytes() const {
+  return run_.units * static_cast<int64_t>(RunPool::kUnitBytes);
+}
+
+absl::Status StagedWindow::StartDownload(kernels::MemorySpace& space,
+                                         int32_t layer,
+                                         int32_t page_begin,
+                                         std::span<const std::span<const std::byte>> pages) const {
+  for (size_t first = 0, end = 0; first < pages.size(); first = end) {
+    const size_t bytes = BytesInOnePiece(pages, first, end);
+    std::byte* const target = page(layer, page_begin + static_cast<int32_t>(first)).data();
+    BATON_RETURN_IF_ERROR(space.StartDownload(target, pages[first].data(), bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StagedWindow::StartUpload(kernels::MemorySpace& space,
+                                       int32_t layer,
+                                       std::span<const std::span<std::byte>> pages) const {
+  for (size_t first = 0, end = 0; first < pages.size(); first = end) {
+    const size_t bytes = BytesInOnePiece(pages, first, end);
+    const std::byte* const source = page(layer, static_cast<int32_t>(first)).data();
+    BATON_RETURN_IF_ERROR(space.StartUpload(pages[first].data(), source, bytes));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton::kv

@@ -1,0 +1,62 @@
+// Host memory for a prompt that is handed off from or to a device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "common/kv/codec/encoded_format.h"
+#include "common/kv/pool/run_pool.h"
+#include "kernels/core/memory.h"
+
+namespace baton::kv {
+
+// Transports read and write the host's memory: the pages of a prompt are copied here before they
+// are sent, or land here before they are copied to the device's. Pages lie in window order, layer
+// by layer, without gaps. Made and destroyed by the engine thread; copies are the executor's.
+class StagedWindow {
+ public:
+  // Bytes of the pool that such a window takes.
+  static int64_t BytesFor(int32_t layers, const WindowShape& shape);
+  // Null when `pool`, which is the host's, has no such room now.
+  static std::unique_ptr<StagedWindow> Take(const std::shared_ptr<RunPool>& pool,
+                                            int32_t layers,
+                                            const WindowShape& shape);
+  ~StagedWindow();
+  StagedWindow(const StagedWindow&) = delete;
+  StagedWindow& operator=(const StagedWindow&) = delete;
+
+  // [layers][pages per layer].
+  std::vector<std::span<std::byte>> pages() const;
+  std::span<std::byte> page(int32_t layer, int32_t page) const;
+  int64_t ReservedBytes() const;
+
+  // Copies the device's `pages` to pages [page_begin, page_begin + pages.size()) of a layer, or the
+  // first pages of a layer to the device's; see MemorySpace. What lies in one piece in both is one
+  // copy.
+  absl::Status StartDownload(kernels::MemorySpace& space,
+                             int32_t layer,
+                             int32_t page_begin,
+                             std::span<const std::span<const std::byte>> pages) const;
+  absl::Status StartUpload(kernels::MemorySpace& space,
+                           int32_t layer,
+                           std::span<const std::span<std::byte>> pages) const;
+
+ private:
+  StagedWindow(std::shared_ptr<RunPool> pool,
+               RunPool::Run run,
+               int32_t layers,
+               const WindowShape& shape);
+
+  const std::shared_ptr<RunPool> pool_;
+  const RunPool::Run run_;
+  const int32_t layers_;
+  const WindowShape shape_;
+  std::byte* const base_;
+};
+
+}  // namespace baton::kv

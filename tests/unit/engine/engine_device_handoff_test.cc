@@ -1,0 +1,308 @@
+// Prefill and decode on devices, joined over host memory: the tokens of one engine on the host.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cctype>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/synchronization/notification.h"
+
+#include "common/checkpoint/checkpoint.h"
+#include "common/engine/engine.h"
+#include "common/engine/request.h"
+#include "tests/kernels/device_double/guarded_memory.h"
+#include "tests/unit/engine/await_grant.h"
+#include "tests/unit/engine/copy_sink.h"
+#include "tests/unit/engine/eventually.h"
+#include "tests/unit/engine/fake_sink.h"
+#include "tests/unit/engine/placed_engine.h"
+#include "tests/unit/engine/recording_listener.h"
+#include "tests/unit/engine/split_run.h"
+
+namespace baton::engine {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int32_t kRequests = 3;
+
+class EngineDeviceHandoffTest
+    : public testing::TestWithParam<std::tuple<std::string, std::string>> {
+ protected:
+  static const std::string& policy() { return std::get<1>(GetParam()); }
+
+  const std::unique_ptr<checkpoint::Checkpoint> checkpoint_ = OpenModel(std::get<0>(GetParam()));
+};
+
+TEST_P(EngineDeviceHandoffTest, GivesTheTokensOfOneEngineWhereverItsSidesAre) {
+  std::vector<std::shared_ptr<RecordingListener>> want;
+  {
+    const PlacedEngine both(*checkpoint_, Role::kBoth, Place::kHost, /*chunk=*/300);
+    for (int32_t salt = 0; salt < kRequests; ++salt) {
+      want.push_back(Alone(both.engine(), MakeRequest(policy(), salt)));
+    }
+  }
+  const std::vector<std::pair<Place, Place>> pairs = {{Place::kDevice, Place::kDevice},
+                                                      {Place::kHost, Place::kDevice},
+                                                      {Place::kDevice, Place::kHost}};
+  for (const auto& [prefill_place, decode_place] : pairs) {
+    for (const int32_t chunk : {37, 100}) {
+      const PlacedEngine decode(*checkpoint_, Role::kDecode, decode_place, chunk);
+      const PlacedEngine prefill(*checkpoint_, Role::kPrefill, prefill_place, chunk);
+      std::vector<SplitRun> runs;
+      for (int32_t salt = 0; salt < kRequests; ++salt) {
+        runs.push_back(Split(prefill.engine(), decode.engine(), MakeRequest(policy(), salt)));
+      }
+      for (size_t i = 0; i < runs.size(); ++i) {
+        runs[i].Await();
+        EXPECT_EQ(runs[i].tokens(), want[i]->tokens())
+            << "request " << i << ", chunk " << chunk << ", prefill on a device "
+            << prefill.on_device << ", decode on a device " << decode.on_device;
+        EXPECT_EQ(runs[i].decode->stats().kv_resident_bytes, want[i]->stats().kv_resident_bytes);
+      }
+      prefill.ExpectFree();
+      decode.ExpectFree();
+    }
+  }
+  EXPECT_EQ(kernels::GuardedMemory::Get().blocks(), 0);
+}
+
+// What is sent is the same to the byte, and stays until the sink has answered.
+TEST_P(EngineDeviceHandoffTest, SinksGetTheBytesOfTheHostInItsOwnMemory) {
+  std::vector<std::shared_ptr<SinkLog>> logs;
+  for (const Place place : {Place::kHost, Place::kDevice}) {
+    const PlacedEngine prefill(*checkpoint_, Role::kPrefill, place, /*chunk=*/64);
+    logs.push_back(std::make_shared<SinkLog>(/*answers_at_once=*/false));
+    GenerateRequest request = MakeRequest(policy(), 0);
+    request.sink = std::make_unique<FakeSink>(logs.back());
+    const auto listener = std::make_shared<RecordingListener>();
+    ASSERT_TRUE(prefill.engine().Submit(std::move(request), listener).ok());
+    ASSERT_TRUE(logs.back()->AwaitEnd());
+    if (prefill.on_device) {
+      EXPECT_TRUE(prefill.StagesSomething());
+    }
+    logs.back()->Answer(absl::OkStatus(), 1);
+    ASSERT_TRUE(listener->AwaitDone());
+    EXPECT_TRUE(listener->status().ok()) << listener->status();
+    EXPECT_EQ(logs.back()->errors(), 0);
+    prefill.ExpectFree();
+  }
+  ASSERT_TRUE(logs[0]->committed().has_value() && logs[1]->committed().has_value());
+  EXPECT_EQ(logs[1]->committed()->kv_state, logs[0]->committed()->kv_state);
+  const auto host = logs[0]->pages();
+  const auto device = logs[1]->pages();
+  ASSERT_EQ(device.size(), host.size());
+  for (const auto& [key, page] : host) {
+    const auto found = device.find(key);
+    ASSERT_NE(found, device.end());
+    EXPECT_EQ(found->second.copy, page.copy) << "layer " << key.first << ", page " << key.second;
+  }
+}
+
+TEST_P(EngineDeviceHandoffTest, ACancelledRequestGivesEverythingBack) {
+  const PlacedEngine decode(*checkpoint_, Role::kDecode, Place::kDevice, /*chunk=*/64);
+  const PlacedEngine prefill(*checkpoint_, Role::kPrefill, Place::kDevice, /*chunk=*/16);
+  const absl::Status reason = absl::CancelledError("enough");
+
+  // Reserved, and nothing has come.
+  auto listener = std::make_shared<RecordingListener>();
+  ASSERT_TRUE(AwaitGrant(decode.engine(), ReserveFor(MakeRequest(policy(), 0)), listener).ok());
+  EXPECT_TRUE(decode.StagesSomething());
+  decode.engine().Cancel("0", reason);
+  EXPECT_TRUE(listener->AwaitDone());
+  decode.ExpectFree();
+
+  // While the prompt is computed, on both sides.
+  SplitRun run = Split(prefill.engine(), decode.engine(), MakeRequest(policy(), 0));
+  EXPECT_TRUE(Eventually([&] { return !run.prefill->progress().empty(); }));
+  prefill.engine().Cancel("0", reason);
+  decode.engine().Cancel("0", reason);
+  EXPECT_TRUE(run.prefill->AwaitDone());
+  EXPECT_TRUE(run.decode->AwaitDone());
+  prefill.ExpectFree();
+  decode.ExpectFree();
+
+  // Handed to a sink that does not answer yet.
+  const auto log = std::make_shared<SinkLog>(/*answers_at_once=*/false);
+  GenerateRequest request = MakeRequest(policy(), 1);
+  request.sink = std::make_unique<FakeSink>(log);
+  listener = std::make_shared<RecordingListener>();
+  ASSERT_TRUE(prefill.engine().Submit(std::move(request), listener).ok());
+  ASSERT_TRUE(log->AwaitEnd());
+  prefill.engine().Cancel("1", reason);
+  EXPECT_TRUE(listener->AwaitDone());
+  EXPECT_TRUE(prefill.StagesSomething());
+  log->Answer(reason, 0);
+  EXPECT_EQ(log->errors(), 0);
+  prefill.ExpectFree();
+
+  // While it decodes; and committed a moment ago, so that its pages may not be on the device yet.
+  for (const size_t tokens : {size_t{3}, size_t{0}}) {
+    run = Split(prefill.engine(), decode.engine(), MakeRequest(policy(), 2));
+    EXPECT_TRUE(run.prefill->AwaitDone());
+    EXPECT_TRUE(run.decode->AwaitTokens(tokens));
+    decode.engine().Cancel("2", reason);
+    EXPECT_TRUE(run.decode->AwaitDone());
+    decode.ExpectFree();
+  }
+}
+
+TEST_P(EngineDeviceHandoffTest, ACommitThatDoesNotFitChangesNothing) {
+  const PlacedEngine decode(*checkpoint_, Role::kDecode, Place::kDevice, /*chunk=*/64);
+  const auto listener = std::make_shared<RecordingListener>();
+  const auto grant = AwaitGrant(decode.engine(), ReserveFor(MakeRequest(policy(), 0)), listener);
+  ASSERT_TRUE(grant.ok()) << grant.status();
+  absl::Status status = absl::UnknownError("no answer");
+  absl::Notification answered;
+  decode.engine().Commit(grant->reservation_id,
+                         grant->epoch,
+                         /*attempt=*/1,
+                         CommitInfo{},
+                         [&](absl::Status answer) {
+                           status = std::move(answer);
+                           answered.Notify();
+                         });
+  answered.WaitForNotification();
+  EXPECT_FALSE(status.ok());
+  EXPECT_FALSE(listener->done());
+  EXPECT_TRUE(decode.StagesSomething());
+  decode.engine().Cancel("0", absl::CancelledError("enough"));
+  EXPECT_TRUE(listener->AwaitDone());
+  decode.ExpectFree();
+}
+
+TEST_P(EngineDeviceHandoffTest, WithoutHostMemoryPromptsWaitOrAreRefused) {
+  // For one prompt of 300 tokens, not for two.
+  const GenerateRequest request = MakeRequest(policy(), 0);
+  HandoffShape shape;
+  {
+    const PlacedEngine any(*checkpoint_, Role::kPrefill, Place::kHost, /*chunk=*/64);
+    shape = *any.engine().DescribeHandoff(policy(), static_cast<int64_t>(request.prompt.size()));
+  }
+  const int64_t bytes =
+      shape.window.pages_per_layer * shape.window.page_bytes * shape.shipped_layers;
+  const int64_t staging = bytes * 3 / 2;
+  const PlacedEngine decode(*checkpoint_, Role::kDecode, Place::kDevice, /*chunk=*/64, staging);
+  const PlacedEngine prefill(*checkpoint_, Role::kPrefill, Place::kDevice, /*chunk=*/64, staging);
+
+  const auto first = std::make_shared<RecordingListener>();
+  const auto second = std::make_shared<RecordingListener>();
+  ASSERT_TRUE(AwaitGrant(decode.engine(), ReserveFor(request), first).ok());
+  ReserveRequest another = ReserveFor(request);
+  another.request_id = "another";
+  const auto refused = AwaitGrant(decode.engine(), another, second);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("KV_POOL_FULL"));
+  decode.engine().Cancel("0", absl::CancelledError("enough"));
+  EXPECT_TRUE(Eventually([&] { return AwaitGrant(decode.engine(), another, second).ok(); }));
+  decode.engine().Cancel("another", absl::CancelledError("enough"));
+  decode.ExpectFree();
+
+  // The first is with its sink; the second starts when its host memory is back.
+  const auto log = std::make_shared<SinkLog>(/*answers_at_once=*/false);
+  const auto waiting_log = std::make_shared<SinkLog>();
+  const auto shipped = std::make_shared<RecordingListener>();
+  const auto waiting = std::make_shared<RecordingListener>();
+  GenerateRequest ships = MakeRequest(policy(), 0);
+  ships.sink = std::make_unique<FakeSink>(log);
+  ASSERT_TRUE(prefill.engine().Submit(std::move(ships), shipped).ok());
+  GenerateRequest waits = MakeRequest(policy(), 0);
+  waits.request_id = "waits";
+  waits.sink = std::make_unique<FakeSink>(waiting_log);
+  ASSERT_TRUE(prefill.engine().Submit(std::move(waits), waiting).ok());
+  ASSERT_TRUE(log->AwaitEnd());
+  EXPECT_FALSE(waiting->done());
+  EXPECT_TRUE(waiting->progress().empty());
+  EXPECT_EQ(prefill.engine().load().waiting_requests, 1);
+  log->Answer(absl::OkStatus(), 1);
+  EXPECT_TRUE(waiting->AwaitDone());
+  EXPECT_TRUE(waiting->status().ok()) << waiting->status();
+  prefill.ExpectFree();
+
+  GenerateRequest large = MakeRequest(policy(), 0);
+  large.prompt.resize(700);
+  large.sink = std::make_unique<FakeSink>(std::make_shared<SinkLog>());
+  const absl::Status status =
+      prefill.engine().Submit(std::move(large), std::make_shared<RecordingListener>());
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("EXCEEDS_CAPACITY"));
+}
+
+TEST(EngineDeviceHandoffDenseTest, SeveralAnswersShareAPromptThatHasLanded) {
+  const auto checkpoint = OpenModel("tiny-llama-needle");
+  const PlacedEngine both(*checkpoint, Role::kBoth, Place::kHost, /*chunk=*/300);
+  GenerateRequest request = MakeRequest("dense", 1);
+  request.sampling.n = 3;
+  const auto want = Alone(both.engine(), MakeRequest("dense", 1));
+  const PlacedEngine decode(*checkpoint, Role::kDecode, Place::kDevice, /*chunk=*/64);
+  const PlacedEngine prefill(*checkpoint, Role::kPrefill, Place::kDevice, /*chunk=*/64);
+  const SplitRun run = Split(prefill.engine(), decode.engine(), std::move(request));
+  run.Await();
+  EXPECT_EQ(run.tokens(0), want->tokens());
+  EXPECT_NE(run.tokens(1), run.tokens(2));
+  EXPECT_EQ(run.tokens(2).size(), static_cast<size_t>(kSplitMaxTokens));
+  decode.ExpectFree();
+}
+
+TEST(EngineDeviceHandoffDenseTest, ATurnGoesOnFromKvThatHadLanded) {
+  const auto checkpoint = OpenModel("tiny-llama-needle");
+  const PlacedEngine decode(*checkpoint, Role::kDecode, Place::kDevice, /*chunk=*/64);
+  const PlacedEngine prefill(*checkpoint, Role::kPrefill, Place::kDevice, /*chunk=*/64);
+  GenerateRequest request = MakeRequest("dense", 0);
+  ReserveRequest reserve = ReserveFor(request);
+  reserve.session_id = "talk";
+  reserve.prompt = request.prompt;
+  SplitRun run;
+  const auto grant = AwaitGrant(decode.engine(), reserve, run.decode);
+  ASSERT_TRUE(grant.ok()) << grant.status();
+  std::vector<int32_t> turn = request.prompt;
+  request.sink = std::make_unique<CopySink>(decode.engine(), *grant);
+  ASSERT_TRUE(prefill.engine().Submit(std::move(request), run.prefill).ok());
+  run.Await();
+  for (const int32_t token : run.tokens()) {
+    turn.push_back(token);
+  }
+  turn.insert(turn.end(), {5, 6, 7});
+
+  GenerateRequest whole = MakeRequest("dense", 0);
+  whole.prompt = turn;
+  const PlacedEngine both(*checkpoint, Role::kBoth, Place::kHost, /*chunk=*/300);
+  const auto want = Alone(both.engine(), std::move(whole));
+  reserve.request_id = "turn";
+  reserve.prompt = turn;
+  reserve.prompt_tokens = static_cast<int64_t>(turn.size());
+  ASSERT_TRUE(Eventually([&] { return decode.engine().load().kept_sessions == 1; }));
+  const auto listener = std::make_shared<RecordingListener>();
+  const auto extended = AwaitGrant(decode.engine(), reserve, listener);
+  ASSERT_TRUE(extended.ok()) << extended.status();
+  EXPECT_TRUE(extended->extends_kept);
+  EXPECT_FALSE(decode.StagesNow());
+  EXPECT_TRUE(listener->AwaitDone());
+  EXPECT_EQ(listener->tokens(), want->tokens());
+}
+
+std::string NameOf(const testing::TestParamInfo<std::tuple<std::string, std::string>>& instance) {
+  std::string name = std::get<0>(instance.param) + "_" + std::get<1>(instance.param);
+  for (char& c : name) {
+    c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  }
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies,
+                         EngineDeviceHandoffTest,
+                         testing::Values(std::tuple("tiny-llama-needle", "dense"),
+                                         std::tuple("tiny-llama-needle", "fp8"),
+                                         std::tuple("tiny-llama-needle-swiftkv-l6-across2",
+                                                    "dense")),
+                         NameOf);
+
+}  // namespace
+}  // namespace baton::engine

@@ -1,0 +1,120 @@
+// Host memory for prompts on their way: where pages lie, and how few copies bring them there.
+#include "common/kv/codec/staged_window.h"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "common/kv/codec/encoded_format.h"
+#include "common/kv/pool/run_pool.h"
+#include "kernels/core/buffer.h"
+#include "kernels/core/memory.h"
+
+namespace baton::kv {
+namespace {
+
+constexpr int32_t kLayers = 3;
+constexpr WindowShape kShape = {.pages_per_layer = 5, .page_bytes = 64};
+
+// Counts copies.
+class CountingMemory final : public kernels::MemorySpace {
+ public:
+  bool is_host() const override { return false; }
+  absl::StatusOr<kernels::Memory> Allocate(size_t bytes) override {
+    return kernels::HostMemory().Allocate(bytes);
+  }
+  absl::StatusOr<kernels::Memory> Adopt(kernels::Buffer source) override {
+    return kernels::HostMemory().Adopt(std::move(source));
+  }
+  absl::Status Upload(std::byte* target, const void* source, size_t bytes) override {
+    ++copies_;
+    return kernels::HostMemory().Upload(target, source, bytes);
+  }
+  absl::Status Download(void* target, const void* source, size_t bytes) override {
+    ++copies_;
+    return kernels::HostMemory().Download(target, source, bytes);
+  }
+  absl::Status Zero(std::byte* target, size_t bytes) override {
+    return kernels::HostMemory().Zero(target, bytes);
+  }
+  int TakeCopies() { return std::exchange(copies_, 0); }
+
+ private:
+  int copies_ = 0;
+};
+
+class StagedWindowTest : public testing::Test {
+ protected:
+  StagedWindowTest() {
+    for (size_t i = 0; i < device_.size(); ++i) {
+      device_[i] = static_cast<std::byte>(i / 64 + 1);
+    }
+  }
+  // Page `id` of the device.
+  std::span<std::byte> Page(size_t id) { return std::span(device_).subspan(id * 64, 64); }
+
+  const std::shared_ptr<RunPool> pool_ = *RunPool::Create(4 * RunPool::kUnitBytes);
+  std::vector<std::byte> device_ = std::vector<std::byte>(10 * 64);
+  CountingMemory space_;
+};
+
+TEST_F(StagedWindowTest, PagesFollowEachOtherInWindowOrder) {
+  const auto window = StagedWindow::Take(pool_, kLayers, kShape);
+  ASSERT_NE(window, nullptr);
+  const auto pages = window->pages();
+  ASSERT_EQ(pages.size(), 15u);
+  for (size_t i = 0; i < pages.size(); ++i) {
+    EXPECT_EQ(pages[i].data(), pages[0].data() + i * 64);
+    EXPECT_EQ(pages[i].data(),
+              window->page(static_cast<int32_t>(i) / 5, static_cast<int32_t>(i) % 5).data());
+    EXPECT_EQ(pages[i].size(), 64u);
+  }
+}
+
+TEST_F(StagedWindowTest, PagesInOnePieceAreOneCopy) {
+  const auto window = StagedWindow::Take(pool_, kLayers, kShape);
+  const std::vector<std::span<const std::byte>> sources = {Page(7), Page(8), Page(2), Page(3)};
+  ASSERT_TRUE(window->StartDownload(space_, /*layer=*/1, /*page_begin=*/1, sources).ok());
+  EXPECT_EQ(space_.TakeCopies(), 2);
+  for (size_t i = 0; i < sources.size(); ++i) {
+    EXPECT_EQ(window->page(1, 1 + static_cast<int32_t>(i))[63], sources[i][63]);
+  }
+  EXPECT_EQ(window->page(1, 0)[0], std::byte{0});
+  EXPECT_EQ(window->page(2, 0)[0], std::byte{0});
+
+  const std::vector<std::span<std::byte>> targets = {Page(0), Page(5), Page(6)};
+  ASSERT_TRUE(window->StartUpload(space_, /*layer=*/1, targets).ok());
+  EXPECT_EQ(space_.TakeCopies(), 2);
+  EXPECT_EQ(Page(0)[0], std::byte{0});
+  EXPECT_EQ(Page(5)[0], std::byte{8});
+  EXPECT_EQ(Page(6)[63], std::byte{9});
+  ASSERT_TRUE(window->StartUpload(space_, /*layer=*/0, {}).ok());
+  EXPECT_EQ(space_.TakeCopies(), 0);
+}
+
+TEST_F(StagedWindowTest, APoolWithoutRoomGivesNoneAndGetsAllBack) {
+  const int64_t all = pool_->bytes_free();
+  const WindowShape half = {.pages_per_layer = 1, .page_bytes = all / 2};
+  EXPECT_EQ(StagedWindow::BytesFor(1, half), all / 2);
+  {
+    const auto first = StagedWindow::Take(pool_, 1, half);
+    ASSERT_NE(first, nullptr);
+    EXPECT_EQ(first->ReservedBytes(), all / 2);
+    EXPECT_EQ(StagedWindow::Take(pool_, 2, half), nullptr);
+    const auto second = StagedWindow::Take(pool_, 1, half);
+    EXPECT_NE(second, nullptr);
+    EXPECT_EQ(pool_->bytes_free(), 0);
+  }
+  EXPECT_EQ(pool_->bytes_free(), all);
+}
+
+}  // namespace
+}  // namespace baton::kv
