@@ -296,13 +296,17 @@ std::string NameOf(const testing::TestParamInfo<std::tuple<std::string, std::str
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies,
-                         EngineDeviceHandoffTest,
-                         testing::Values(std::tuple("tiny-llama-needle", "dense"),
-                                         std::tuple("tiny-llama-needle", "fp8"),
-                                         std::tuple("tiny-llama-needle-swiftkv-l6-across2",
-                                                    "dense")),
-                         NameOf);
+INSTANTIATE_TEST_SUITE_P(
+    Policies,
+    EngineDeviceHandoffTest,
+    testing::Values(std::tuple("tiny-llama-needle", "dense"),
+                    std::tuple("tiny-llama-needle", "fp8"),
+                    std::tuple("tiny-llama-needle", "diffkv:ah=2,al=0.5,w=16"),
+                    std::tuple("tiny-llama-needle",
+                               "diffkv:ah=2,al=0.5,score=all,w=16,sinks=2,every=4"),
+                    std::tuple("tiny-llama-needle-swiftkv-l6-across2", "dense"),
+                    std::tuple("tiny-llama-needle-swiftkv-l6-across2", "diffkv:ah=2,al=0.5,w=16")),
+    NameOf);
 
 }  // namespace
 }  // namespace baton::engine

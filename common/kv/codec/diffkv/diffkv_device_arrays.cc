@@ -60,8 +60,10 @@ absl::StatusOr<std::unique_ptr<DiffKvDeviceArrays>> DiffKvDeviceArrays::Allocate
 }
 
 absl::Status DiffKvDeviceArrays::Fill(kernels::MemorySpace& space,
+                                      std::span<const int32_t> token_counts,
                                       std::span<const PageId> lease_ids,
                                       std::span<const kernels::UnobservedRange> unobserved) const {
+  BATON_CHECK(static_cast<int64_t>(token_counts.size()) == sizes_.counts());
   BATON_CHECK(static_cast<int64_t>(lease_ids.size()) <= sizes_.lease_ids);
   BATON_CHECK(unobserved.size() <= kUnobservedRanges);
   // Page tables and probabilities are written before they are read.
@@ -70,11 +72,16 @@ absl::Status DiffKvDeviceArrays::Fill(kernels::MemorySpace& space,
   const kernels::DiffKvLease lease = {
       .ids = kept_arrays_.lease_ids, .count = static_cast<int32_t>(lease_ids.size()), .used = 0};
   std::memcpy(begin.data(), &lease, sizeof(lease));
+  std::memcpy(begin.data() + PlaceOf(kept_arrays_.token_counts),
+              token_counts.data(),
+              token_counts.size_bytes());
   std::memcpy(
       begin.data() + PlaceOf(kept_arrays_.unobserved), unobserved.data(), unobserved.size_bytes());
   std::memcpy(begin.data() + ids_place, lease_ids.data(), lease_ids.size_bytes());
   BATON_RETURN_IF_ERROR(space.Upload(kept_.data(), begin.data(), begin.size()));
-  return space.Zero(prompt_.data(), static_cast<size_t>(sizes_.scores()) * sizeof(float));
+  return prompt_.empty()
+             ? absl::OkStatus()
+             : space.Zero(prompt_.data(), static_cast<size_t>(sizes_.scores()) * sizeof(float));
 }
 
 absl::Status DiffKvDeviceArrays::LimitLease(kernels::MemorySpace& space, int32_t count) const {

@@ -42,8 +42,10 @@ class DiffKvDeviceArrays {
   static absl::StatusOr<std::unique_ptr<DiffKvDeviceArrays>> Allocate(
       BlockCache& blocks, const DiffKvArraySizes& sizes);
 
-  // A sequence without tokens and scores, with all of `lease_ids` to take pages from.
+  // A sequence of so many tokens by layer, head and tier, which have no pages yet, without scores,
+  // with all of `lease_ids` to take pages from.
   absl::Status Fill(kernels::MemorySpace& space,
+                    std::span<const int32_t> token_counts,
                     std::span<const PageId> lease_ids,
                     std::span<const kernels::UnobservedRange> unobserved) const;
   // Only the first `count` ids may be taken from now on.

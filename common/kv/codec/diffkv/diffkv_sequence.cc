@@ -91,8 +91,12 @@ absl::Status DiffKvSequence::PrepareStep() {
   }
   kernels::MemorySpace& space = *codec_.context().exec.memory;
   if (!filled_) {
-    BATON_RETURN_IF_ERROR(device_->Fill(space, lease_ids_, unobserved_));
+    BATON_RETURN_IF_ERROR(device_->Fill(space, token_counts_, lease_ids_, unobserved_));
     filled_ = true;
+    lease_limited_ = true;
+    if (landed_) {
+      BATON_RETURN_IF_ERROR(AssignLandedPages());
+    }
   }
   if (!lease_limited_) {
     BATON_RETURN_IF_ERROR(device_->LimitLease(space, lease_.count));
@@ -238,6 +242,9 @@ absl::Status DiffKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_la
        .layer = target,
        .pages = codec_.pages()}));
   held_.TakeLayers(1);
+  if (device_ != nullptr) {
+    coded_.push_back(kv_layer);
+  }
   return absl::OkStatus();
 }
 
@@ -264,7 +271,22 @@ PageId DiffKvSequence::PageAt(int32_t kv_layer, int32_t head, int32_t tier, int3
   return page_table_[table * static_cast<size_t>(columns_) + static_cast<size_t>(column)];
 }
 
+std::vector<PageId> DiffKvSequence::PagesFromLease(int32_t kv_layer) const {
+  auto begin = lease_ids_.begin();
+  for (const int32_t layer : coded_) {
+    const int32_t pages = PagesOf(TierTokens(layer));
+    if (layer == kv_layer) {
+      return {begin, begin + pages};
+    }
+    begin += pages;
+  }
+  return {};
+}
+
 std::vector<PageId> DiffKvSequence::PagesInOrder(int32_t kv_layer) const {
+  if (device_ != nullptr) {
+    return PagesFromLease(kv_layer);
+  }
   const std::span<const int32_t> counts = TierTokens(kv_layer);
   std::vector<PageId> ids;
   for (int32_t head = 0; head < kv_heads_; ++head) {

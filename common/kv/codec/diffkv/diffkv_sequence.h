@@ -60,8 +60,9 @@ struct DiffKvSettings {
 // reads token counts and what is left of the lease when the prompt is encoded (Settle), which makes
 // Trim exact, and every kFetchedTokens tokens after that. In between TierTokens, ResidentBytes and
 // attended_tokens are behind. A prompt is scored and coded on a side queue, one for all of its
-// layers: they take pages from one lease in turn. Such a sequence is prefilled
-// and decoded here, and that is all: it can't be sent, landed, copied, kept or extended.
+// layers: they take pages from one lease in turn, so that the host knows the pages of each by their
+// counts. Pages of a prompt that lands get there by others (StagedWindow); the tables follow with
+// the first step. Such a sequence can't be copied, kept or extended.
 class DiffKvSequence final : public EncodedKv {
  public:
   // Generated tokens after which the host reads counts from a device again: about a page of a head.
@@ -197,7 +198,14 @@ class DiffKvSequence final : public EncodedKv {
   // Pages of a head's tier in order, from its page table.
   PageId PageAt(int32_t kv_layer, int32_t head, int32_t tier, int32_t index) const;
   std::vector<PageId> PagesInOrder(int32_t kv_layer) const;
+  // On a device: the same, from the lease.
+  std::vector<PageId> PagesFromLease(int32_t kv_layer) const;
+  // On the host: gives a landed layer the first pages of its window.
+  absl::Status AssignLanded(int32_t kv_layer);
+  // On a device: gives all landed layers pages from the lease.
+  absl::Status AssignLandedPages();
   absl::StatusOr<std::vector<int32_t>> ReadState(std::string_view state, int32_t layers) const;
+  absl::Status CheckPages(std::span<const int32_t> counts) const;
   absl::Status CheckFloors(std::span<const int32_t> counts, int32_t layers) const;
   KvFloor floor(int32_t kv_layer) const;
   void PointLease();
@@ -226,6 +234,8 @@ class DiffKvSequence final : public EncodedKv {
   const int32_t encode_turn_;     // DiffKvCodec::ExecToEncode
   bool observing_aside_ = false;  // queries of the layer that runs are read on the side queue
   bool filled_ = false;           // device_ is
+  bool landed_ = false;           // on a device: the tokens are another worker's
+  std::vector<int32_t> coded_;    // on a device: layers, as they took pages from the lease
   bool lease_limited_ = true;     // device_ knows of lease_.count
   int64_t fetched_tokens_ = 0;
   HeldTokens held_;

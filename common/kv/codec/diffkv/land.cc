@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -44,6 +45,20 @@ std::string DiffKvSequence::State() const {
     AppendU32(static_cast<uint32_t>(count), state);
   }
   return state;
+}
+
+absl::Status DiffKvSequence::CheckPages(std::span<const int32_t> counts) const {
+  const auto per_layer = static_cast<size_t>(kv_heads_) * kernels::kDiffKvTiers;
+  for (size_t begin = 0; begin < counts.size(); begin += per_layer) {
+    const int32_t pages = PagesOf(counts.subspan(begin, per_layer));
+    if (pages > plan_.prompt_pages_per_layer) {
+      return absl::InvalidArgumentError(absl::StrCat("diffkv state: ",
+                                                     pages,
+                                                     " pages of a layer; there is room for ",
+                                                     plan_.prompt_pages_per_layer));
+    }
+  }
+  return absl::OkStatus();
 }
 
 // A sender with the same floors left no token of a layer below its own.
@@ -92,6 +107,7 @@ absl::StatusOr<std::vector<int32_t>> DiffKvSequence::ReadState(std::string_view 
           "diffkv state: ", tokens, " tokens in a head; the prompt has ", prompt_tokens_));
     }
   }
+  BATON_RETURN_IF_ERROR(CheckPages(counts));
   BATON_RETURN_IF_ERROR(CheckFloors(counts, layers));
   const size_t sent =
       static_cast<size_t>(layers) * static_cast<size_t>(kv_heads_) * kernels::kDiffKvTiers;
@@ -127,23 +143,51 @@ std::vector<std::span<std::byte>> DiffKvSequence::Window() {
 
 absl::Status DiffKvSequence::Adopt(std::string_view state, int32_t layers) {
   BATON_ASSIGN_OR_RETURN(token_counts_, ReadState(state, layers));
-  lease_ids_.clear();
+  // Page k of a layer was written to page k of its part of the window, so what the layers take are
+  // the first pages of each part. On a device they take them from the lease when a step begins.
+  std::vector<PageId> taken;
+  std::vector<PageId> free;
   for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
-    // Page k of the layer was written to page k of its part of the window: assigning from there
-    // repeats the sender's scan.
     const auto begin =
         owned_.begin() + static_cast<ptrdiff_t>(kv_layer) * plan_.prompt_pages_per_layer;
-    kernels::DiffKvLease window = {
-        .ids = &*begin, .count = plan_.prompt_pages_per_layer, .used = 0};
-    BATON_RETURN_IF_ERROR(codec_.context().ops->diffkv_assign_pages(
-        codec_.engine_exec(),
-        {.geometry = codec_.geometry(), .layer = layer(kv_layer), .lease = &window}));
-    lease_ids_.insert(lease_ids_.end(), begin + window.used, begin + plan_.prompt_pages_per_layer);
+    const auto end = begin + PagesOf(TierTokens(kv_layer));
+    taken.insert(taken.end(), begin, end);
+    free.insert(free.end(), end, begin + plan_.prompt_pages_per_layer);
+    if (device_ == nullptr) {
+      BATON_RETURN_IF_ERROR(AssignLanded(kv_layer));
+    }
   }
-  lease_ids_.insert(lease_ids_.end(), owned_.begin() + plan_.prompt_pages(), owned_.end());
-  lease_.used = 0;
+  free.insert(free.end(), owned_.begin() + plan_.prompt_pages(), owned_.end());
+  lease_ids_.clear();
+  landed_ = device_ != nullptr;
+  if (landed_) {
+    lease_ids_ = std::move(taken);
+  }
+  lease_.used = static_cast<int32_t>(lease_ids_.size());
+  lease_ids_.insert(lease_ids_.end(), free.begin(), free.end());
   PointLease();
   held_.TakeLayers(layers);
+  fetched_tokens_ = held_.tokens();
+  return absl::OkStatus();
+}
+
+// Assigning from the window repeats the sender's scan.
+absl::Status DiffKvSequence::AssignLanded(int32_t kv_layer) {
+  const auto begin =
+      owned_.begin() + static_cast<ptrdiff_t>(kv_layer) * plan_.prompt_pages_per_layer;
+  kernels::DiffKvLease window = {.ids = &*begin, .count = plan_.prompt_pages_per_layer, .used = 0};
+  return codec_.context().ops->diffkv_assign_pages(
+      codec_.engine_exec(),
+      {.geometry = codec_.geometry(), .layer = layer(kv_layer), .lease = &window});
+}
+
+// So does assigning from a lease that begins with what the layers take, layer by layer.
+absl::Status DiffKvSequence::AssignLandedPages() {
+  for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
+    BATON_RETURN_IF_ERROR(codec_.context().ops->diffkv_assign_pages(
+        codec_.context().exec,
+        {.geometry = codec_.geometry(), .layer = layer(kv_layer), .lease = op_lease()}));
+  }
   return absl::OkStatus();
 }
 
