@@ -75,10 +75,6 @@ absl::Status CheckOptions(const EngineOptions& options, int64_t max_position_emb
 // Hidden states that are handed off are read and written by the host; an engine that does both
 // halves makes none.
 absl::Status CheckMemory(const EngineOptions& options, const kernels::MemorySpace& memory) {
-  if (!memory.is_host() && options.role != Role::kBoth && options.codec_pools.shadowkv_bytes > 0) {
-    return absl::UnimplementedError(
-        "a device hands off the KV formats dense, fp8 and diffkv only; give shadowkv no memory");
-  }
   if (!memory.is_host() && options.role != Role::kBoth && options.codec_pools.hidden_bytes > 0) {
     return absl::UnimplementedError(
         "a device hands off no hidden states; give them no memory (--hidden_pool_mib=0)");

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -70,6 +71,15 @@ absl::StatusOr<std::vector<int32_t>> SentPages(const EngineState& state,
                                                    format.PagesPerTable(request.prompt_tokens));
 }
 
+absl::Status Adopt(std::string_view kv_state, int32_t layers, ActiveRequest& request) {
+  const Sequence& first = request.sequences.front();
+  if (first.encoded == nullptr) {
+    return absl::OkStatus();
+  }
+  return first.staged == nullptr ? first.encoded->Adopt(kv_state, layers)
+                                 : first.encoded->AdoptStaged(kv_state, layers, *first.staged);
+}
+
 }  // namespace
 
 absl::Status CommitReservation(EngineState& state,
@@ -90,13 +100,11 @@ absl::Status CommitReservation(EngineState& state,
   }
   request.phase = Phase::kPrefilling;  // prefilled elsewhere; StartDecoding follows at once
   AdoptPenalties(info, request);
-  if (kv::EncodedKv* encoded = request.sequences.front().encoded.get()) {
-    if (const absl::Status status =
-            encoded->Adopt(info.kv_state, ShippedLayers(*state.parts.format, request.kv));
-        !status.ok()) {
-      EndRequest(state, request, absl::DataLossError(status.message()));
-      return absl::DataLossError(status.message());
-    }
+  if (const absl::Status status =
+          Adopt(info.kv_state, ShippedLayers(*state.parts.format, request.kv), request);
+      !status.ok()) {
+    EndRequest(state, request, absl::DataLossError(status.message()));
+    return absl::DataLossError(status.message());
   }
   if (request.sequences.front().staged != nullptr) {
     state.pending_landings.push_back(MakeLanding(state, request, sent));

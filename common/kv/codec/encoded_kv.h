@@ -21,6 +21,7 @@
 namespace baton::kv {
 
 class EncodedKv;
+class StagedWindow;
 
 // What attention over a sequence has read, summed over calls.
 struct AttentionCounters {
@@ -78,7 +79,9 @@ struct PromptRows {
 //
 // Three lives: prefilled here (Observe, EncodeLayer, then decode), prefilled here for another
 // worker (Observe, EncodeLayer, LayerPages, State), landed here (Window is written from outside,
-// Adopt, then decode).
+// Adopt, then decode). Pages of a device are copied to and from host memory on the way: a prompt is
+// adopted with AdoptStaged, and its staged pages go to Window before the first step that refers to
+// it.
 //
 // A sequence that holds the tokens [0, B) can be extended to a prompt of N tokens, whose new ones
 // are computed here: EncodedFormat::Extend, then AttendExtension for the rows of positions [B, N)
@@ -128,7 +131,8 @@ class EncodedKv {
     return absl::UnimplementedError("the KV format can't be extended");
   }
 
-  // The pages of an encoded layer, in the order of its window; a prefix of them.
+  // The pages of an encoded layer, in the order of its window; a prefix of them. On a device they
+  // are known after Settle.
   virtual std::vector<std::span<const std::byte>> LayerPages(int32_t kv_layer) const = 0;
   // What a receiver needs besides the pages, once every layer is encoded.
   virtual std::string State() const = 0;
@@ -139,6 +143,12 @@ class EncodedKv {
   // `state` comes from outside: kInvalidArgument when it can't be of this prompt and these layers,
   // and nothing is changed.
   virtual absl::Status Adopt(std::string_view state, int32_t layers) = 0;
+  // Adopt on a device. What has to be looked at of the pages is looked at in `staged`.
+  virtual absl::Status AdoptStaged(std::string_view state,
+                                   int32_t layers,
+                                   const StagedWindow& /*staged*/) {
+    return Adopt(state, layers);
+  }
   // Pages of each of the first `layers` layers that `state` says were sent. kInvalidArgument as for
   // Adopt.
   virtual absl::StatusOr<std::vector<int32_t>> SentPages(std::string_view state,

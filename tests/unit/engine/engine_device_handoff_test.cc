@@ -299,13 +299,18 @@ std::string NameOf(const testing::TestParamInfo<std::tuple<std::string, std::str
 INSTANTIATE_TEST_SUITE_P(
     Policies,
     EngineDeviceHandoffTest,
-    testing::Values(std::tuple("tiny-llama-needle", "dense"),
-                    std::tuple("tiny-llama-needle", "fp8"),
-                    std::tuple("tiny-llama-needle", "diffkv:ah=2,al=0.5,w=16"),
-                    std::tuple("tiny-llama-needle",
-                               "diffkv:ah=2,al=0.5,score=all,w=16,sinks=2,every=4"),
-                    std::tuple("tiny-llama-needle-swiftkv-l6-across2", "dense"),
-                    std::tuple("tiny-llama-needle-swiftkv-l6-across2", "diffkv:ah=2,al=0.5,w=16")),
+    testing::Values(
+        std::tuple("tiny-llama-needle", "dense"),
+        std::tuple("tiny-llama-needle", "fp8"),
+        std::tuple("tiny-llama-needle", "diffkv:ah=2,al=0.5,w=16"),
+        std::tuple("tiny-llama-needle", "diffkv:ah=2,al=0.5,score=all,w=16,sinks=2,every=4"),
+        std::tuple("tiny-llama-needle", "shadowkv:rank=32,budget=48,outliers=2,local=7,v=bf16"),
+        std::tuple("tiny-llama-needle",
+                   "shadowkv:rank=32,budget=0.2,outliers=0,local=56,chunk=1,sel=q2,a=int8"),
+        std::tuple("tiny-llama-needle-swiftkv-l6-across2", "dense"),
+        std::tuple("tiny-llama-needle-swiftkv-l6-across2", "diffkv:ah=2,al=0.5,w=16"),
+        std::tuple("tiny-llama-needle-swiftkv-l6",
+                   "shadowkv:rank=32,budget=48,outliers=2,local=7,joint=80")),
     NameOf);
 
 }  // namespace

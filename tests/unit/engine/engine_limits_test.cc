@@ -328,7 +328,7 @@ TEST(EngineLimitsTest, ADeviceServesSomeFormatsInEveryRole) {
   EXPECT_EQ(create([](EngineOptions&) { kernels::GuardedMemory::Get().FailNext(); }),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(create([](EngineOptions&) {}), absl::StatusCode::kOk);
-  for (const Role role : {Role::kBoth}) {
+  for (const Role role : {Role::kBoth, Role::kPrefill, Role::kDecode}) {
     EXPECT_EQ(create([=](EngineOptions& o) {
                 o.role = role;
                 o.codec_pools.fp8_bytes = 1 << 20;

@@ -22,7 +22,8 @@
 
 namespace baton::engine {
 
-constexpr kv::CodecPools kPlacedPools = {.fp8_bytes = 8 << 20, .diffkv_bytes = 8 << 20};
+constexpr kv::CodecPools kPlacedPools = {
+    .fp8_bytes = 8 << 20, .diffkv_bytes = 8 << 20, .shadowkv_bytes = 16 << 20};
 constexpr size_t kPlacedWorkspaceBytes = size_t{64} << 20;
 
 enum class Place { kHost, kDevice };

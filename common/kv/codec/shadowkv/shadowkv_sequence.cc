@@ -22,6 +22,7 @@
 #include "common/kv/codec/shadowkv/shadowkv_codec.h"
 #include "common/kv/codec/shadowkv/shadowkv_device_arrays.h"
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
+#include "common/kv/codec/staged_window.h"
 #include "common/kv/pool/run_pool.h"
 #include "kernels/core/buffer.h"
 #include "kernels/core/exec_context.h"
@@ -181,9 +182,9 @@ absl::StatusOr<std::vector<int32_t>> ShadowKvSequence::SentPages(std::string_vie
 }
 
 // Ids index chunks in every decode step; everything else in a section is only computed with.
-absl::Status ShadowKvSequence::CheckStaticIds(int32_t kv_layer) const {
+absl::Status ShadowKvSequence::CheckStaticIds(int32_t kv_layer, const std::byte* section) const {
   const kernels::ShadowKvPromptLayout& layout = map_.layout(kv_layer);
-  const std::byte* bytes = prompt(kv_layer) + layout.static_ids;
+  const std::byte* bytes = section + layout.static_ids;
   for (int32_t head = 0; head < layout.config.kv_heads; ++head) {
     int64_t previous = -1;
     for (int64_t i = 0; i < layout.static_chunks; ++i, bytes += sizeof(int32_t)) {
@@ -206,14 +207,14 @@ absl::Status ShadowKvSequence::CheckStaticIds(int32_t kv_layer) const {
 }
 
 // Cluster ids index sums in every decode step.
-absl::Status ShadowKvSequence::CheckClusterIds(int32_t kv_layer) const {
+absl::Status ShadowKvSequence::CheckClusterIds(int32_t kv_layer, const std::byte* section) const {
   const kernels::ShadowKvPromptLayout& layout = map_.layout(kv_layer);
   const int32_t clusters = layout.config.value_clusters;
   if (clusters == 0) {
     return absl::OkStatus();
   }
-  const auto* ids = reinterpret_cast<const uint8_t*>(prompt(kv_layer) + layout.coded_begin +
-                                                     layout.coded.cluster_ids);
+  const auto* ids =
+      reinterpret_cast<const uint8_t*>(section + layout.coded_begin + layout.coded.cluster_ids);
   const uint8_t* end = ids + layout.config.kv_heads * layout.coded.tokens;
   const uint8_t* bad = std::find_if(ids, end, [&](uint8_t id) { return id >= clusters; });
   if (bad != end) {
@@ -228,13 +229,32 @@ absl::Status ShadowKvSequence::CheckClusterIds(int32_t kv_layer) const {
 }
 
 absl::Status ShadowKvSequence::Adopt(std::string_view state, int32_t layers) {
-  if (!on_host()) {
-    return absl::UnimplementedError("shadowkv: no prompt lands on a device");
+  std::vector<const std::byte*> sections;
+  for (int32_t kv_layer = 0; kv_layer < layers; ++kv_layer) {
+    sections.push_back(prompt(kv_layer));
   }
+  return AdoptSections(state, sections);
+}
+
+// The pages of a layer are one piece there, too.
+absl::Status ShadowKvSequence::AdoptStaged(std::string_view state,
+                                           int32_t layers,
+                                           const StagedWindow& staged) {
+  std::vector<const std::byte*> sections;
+  for (int32_t kv_layer = 0; kv_layer < layers; ++kv_layer) {
+    sections.push_back(staged.page(kv_layer, 0).data());
+  }
+  return AdoptSections(state, sections);
+}
+
+absl::Status ShadowKvSequence::AdoptSections(std::string_view state,
+                                             std::span<const std::byte* const> sections) {
+  const auto layers = static_cast<int32_t>(sections.size());
   BATON_RETURN_IF_ERROR(SentPages(state, layers).status());
   for (int32_t kv_layer = 0; kv_layer < layers; ++kv_layer) {
-    BATON_RETURN_IF_ERROR(CheckStaticIds(kv_layer));
-    BATON_RETURN_IF_ERROR(CheckClusterIds(kv_layer));
+    const std::byte* const section = sections[static_cast<size_t>(kv_layer)];
+    BATON_RETURN_IF_ERROR(CheckStaticIds(kv_layer, section));
+    BATON_RETURN_IF_ERROR(CheckClusterIds(kv_layer, section));
   }
   held_.TakeLayers(layers);
   return absl::OkStatus();

@@ -20,6 +20,7 @@
 #include "common/kv/codec/shadowkv/shadowkv_codec.h"
 #include "common/kv/codec/shadowkv/shadowkv_device_arrays.h"
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
+#include "common/kv/codec/staged_window.h"
 #include "common/kv/pool/run_pool.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_params.h"
@@ -40,8 +41,7 @@ struct ShadowKvJointBlock {
 // they join the tail like generated ones.
 //
 // On a device the host doesn't look at the run, and reads the counters every kFetchedTokens tokens
-// alone: in between counters() is behind. Such a sequence is prefilled and decoded here, and that
-// is all: it can't be sent, landed, copied, kept or extended.
+// alone: in between counters() is behind. Such a sequence can't be copied, kept or extended.
 class ShadowKvSequence final : public EncodedKv {
  public:
   // Generated tokens after which the host reads counters from a device again. A read is a copy that
@@ -76,8 +76,10 @@ class ShadowKvSequence final : public EncodedKv {
   std::vector<std::span<const std::byte>> LayerPages(int32_t kv_layer) const override;
   std::string State() const override { return {}; }
   std::vector<std::span<std::byte>> Window() override;
-  // kUnimplemented on a device.
   absl::Status Adopt(std::string_view state, int32_t layers) override;
+  absl::Status AdoptStaged(std::string_view state,
+                           int32_t layers,
+                           const StagedWindow& staged) override;
   absl::StatusOr<std::vector<int32_t>> SentPages(std::string_view state,
                                                  int32_t layers) const override;
   void Trim() override {}
@@ -129,8 +131,10 @@ class ShadowKvSequence final : public EncodedKv {
   int64_t tokens_behind() const { return held_.tokens() - prompt_tokens(); }
   std::byte* prompt(int32_t kv_layer) const { return base_ + map_.prompt_begin(kv_layer); }
   std::byte* tail(size_t part) const { return tails_ + tail_map_.begins[part]; }
-  absl::Status CheckStaticIds(int32_t kv_layer) const;
-  absl::Status CheckClusterIds(int32_t kv_layer) const;
+  // `sections`: by layer, where the host reads them.
+  absl::Status AdoptSections(std::string_view state, std::span<const std::byte* const> sections);
+  absl::Status CheckStaticIds(int32_t kv_layer, const std::byte* section) const;
+  absl::Status CheckClusterIds(int32_t kv_layer, const std::byte* section) const;
 
   ShadowKvCodec& codec_;
   const ShadowKvMap map_;
