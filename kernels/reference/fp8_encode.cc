@@ -26,9 +26,9 @@ void EncodeHead(const std::byte* source,
                 const DensePageLayout& layout,
                 std::byte* codes,
                 std::byte* scale) {
-  std::vector<float> x;
-  for (int32_t i = 0; i < layout.head_dim; ++i) {
-    x.push_back(LoadElement(source, layout.dtype, static_cast<size_t>(i)));
+  std::vector<float> x(static_cast<size_t>(layout.head_dim));
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] = LoadElement(source, layout.dtype, i);
   }
   *reinterpret_cast<float*>(scale) =
       EncodeFp8(x.data(), layout.head_dim, reinterpret_cast<uint8_t*>(codes));

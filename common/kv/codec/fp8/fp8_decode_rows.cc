@@ -16,7 +16,6 @@
 #include "kernels/core/step_arrays.h"
 #include "kernels/ops/activations.h"
 #include "kernels/ops/op_table.h"
-#include "kernels/ops/params.h"
 
 namespace baton::kv {
 namespace {

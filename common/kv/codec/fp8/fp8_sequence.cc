@@ -21,7 +21,6 @@
 #include "kernels/core/memory.h"
 #include "kernels/core/step_arrays.h"
 #include "kernels/ops/activations.h"
-#include "kernels/ops/fp8_params.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/params.h"
 
