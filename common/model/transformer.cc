@@ -23,6 +23,7 @@
 #include "kernels/core/memory.h"
 #include "kernels/ops/activations.h"
 #include "kernels/ops/op_table.h"
+#include "kernels/ops/params.h"
 
 namespace baton::model {
 
@@ -211,15 +212,10 @@ absl::Status TransformerModel::LogitTile(const void* x,
                                           .dim = config_.hidden_size,
                                           .out = normed,
                                           .out_stride = config_.hidden_size}));
-  BATON_RETURN_IF_ERROR(Norm(normed, weights_.final_norm, rows, normed));
-  return ops_.matmul(exec_,
-                     {.x = normed,
-                      .x_stride = config_.hidden_size,
-                      .weight = weights_.lm_head.matrix,
-                      .rows = rows,
-                      .out = out,
-                      .out_stride = config_.vocab_size,
-                      .wide = true});
+  kernels::MatmulParams product = Product(normed, weights_.lm_head, rows, out);
+  product.norm = NormOf(weights_.final_norm);
+  product.wide = true;
+  return ops_.matmul(exec_, product);
 }
 
 absl::Status TransformerModel::Norm(const void* x,
@@ -252,29 +248,61 @@ absl::Status TransformerModel::HeadNorm(
                         .out_stride = stride});
 }
 
+kernels::InputNorm TransformerModel::NormOf(const kernels::Memory& weight) {
+  return {.weight = weight.as<float>(),
+          .epsilon = config_.rms_norm_eps,
+          .normed = activations_.normed.data()};
+}
+
+kernels::OutputRope TransformerModel::Rotation(int64_t heads,
+                                               const RowSet& rows,
+                                               const kv::KvRows& tile) const {
+  return {.cosines = rows.cosines(tile),
+          .sines = rows.sines(tile),
+          .heads = heads,
+          .half_dim = config_.head_dim / 2};
+}
+
 absl::Status TransformerModel::Rotate(
     void* x, int64_t stride, int64_t heads, const RowSet& rows, const kv::KvRows& tile) {
+  const kernels::OutputRope rotation = Rotation(heads, rows, tile);
   return ops_.rope(exec_,
                    {.x = x,
                     .x_stride = stride,
-                    .cosines = rows.cosines(tile),
-                    .sines = rows.sines(tile),
+                    .cosines = rotation.cosines,
+                    .sines = rotation.sines,
                     .rows = tile.rows,
-                    .heads = heads,
-                    .half_dim = config_.head_dim / 2});
+                    .heads = rotation.heads,
+                    .half_dim = rotation.half_dim});
 }
 
-absl::Status TransformerModel::Multiply(
-    const void* x, const Linear& linear, int64_t rows, void* out, Into into) {
-  return ops_.matmul(exec_,
-                     {.x = x,
-                      .x_stride = linear.matrix.in_features,
-                      .weight = linear.matrix,
-                      .bias = linear.bias_data(),
-                      .accumulate = into == Into::kAdd,
-                      .rows = rows,
-                      .out = out,
-                      .out_stride = linear.matrix.out_features});
+kernels::MatmulParams TransformerModel::Product(const void* x,
+                                                const Linear& linear,
+                                                int64_t rows,
+                                                void* out) const {
+  return {.x = x,
+          .x_stride = linear.matrix.in_features,
+          .weight = linear.matrix,
+          .bias = linear.bias_data(),
+          .rows = rows,
+          .out = out,
+          .out_stride = linear.matrix.out_features};
+}
+
+absl::Status TransformerModel::Multiply(const void* x,
+                                        const Linear& linear,
+                                        int64_t rows,
+                                        void* out) {
+  return ops_.matmul(exec_, Product(x, linear, rows, out));
+}
+
+absl::Status TransformerModel::MultiplyAdd(const void* x,
+                                           const Linear& linear,
+                                           int64_t rows,
+                                           void* out) {
+  kernels::MatmulParams product = Product(x, linear, rows, out);
+  product.accumulate = true;
+  return ops_.matmul(exec_, product);
 }
 
 void* TransformerModel::Behind(void* x, int64_t count) const {

@@ -18,6 +18,7 @@
 #include "kernels/core/memory.h"
 #include "kernels/core/step_arrays.h"
 #include "kernels/ops/op_table.h"
+#include "kernels/ops/params.h"
 
 namespace baton::model {
 
@@ -75,6 +76,8 @@ class TransformerModel final : public Model {
                          int32_t layer_end,
                          void* x,
                          const RowSet& rows);
+  // Queries of rows of `x`, and in a full layer keys and values, to activations_.projected.
+  absl::Status Project(int32_t layer, const void* x, const RowSet& rows, const kv::KvRows& tile);
   absl::Status Attention(
       kv::StepKv& kv, int32_t layer, void* x, const RowSet& rows, const kv::KvRows& tile);
   absl::Status Mlp(int32_t layer, void* x, const kv::KvRows& tile);
@@ -99,9 +102,14 @@ class TransformerModel final : public Model {
       void* x, int64_t stride, const kernels::Memory& weight, int64_t rows, int64_t heads);
   absl::Status Rotate(
       void* x, int64_t stride, int64_t heads, const RowSet& rows, const kv::KvRows& tile);
-  // out = x W^T, or out += x W^T.
-  enum class Into : uint8_t { kSet, kAdd };
-  absl::Status Multiply(const void* x, const Linear& linear, int64_t rows, void* out, Into into);
+  kernels::OutputRope Rotation(int64_t heads, const RowSet& rows, const kv::KvRows& tile) const;
+  // out = x W^T of rows that lie behind one another.
+  kernels::MatmulParams Product(const void* x, const Linear& linear, int64_t rows, void* out) const;
+  absl::Status Multiply(const void* x, const Linear& linear, int64_t rows, void* out);
+  // out += x W^T.
+  absl::Status MultiplyAdd(const void* x, const Linear& linear, int64_t rows, void* out);
+  // What normalises rows of a residual stream in front of a product.
+  kernels::InputNorm NormOf(const kernels::Memory& weight);
 
   // Calls batch.on_hidden, if there is one, with `x` on the host.
   absl::Status ReportHidden(const ForwardBatch& batch, int32_t layer, const void* x, int64_t rows);

@@ -11,8 +11,35 @@
 #include "common/model/transformer.h"
 #include "common/model/weights.h"
 #include "kernels/ops/op_table.h"
+#include "kernels/ops/params.h"
 
 namespace baton::model {
+
+absl::Status TransformerModel::Project(int32_t layer,
+                                       const void* x,
+                                       const RowSet& rows,
+                                       const kv::KvRows& tile) {
+  const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
+  const bool full = layer < config_.num_key_value_layers;
+  const int64_t stride = weights.projection.matrix.out_features;
+  void* q = activations_.projected.data();
+  void* k = Behind(q, int64_t{config_.num_heads} * config_.head_dim);
+  // K stands right behind Q, so both rotate in one call.
+  const int64_t rotated = config_.num_heads + (full ? config_.num_kv_heads : 0);
+
+  kernels::MatmulParams product = Product(x, weights.projection, tile.rows, q);
+  product.norm = NormOf(weights.input_norm);
+  if (!config_.qk_norm) {
+    product.rope = Rotation(rotated, rows, tile);
+    return ops_.matmul(exec_, product);
+  }
+  BATON_RETURN_IF_ERROR(ops_.matmul(exec_, product));
+  BATON_RETURN_IF_ERROR(HeadNorm(q, stride, weights.q_norm, tile.rows, config_.num_heads));
+  if (full) {
+    BATON_RETURN_IF_ERROR(HeadNorm(k, stride, weights.k_norm, tile.rows, config_.num_kv_heads));
+  }
+  return Rotate(q, stride, rotated, rows, tile);
+}
 
 absl::Status TransformerModel::Attention(
     kv::StepKv& kv, int32_t layer, void* x, const RowSet& rows, const kv::KvRows& tile) {
@@ -22,22 +49,11 @@ absl::Status TransformerModel::Attention(
   const int64_t query_width = int64_t{config_.num_heads} * config_.head_dim;
   const int64_t kv_width = int64_t{config_.num_kv_heads} * config_.head_dim;
   const int64_t stride = weights.projection.matrix.out_features;
-  void* normed = activations_.normed.data();
   void* q = activations_.projected.data();
   void* k = Behind(q, query_width);
   void* attended = activations_.attended.data();
 
-  BATON_RETURN_IF_ERROR(Norm(x, weights.input_norm, tile.rows, normed));
-  BATON_RETURN_IF_ERROR(Multiply(normed, weights.projection, tile.rows, q, Into::kSet));
-  if (config_.qk_norm) {
-    BATON_RETURN_IF_ERROR(HeadNorm(q, stride, weights.q_norm, tile.rows, config_.num_heads));
-  }
-  if (config_.qk_norm && full) {
-    BATON_RETURN_IF_ERROR(HeadNorm(k, stride, weights.k_norm, tile.rows, config_.num_kv_heads));
-  }
-  // K stands right behind Q, so both rotate in one call.
-  const int64_t rotated = config_.num_heads + (full ? config_.num_kv_heads : 0);
-  BATON_RETURN_IF_ERROR(Rotate(q, stride, rotated, rows, tile));
+  BATON_RETURN_IF_ERROR(Project(layer, x, rows, tile));
   if (full) {
     BATON_RETURN_IF_ERROR(
         kv.Write(tile, {.kv_layer = kv_layer, .k = k, .v = Behind(k, kv_width), .stride = stride}));
@@ -55,24 +71,18 @@ absl::Status TransformerModel::Attention(
                  .out = attended,
                  .out_stride = query_width,
                  .lse = activations_.lse.as<float>()}));
-  return Multiply(attended, weights.output, tile.rows, x, Into::kAdd);
+  return MultiplyAdd(attended, weights.output, tile.rows, x);
 }
 
 absl::Status TransformerModel::Mlp(int32_t layer, void* x, const kv::KvRows& tile) {
   const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
-  void* normed = activations_.normed.data();
-  void* gate_up = activations_.gate_up.data();
   void* gated = activations_.gated.data();
-  BATON_RETURN_IF_ERROR(Norm(x, weights.post_attention_norm, tile.rows, normed));
-  BATON_RETURN_IF_ERROR(Multiply(normed, weights.gate_up, tile.rows, gate_up, Into::kSet));
-  BATON_RETURN_IF_ERROR(ops_.silu_mul(exec_,
-                                      {.gate_up = gate_up,
-                                       .gate_up_stride = 2 * int64_t{config_.intermediate_size},
-                                       .rows = tile.rows,
-                                       .dim = config_.intermediate_size,
-                                       .out = gated,
-                                       .out_stride = config_.intermediate_size}));
-  return Multiply(gated, weights.down, tile.rows, x, Into::kAdd);
+  kernels::MatmulParams product = Product(x, weights.gate_up, tile.rows, gated);
+  product.norm = NormOf(weights.post_attention_norm);
+  product.gate_up = activations_.gate_up.data();
+  product.out_stride = config_.intermediate_size;
+  BATON_RETURN_IF_ERROR(ops_.matmul(exec_, product));
+  return MultiplyAdd(gated, weights.down, tile.rows, x);
 }
 
 }  // namespace baton::model

@@ -85,7 +85,7 @@ absl::Status TransformerModel::FanOutNormed(kv::StepKv& kv,
   void* keys = activations_.projected.data();  // K of all groups, then V of all groups
   void* values = Behind(keys, groups * kv_width);
 
-  BATON_RETURN_IF_ERROR(Multiply(normed, weights.kv, tile.rows, keys, Into::kSet));
+  BATON_RETURN_IF_ERROR(Multiply(normed, weights.kv, tile.rows, keys));
   for (size_t group = 0; group < weights.k_norms.size(); ++group) {
     BATON_RETURN_IF_ERROR(HeadNorm(Behind(keys, static_cast<int64_t>(group) * kv_width),
                                    stride,

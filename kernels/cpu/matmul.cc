@@ -9,6 +9,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/workspace.h"
 #include "kernels/ops/activations.h"
+#include "kernels/ops/matmul_parts.h"
 #include "kernels/ops/params.h"
 #include "kernels/ops/validate.h"
 
@@ -88,12 +89,9 @@ int64_t TaskPanels(int64_t panels, int64_t row_blocks, int threads) {
   return std::clamp<int64_t>(wanted, 1, kMaxTaskPanels);
 }
 
-}  // namespace
-
-absl::Status Matmul(const IsaKernels& isa, const ExecContext& context, const MatmulParams& params) {
-  if (absl::Status status = Validate(params); !status.ok()) {
-    return status;
-  }
+absl::Status Multiply(const IsaKernels& isa,
+                      const ExecContext& context,
+                      const MatmulParams& params) {
   const size_t slice_bytes = MatmulScratchBytes(isa);
   if (absl::Status status = CheckWorkspace("matmul", context, slice_bytes); !status.ok()) {
     return status;
@@ -124,6 +122,15 @@ absl::Status Matmul(const IsaKernels& isa, const ExecContext& context, const Mat
                 }
               });
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Matmul(const IsaKernels& isa, const ExecContext& context, const MatmulParams& params) {
+  if (absl::Status status = Validate(params); !status.ok()) {
+    return status;
+  }
+  return RunMatmulParts<RmsNorm, Multiply, Rope, SiluMul>(params, isa, context);
 }
 
 }  // namespace baton::kernels::cpu

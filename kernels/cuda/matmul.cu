@@ -16,6 +16,7 @@
 #include "kernels/cuda/matmul_few_rows.h"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/ops/matmul_parts.h"
 #include "kernels/ops/param_checker.h"
 #include "kernels/ops/validate.h"
 
@@ -89,38 +90,9 @@ absl::Status CheckWorkspace(const MatmulParams& params, size_t workspace_bytes) 
       "matmul: workspace has ", workspace_bytes, " bytes but ", needed, " are needed"));
 }
 
-}  // namespace
-
-size_t PackedMatrixBytes(int64_t out_features, int64_t in_features, DType dtype) {
-  return static_cast<size_t>(out_features) * static_cast<size_t>(in_features) * DTypeBytes(dtype);
-}
-
-size_t WorkspaceBytes(int, int64_t, int64_t) { return MatmulPlans::kScratchBytes + kBiasBytes; }
-
-// The packed form is the matrix as it is.
-absl::Status PackMatrix(const ExecContext& context, const PackMatrixParams& params) {
-  if (absl::Status status = Validate(params); !status.ok()) {
-    return status;
-  }
-  if (absl::Status status = CheckBf16("pack_matrix: dtype", params.dtype); !status.ok()) {
-    return status;
-  }
-  const size_t bytes = PackedMatrixBytes(params.out_features, params.in_features, params.dtype);
-  if (bytes == 0) {
-    return absl::OkStatus();
-  }
-  return ToStatus(
-      cudaMemcpyAsync(
-          params.target, params.source, bytes, cudaMemcpyDeviceToDevice, context.queue->stream()),
-      "pack_matrix");
-}
-
-absl::Status Matmul(const ExecContext& context, const MatmulParams& params) {
+// A product alone.
+absl::Status Multiply(const ExecContext& context, const MatmulParams& params) {
   const PackedMatrix& weight = params.weight;
-  if (absl::Status status = Check(params);
-      !status.ok() || params.rows == 0 || weight.out_features == 0) {
-    return status;
-  }
   DeviceQueue& queue = *context.queue;
   if (HasFewRows(params)) {
     return MatmulFewRows(queue, params);
@@ -152,6 +124,40 @@ absl::Status Matmul(const ExecContext& context, const MatmulParams& params) {
                         .wide = params.wide},
                        scratch,
                        queue.stream());
+}
+
+}  // namespace
+
+size_t PackedMatrixBytes(int64_t out_features, int64_t in_features, DType dtype) {
+  return static_cast<size_t>(out_features) * static_cast<size_t>(in_features) * DTypeBytes(dtype);
+}
+
+size_t WorkspaceBytes(int, int64_t, int64_t) { return MatmulPlans::kScratchBytes + kBiasBytes; }
+
+// The packed form is the matrix as it is.
+absl::Status PackMatrix(const ExecContext& context, const PackMatrixParams& params) {
+  if (absl::Status status = Validate(params); !status.ok()) {
+    return status;
+  }
+  if (absl::Status status = CheckBf16("pack_matrix: dtype", params.dtype); !status.ok()) {
+    return status;
+  }
+  const size_t bytes = PackedMatrixBytes(params.out_features, params.in_features, params.dtype);
+  if (bytes == 0) {
+    return absl::OkStatus();
+  }
+  return ToStatus(
+      cudaMemcpyAsync(
+          params.target, params.source, bytes, cudaMemcpyDeviceToDevice, context.queue->stream()),
+      "pack_matrix");
+}
+
+absl::Status Matmul(const ExecContext& context, const MatmulParams& params) {
+  if (absl::Status status = Check(params);
+      !status.ok() || params.rows == 0 || params.weight.out_features == 0) {
+    return status;
+  }
+  return RunMatmulParts<RmsNorm, Multiply, Rope, SiluMul>(params, context);
 }
 
 }  // namespace baton::kernels::cuda

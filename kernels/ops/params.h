@@ -58,8 +58,30 @@ struct RmsNormParams {
   int64_t out_stride = 0;
 };
 
+// Rows of x are normalised before they are multiplied: rms_norm over all of them.
+struct InputNorm {
+  const float* weight = nullptr;  // [in_features]; null: x as it is
+  float epsilon = 1e-5f;
+  // Room for the normalised rows, [rows, in_features]; may be x. What is there afterwards is not
+  // said.
+  void* normed = nullptr;
+};
+
+// The first heads of the product are rotated: rope of `out`.
+struct OutputRope {
+  const float* cosines = nullptr;  // [rows, half_dim]; null: no head is rotated
+  const float* sines = nullptr;    // [rows, half_dim]
+  int64_t heads = 0;
+  int64_t half_dim = 0;
+};
+
 // out = x W^T (+ bias) (+ out when accumulate). On the host the result of a row does not depend on
 // `rows`; a device's library may add up in another order for another number of rows.
+//
+// What belongs to a product of a transformer is part of the op, because a product of few rows on a
+// device has it for nothing where each kernel of its own costs microseconds: norm of x, rotation of
+// the result, gate of an MLP. Values are rounded to activations wherever the ops of those names
+// would leave them. `out` is apart from x, as other rows of x may still be read.
 struct MatmulParams {
   const void* x = nullptr;  // [rows, in_features]
   int64_t x_stride = 0;
@@ -72,6 +94,12 @@ struct MatmulParams {
   // `out` is fp32 whatever activations are made of: logits, which rounding would make ties of. Not
   // with accumulate.
   bool wide = false;
+  InputNorm norm = {};
+  OutputRope rope = {};  // not with accumulate or wide
+  // Not null: the product is gate and up of an MLP, and out, [rows, out_features / 2], is silu_mul
+  // of it. Room for the product, [rows, out_features]; what is there afterwards is not said. Not
+  // with accumulate, wide or rope.
+  void* gate_up = nullptr;
 };
 
 // cos/sin of positions[r] * inverse_frequencies[i], once per step for all layers.

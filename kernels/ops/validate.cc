@@ -49,6 +49,42 @@ absl::Status Validate(const RmsNormParams& params) {
   return check.status();
 }
 
+namespace {
+
+// What a product is part of, where there is a product.
+void CheckParts(const MatmulParams& params, ParamChecker& check) {
+  const int64_t out_features = params.weight.out_features;
+  if (params.norm.weight != nullptr) {
+    check.NotNull("norm.normed", params.norm.normed)
+        .Positive("weight.in_features", params.weight.in_features);
+  }
+  if (params.rope.cosines != nullptr) {
+    check.NotNull("rope.sines", params.rope.sines)
+        .NotNegative("rope.heads", params.rope.heads)
+        .Positive("rope.half_dim", params.rope.half_dim)
+        .AtLeast("weight.out_features", out_features, params.rope.heads * 2 * params.rope.half_dim);
+  }
+  if (params.gate_up != nullptr) {
+    check.Require(out_features % 2 == 0, "weight.out_features", out_features, "must be even");
+  }
+}
+
+// Parts that exclude each other.
+absl::Status CheckTogether(const MatmulParams& params) {
+  if (params.wide && params.accumulate) {
+    return absl::InvalidArgumentError("matmul: a wide output can't be accumulated to");
+  }
+  const bool rotated = params.rope.cosines != nullptr;
+  const bool gated = params.gate_up != nullptr;
+  if ((rotated || gated) && (params.wide || params.accumulate || (rotated && gated))) {
+    return absl::InvalidArgumentError(
+        "matmul: rope and gate_up are not for each other, accumulate or wide");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status Validate(const MatmulParams& params) {
   ParamChecker check("matmul");
   check.NotNegative("rows", params.rows)
@@ -56,17 +92,16 @@ absl::Status Validate(const MatmulParams& params) {
       .NotNegative("weight.in_features", params.weight.in_features)
       .FloatDType("weight.dtype", params.weight.dtype);
   if (check.ok() && params.rows > 0 && params.weight.out_features > 0) {
+    const int64_t width = params.weight.out_features / (params.gate_up == nullptr ? 1 : 2);
     check.NotNull("out", params.out)
         .AtLeast("x_stride", params.x_stride, params.weight.in_features)
-        .AtLeast("out_stride", params.out_stride, params.weight.out_features);
+        .AtLeast("out_stride", params.out_stride, width);
     if (params.weight.in_features > 0) {
       check.NotNull("x", params.x).NotNull("weight.data", params.weight.data);
     }
+    CheckParts(params, check);
   }
-  if (check.ok() && params.wide && params.accumulate) {
-    return absl::InvalidArgumentError("matmul: a wide output can't be accumulated to");
-  }
-  return check.status();
+  return check.ok() ? CheckTogether(params) : check.status();
 }
 
 absl::Status Validate(const RopeAnglesParams& params) {

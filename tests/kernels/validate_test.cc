@@ -105,6 +105,31 @@ TEST(ValidateTest, Fp8EncodeNamesTheBrokenField) {
   ExpectRefused(params, "page_table is null");
 }
 
+TEST(ValidateTest, WhatGoesWithAProductMustFitIt) {
+  Memory memory;
+  MatmulParams params = GoodMatmul(memory);
+  params.norm.weight = memory.floats;
+  ExpectRefused(params, "norm.normed is null");
+  params = GoodMatmul(memory);
+  params.gate_up = memory.floats;
+  ExpectRefused(params, "weight.out_features is 3 but must be even");
+  params.weight.out_features = 4;
+  params.out_stride = 2;
+  EXPECT_TRUE(Validate(params).ok());
+  params.accumulate = true;
+  ExpectRefused(params, "not for each other");
+  params = GoodMatmul(memory);
+  params.rope = {.cosines = memory.floats, .heads = 1, .half_dim = 1};
+  ExpectRefused(params, "rope.sines is null");
+  params.rope.sines = memory.floats;
+  EXPECT_TRUE(Validate(params).ok());
+  params.rope.heads = 2;
+  ExpectRefused(params, "weight.out_features is 3 but must be at least 4");
+  params.rope.heads = 1;
+  params.wide = true;
+  ExpectRefused(params, "not for each other");
+}
+
 TEST(ValidateTest, AttentionHeadsMustShareKvHeadsEvenly) {
   Memory memory;
   PagedAttentionParams params = GoodAttention(memory);

@@ -12,6 +12,7 @@
 #include "kernels/kv_format/dense.h"
 #include "kernels/ops/fp8_params.h"
 #include "kernels/ops/gathered_op.h"
+#include "kernels/ops/matmul_parts.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/params.h"
 #include "tests/kernels/device_double/diffkv_ops.h"
@@ -78,7 +79,7 @@ absl::Status RmsNorm(const ExecContext& context, const RmsNormParams& params) {
 }
 
 template <DType kDType>
-absl::Status Matmul(const ExecContext& context, const MatmulParams& params) {
+absl::Status Multiply(const ExecContext& context, const MatmulParams& params) {
   const Access access;
   absl::Status status = CheckPointers("matmul",
                                       {{"x", params.x},
@@ -213,6 +214,12 @@ absl::Status SiluMul(const ExecContext& context, const SiluMulParams& params) {
     out.Store(params.out);
   }
   return status;
+}
+
+template <DType kDType>
+absl::Status Matmul(const ExecContext& context, const MatmulParams& params) {
+  return RunMatmulParts<RmsNorm<kDType>, Multiply<kDType>, Rope<kDType>, SiluMul<kDType>>(params,
+                                                                                          context);
 }
 
 template <DType kDType>
