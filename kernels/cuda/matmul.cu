@@ -157,7 +157,8 @@ absl::Status Matmul(const ExecContext& context, const MatmulParams& params) {
       !status.ok() || params.rows == 0 || params.weight.out_features == 0) {
     return status;
   }
-  return RunMatmulParts<RmsNorm, Multiply, Rope, SiluMul>(params, context);
+  return HasFewRows(params) ? MatmulFewRows(*context.queue, params)
+                            : RunMatmulParts<RmsNorm, Multiply, Rope, SiluMul>(params, context);
 }
 
 }  // namespace baton::kernels::cuda

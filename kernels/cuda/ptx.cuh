@@ -91,6 +91,19 @@ __device__ inline void LaunchDependents() {
 // theirs is read, or memory of theirs written; at once in a kernel that is launched otherwise.
 __device__ inline void WaitForPredecessors() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
+// True in one lane of a whole warp. What only that lane does the compiler knows to be done once.
+__device__ inline bool ElectOne() {
+  uint32_t elected;
+  asm volatile(
+      "{\n"
+      ".reg .pred is_elected;\n"
+      "elect.sync _|is_elected, 0xffffffff;\n"
+      "selp.u32 %0, 1, 0, is_elected;\n"
+      "}\n"
+      : "=r"(elected));
+  return elected != 0;
+}
+
 // Synchronises `threads` threads of the block that name the same barrier (1 to 15).
 __device__ inline void NamedBarrier(uint32_t name, uint32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");

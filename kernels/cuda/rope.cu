@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/rope_pair.cuh"
 #include "kernels/cuda/row_grid.cuh"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
@@ -36,10 +37,7 @@ __global__ void RopeKernel(const RopeParams params, uint32_t head_units, uint32_
   LoadF32(params.sines + row * half + i, sine);
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) {
-    const float a = first[j];
-    const float b = second[j];
-    first[j] = a * cosine[j] - b * sine[j];
-    second[j] = b * cosine[j] + a * sine[j];
+    RotatePair(first[j], second[j], cosine[j], sine[j]);
   }
   StoreBf16(x, first);
   StoreBf16(x + half, second);

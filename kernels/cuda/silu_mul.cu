@@ -10,18 +10,11 @@
 #include "kernels/cuda/row_grid.cuh"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/cuda/silu.cuh"
 #include "kernels/ops/validate.h"
 
 namespace baton::kernels::cuda {
 namespace {
-
-// g / (1 + e^-g) with approximate exponential and division, whose error is far below a rounding to
-// bf16. Gates below -87 count as -87, where silu is -1.4e-36: the divisor stays below 2^126, past
-// which __fdividef gives 0 or NaN. The comparison lets a NaN through.
-__device__ float Silu(float gate) {
-  const float g = gate < -87.0f ? -87.0f : gate;
-  return __fdividef(g, 1.0f + Exp2(-kLog2E * g));
-}
 
 template <int kWidth>
 __global__ void SiluMulKernel(const SiluMulParams params, uint32_t pieces) {

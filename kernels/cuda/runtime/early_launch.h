@@ -11,9 +11,12 @@ namespace baton::kernels::cuda {
 // Launches a kernel by programmatic dependent launch: its blocks may begin, and prepare what
 // depends on no other kernel, once every block of the kernel in front has called LaunchDependents
 // or ended (kernels/cuda/ptx.cuh). Every thread of such a kernel calls WaitForPredecessors before
-// it reads what others write, and before it writes. For the kernels of a decode step that read
-// much: with the small ones between them launched so too, a step took a quarter longer
-// (docs/kernels/dense.md). To be compiled by nvcc.
+// it reads what others write, and before it writes; at least one calls it in any case, as the
+// kernel behind waits for this one alone.
+//
+// For the kernels of a decode step that read much, and not where a block of the kernel behind could
+// take one multiprocessor twice and leave another idle (docs/kernels/dense.md). To be compiled by
+// nvcc.
 template <typename... Params, typename... Args>
 cudaError_t LaunchEarly(void (*kernel)(Params...),
                         dim3 grid,

@@ -10,6 +10,7 @@
 #include "kernels/core/half.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/ops/matmul_parts.h"
 #include "kernels/ops/params.h"
 #include "tests/gpu/bench/bench_case.h"
 #include "tests/gpu/bench/device_arena.h"
@@ -23,6 +24,19 @@ constexpr uint32_t kSeed = 20240525;
 // Columns of a row that are computed on the host too.
 constexpr int64_t kChecked = 1024;
 
+absl::Status RmsNorm(const ExecContext& context, const RmsNormParams& params) {
+  return CudaOps()->rms_norm(context, params);
+}
+absl::Status Multiply(const ExecContext& context, const MatmulParams& params) {
+  return CudaOps()->matmul(context, params);
+}
+absl::Status Rope(const ExecContext& context, const RopeParams& params) {
+  return CudaOps()->rope(context, params);
+}
+absl::Status SiluMul(const ExecContext& context, const SiluMulParams& params) {
+  return CudaOps()->silu_mul(context, params);
+}
+
 std::vector<float> Widened(const std::vector<uint16_t>& bits) {
   std::vector<float> values(bits.size());
   std::transform(bits.begin(), bits.end(), values.begin(), BF16ToF32);
@@ -31,9 +45,10 @@ std::vector<float> Widened(const std::vector<uint16_t>& bits) {
 
 }  // namespace
 
-MatmulCase::MatmulCase(const LinearLayer& layer, int32_t rows)
+MatmulCase::MatmulCase(const LinearLayer& layer, int32_t rows, MatmulParts parts)
     : BenchCase({.op = "matmul", .format = "bf16", .variant = layer.name, .rows = rows}),
-      layer_(layer) {}
+      layer_(layer),
+      parts_(parts) {}
 
 absl::Status MatmulCase::Prepare(const DeviceQueue& queue) {
   const int64_t weights = kLayers * layer_.out_features * layer_.in_features;
@@ -42,6 +57,14 @@ absl::Status MatmulCase::Prepare(const DeviceQueue& queue) {
   x_ = arena_.Allocate<uint16_t>(inputs);
   out_ = arena_.Allocate<std::byte>(rows() * layer_.out_features *
                                     static_cast<int64_t>(out_element()));
+  if (parts_ != MatmulParts::kNone) {
+    const std::vector<float> angles(static_cast<size_t>(rows() * kHeadDim / 2), 0.7f);
+    norm_weight_ = arena_.Upload(std::vector<float>(static_cast<size_t>(layer_.in_features), 1.0f));
+    cosines_ = arena_.Upload(angles);
+    sines_ = arena_.Upload(angles);
+    normed_ = arena_.Allocate<uint16_t>(inputs);
+    gate_up_ = arena_.Allocate<uint16_t>(rows() * layer_.out_features);
+  }
   BATON_RETURN_IF_ERROR(arena_.status());
   // Results are about as large as the values of x.
   const float scale = std::sqrt(3.0f / static_cast<float>(layer_.in_features));
@@ -64,12 +87,27 @@ MatmulParams MatmulCase::Params(int32_t layer) const {
           .wide = layer_.wide};
 }
 
+void MatmulCase::AddParts(MatmulParams& params) const {
+  if (layer_.norm) params.norm = {.weight = norm_weight_, .normed = normed_};
+  if (layer_.rotated_heads > 0) {
+    params.rope = {.cosines = cosines_,
+                   .sines = sines_,
+                   .heads = layer_.rotated_heads,
+                   .half_dim = kHeadDim / 2};
+  }
+  if (layer_.gated) params.gate_up = gate_up_;
+}
+
 absl::Status MatmulCase::Run(const ExecContext& context, int32_t layer, int32_t) {
-  return CudaOps()->matmul(context, Params(layer));
+  MatmulParams params = Params(layer);
+  if (parts_ != MatmulParts::kNone) AddParts(params);
+  return parts_ == MatmulParts::kSeparate
+             ? RunMatmulParts<RmsNorm, Multiply, Rope, SiluMul>(params, context)
+             : Multiply(context, params);
 }
 
 absl::StatusOr<double> MatmulCase::Error(const ExecContext& context) {
-  BATON_RETURN_IF_ERROR(Run(context, 0, 0));
+  BATON_RETURN_IF_ERROR(Multiply(context, Params(0)));
   BATON_RETURN_IF_ERROR(context.queue->Wait());
   const int64_t first = std::max<int64_t>(0, layer_.out_features - kChecked);
   double error = 0.0;

@@ -5,7 +5,9 @@
 //   gpu_prefill_bench [--quick]
 //
 // One JSON object a case, on a line of its own; of a linear layer:
-//   op, layer, rows, in_features, out_features   what was timed
+//   op, layer, parts, rows, in_features, out_features   what was timed. Parts are norm, rotation
+//                                 and gate of the model's layer: none, fused (by the op), separate
+//                                 (by ops of their own)
 //   error                         difference from sums in double, relative to the largest
 //   us                            microseconds of one call, over all steps and layers; median of
 //                                 repeats
@@ -45,6 +47,8 @@ constexpr size_t kWorkspaceBytes = size_t{64} << 20;
 constexpr double kTolerance = 8e-3;
 // Logits are wanted of the last rows of sequences, not of prompts.
 constexpr int32_t kMostLogitRows = 64;
+// Up to so many rows norm, rotation and gate are part of a product's kernel.
+constexpr int32_t kMostFusedRows = 8;
 
 struct Result {
   double error = 0.0;
@@ -53,18 +57,22 @@ struct Result {
 
 std::vector<std::unique_ptr<MatmulCase>> AllCases(bool quick) {
   const std::vector<LinearLayer> layers = {
-      {.name = "qkv", .out_features = 6144, .in_features = 4096},
+      {.name = "qkv", .out_features = 6144, .in_features = 4096, .norm = true, .rotated_heads = 40},
       {.name = "o", .out_features = 4096, .in_features = 4096},
-      {.name = "gate_up", .out_features = 28672, .in_features = 4096},
+      {.name = "gate_up", .out_features = 28672, .in_features = 4096, .norm = true, .gated = true},
       {.name = "down", .out_features = 4096, .in_features = 14336},
-      {.name = "lm_head", .out_features = 128256, .in_features = 4096, .wide = true}};
+      {.name = "lm_head", .out_features = 128256, .in_features = 4096, .wide = true, .norm = true}};
   const std::vector<int32_t> sizes = quick ? std::vector<int32_t>{1, 64, 2048}
                                            : std::vector<int32_t>{1, 4, 8, 16, 64, 256, 2048, 8192};
   std::vector<std::unique_ptr<MatmulCase>> cases;
   for (const int32_t rows : sizes) {
     for (const LinearLayer& layer : layers) {
       if (!layer.wide || rows <= kMostLogitRows) {
-        cases.push_back(std::make_unique<MatmulCase>(layer, rows));
+        cases.push_back(std::make_unique<MatmulCase>(layer, rows, MatmulParts::kNone));
+      }
+      if (layer.norm && rows <= kMostFusedRows) {
+        cases.push_back(std::make_unique<MatmulCase>(layer, rows, MatmulParts::kFused));
+        cases.push_back(std::make_unique<MatmulCase>(layer, rows, MatmulParts::kSeparate));
       }
     }
   }
@@ -102,11 +110,25 @@ absl::StatusOr<Result> CheckAndTime(const ExecContext& context, MatmulCase& benc
   return result;
 }
 
+const char* NameOf(MatmulParts parts) {
+  switch (parts) {
+    case MatmulParts::kNone:
+      return "none";
+    case MatmulParts::kFused:
+      return "fused";
+    case MatmulParts::kSeparate:
+      return "separate";
+  }
+  return "";
+}
+
 void PrintRow(const MatmulCase& bench, const absl::StatusOr<Result>& result) {
   const LinearLayer& layer = bench.layer();
   absl::PrintF(
-      "{\"op\":\"matmul\",\"layer\":\"%s\",\"rows\":%d,\"in_features\":%d,\"out_features\":%d",
+      "{\"op\":\"matmul\",\"layer\":\"%s\",\"parts\":\"%s\",\"rows\":%d,\"in_features\":%d,"
+      "\"out_features\":%d",
       layer.name,
+      NameOf(bench.parts()),
       bench.shape().rows,
       layer.in_features,
       layer.out_features);
