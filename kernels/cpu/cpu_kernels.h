@@ -69,6 +69,9 @@ absl::Status DiffKvReleasePages(const IsaKernels& isa,
 absl::Status DiffKvEncode(const IsaKernels& isa,
                           const ExecContext& context,
                           const DiffKvEncodeParams& params);
+absl::Status DiffKvSweep(const IsaKernels& isa,
+                         const ExecContext& context,
+                         const DiffKvSweepParams& params);
 absl::Status DiffKvAppend(const IsaKernels& isa,
                           const ExecContext& context,
                           const DiffKvAppendParams& params);

@@ -38,7 +38,7 @@ absl::Status CopyPages(const ExecContext& context, const CopyPagesParams& params
 absl::Status TopLogits(const ExecContext& context, const TopLogitsParams& params);
 
 // Of diffkv: pages.base is aligned to 16 bytes, token counts to 8, queries, keys and values of rows
-// to 16.
+// to 16. No kernel writes `rows`: ops that begin early (runtime/early_launch.h) read them at once.
 //
 // Pages that are scored must be bf16, head_dim 64 or 128, at most 16 query heads per KV head; q is
 // aligned to 16 bytes. Without `combine` rows are written up to probability_stride, zeros behind
@@ -55,8 +55,10 @@ absl::Status DiffKvReleasePages(const ExecContext& context, const DiffKvReleaseP
 absl::Status DiffKvClassify(const ExecContext& context, const DiffKvClassifyParams& params);
 // Source pages must be bf16. Workspace: 8 bytes per KV head and 1024 tokens.
 absl::Status DiffKvEncode(const ExecContext& context, const DiffKvEncodeParams& params);
-// k and v of rows are aligned to 16 bytes. A row whose lease or table is too short stays as it is,
-// and all its actions have high_slot -1; other rows go on.
+absl::Status DiffKvSweep(const ExecContext& context, const DiffKvSweepParams& params);
+// k and v of rows are aligned to 16 bytes; at most 128 KV heads. A row whose lease or table is too
+// short stays as it is, and all its actions have high_slot -1; so does one that sweeps with actions
+// which are not of the tokens stored. Other rows go on.
 absl::Status DiffKvAppend(const ExecContext& context, const DiffKvAppendParams& params);
 // Workspace: 4 bytes x rows x heads x (32 (head_dim + 2) + 1); with less, several launches of fewer
 // rows.

@@ -45,6 +45,7 @@ const OpTable* CudaOps() {
       .diffkv_assign_pages = GatheredOp<cuda::DiffKvAssignPages>,
       .diffkv_release_pages = GatheredOp<cuda::DiffKvReleasePages>,
       .diffkv_encode = GatheredOp<cuda::DiffKvEncode>,
+      .diffkv_sweep = GatheredOp<cuda::DiffKvSweep>,
       .diffkv_append = GatheredOp<cuda::DiffKvAppend>,
       .diffkv_attention = GatheredOp<cuda::DiffKvAttention>,
       .shadowkv_workspace_bytes = ShadowKvWorkspaceBytes,

@@ -136,8 +136,9 @@ struct alignas(16) DiffKvCodes {
   uint8_t value[128];
 };
 
-// The half words of the value segment that hold codes of one slot. Each has the codes of kBlocks
-// dims, 8 apart, kStep bits apart; its other bits are another slot's.
+// The half words of the value segment that hold codes of one slot, shared out to the lanes of a
+// warp. Each has the codes of kBlocks dims, 8 apart, kStep bits apart; its other bits are another
+// slot's.
 template <int kDim, DiffKvTier kTier>
 struct DiffKvValueHalves {
   static constexpr int32_t kPairs =  // of a block of 8 dims
@@ -145,55 +146,81 @@ struct DiffKvValueHalves {
   static constexpr int32_t kBlocks = 16 / kTier.value_bits / kPairs;
   static constexpr uint32_t kStep = kTier.value_bits * kPairs;
   static constexpr uint32_t kMask = (1u << kTier.value_bits) - 1u;
+  static constexpr int32_t kOwn = (kDim / kBlocks + 31) / 32;  // of a lane, at most
 
-  // fn(half word, its first dim, the bit at which that dim's code starts), each half word in one
-  // lane of the warp.
-  template <typename Function>
-  __device__ static void ForEach(std::byte* page, int32_t slot, const Function& fn) {
-    constexpr DiffKvPageLayout kLayout = {kDim, kTier};
-    for (int32_t half = static_cast<int32_t>(threadIdx.x % 32); half < kDim / kBlocks; half += 32) {
-      const int32_t dim = half / 8 * (8 * kBlocks) + half % 8;
-      const auto bit = static_cast<uint32_t>(kLayout.value_bit(slot, dim));
-      fn(reinterpret_cast<uint16_t*>(page + kLayout.value_codes()) + bit / 16, dim, bit % 16);
-    }
+  std::byte* page;
+  int32_t slot;
+
+  // Whether the lane has an `i`-th one.
+  __device__ static bool Has(int i) {
+    return kDim / kBlocks % 32 == 0 || Index(i) < kDim / kBlocks;
   }
+  __device__ static int32_t FirstDim(int i) { return Index(i) / 8 * (8 * kBlocks) + Index(i) % 8; }
+  __device__ uint16_t* At(int i) const {
+    constexpr DiffKvPageLayout kLayout = {kDim, kTier};
+    return reinterpret_cast<uint16_t*>(page + kLayout.value_codes()) +
+           kLayout.value_bit(slot, FirstDim(i)) / 16;
+  }
+  // The bit at which the code of the first dim starts.
+  __device__ uint32_t Shift() const {
+    constexpr DiffKvPageLayout kLayout = {kDim, kTier};
+    return static_cast<uint32_t>(kLayout.value_bit(slot, 0)) % 16;
+  }
+  // All of the lane's at once, so that none waits for another's codes.
+  __device__ void Load(uint32_t (&bits)[kOwn]) const {
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) bits[i] = Has(i) ? *At(i) : 0u;
+  }
+
+ private:
+  __device__ static int32_t Index(int i) { return 32 * i + static_cast<int32_t>(threadIdx.x % 32); }
 };
 
 // Puts a token's codes into a slot, by one warp; nobody else writes to the page.
 template <int kDim, DiffKvTier kTier>
 __device__ inline void PackToken(std::byte* page, int32_t slot, const DiffKvCodes& codes) {
   using Halves = DiffKvValueHalves<kDim, kTier>;
+  const Halves halves = {.page = page, .slot = slot};
+  uint32_t bits[Halves::kOwn];
+  halves.Load(bits);
   const int32_t dim = static_cast<int32_t>(threadIdx.x % 32) * 8;
   if (dim < kDim) {
     StoreKeyCodes<kDim, kTier>(page, slot, dim, *reinterpret_cast<const uint2*>(codes.key + dim));
   }
-  Halves::ForEach(page, slot, [&](uint16_t* half, int32_t first_dim, uint32_t shift) {
-    uint32_t bits = *half;
+#pragma unroll
+  for (int i = 0; i < Halves::kOwn; ++i) {
+    if (!Halves::Has(i)) continue;
+    const uint8_t* values = codes.value + Halves::FirstDim(i);
 #pragma unroll
     for (int block = 0; block < Halves::kBlocks; ++block) {
-      const uint32_t at = shift + block * Halves::kStep;
-      bits = (bits & ~(Halves::kMask << at)) | (uint32_t{codes.value[first_dim + 8 * block]} << at);
+      const uint32_t at = halves.Shift() + block * Halves::kStep;
+      bits[i] = (bits[i] & ~(Halves::kMask << at)) | (uint32_t{values[8 * block]} << at);
     }
-    *half = static_cast<uint16_t>(bits);
-  });
+    *halves.At(i) = static_cast<uint16_t>(bits[i]);
+  }
 }
 
 // The inverse.
 template <int kDim, DiffKvTier kTier>
 __device__ inline void UnpackToken(std::byte* page, int32_t slot, DiffKvCodes& codes) {
   using Halves = DiffKvValueHalves<kDim, kTier>;
+  const Halves halves = {.page = page, .slot = slot};
+  uint32_t bits[Halves::kOwn];
+  halves.Load(bits);
   const int32_t dim = static_cast<int32_t>(threadIdx.x % 32) * 8;
   if (dim < kDim) {
     *reinterpret_cast<uint2*>(codes.key + dim) = LoadKeyCodes<kDim, kTier>(page, slot, dim);
   }
-  Halves::ForEach(page, slot, [&](const uint16_t* half, int32_t first_dim, uint32_t shift) {
-    const uint32_t bits = *half;
+#pragma unroll
+  for (int i = 0; i < Halves::kOwn; ++i) {
+    if (!Halves::Has(i)) continue;
+    uint8_t* values = codes.value + Halves::FirstDim(i);
 #pragma unroll
     for (int block = 0; block < Halves::kBlocks; ++block) {
-      codes.value[first_dim + 8 * block] =
-          static_cast<uint8_t>((bits >> (shift + block * Halves::kStep)) & Halves::kMask);
+      values[8 * block] = static_cast<uint8_t>(
+          (bits[i] >> (halves.Shift() + block * Halves::kStep)) & Halves::kMask);
     }
-  });
+  }
 }
 
 // What a page has of a slot besides codes.

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/rope_pair.cuh"
 #include "kernels/cuda/row_grid.cuh"
 #include "kernels/cuda/runtime/cuda_status.h"
@@ -18,6 +19,7 @@ namespace {
 // A thread rotates kWidth pairs of one head; `head_units` of them make a head.
 template <int kWidth>
 __global__ void RopeKernel(const RopeParams params, uint32_t head_units, uint32_t pieces) {
+  LaunchDependents();
   const int64_t row = GridRow(pieces);
   const auto unit = static_cast<uint32_t>(GridUnit(pieces));
   const int64_t head = unit / head_units;

@@ -10,6 +10,7 @@
 
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_params.h"
+#include "kernels/ops/diffkv_policy.h"
 #include "kernels/ops/validate.h"
 
 namespace baton::kernels {
@@ -120,6 +121,15 @@ absl::Status ReleaseDiffKvPages(const DiffKvReleasePagesParams& params) {
   }
   *params.count = count;
   return absl::OkStatus();
+}
+
+void AppendUnswept(const DiffKvAppendParams& params) {
+  for (int64_t r = 0; r < params.num_rows; ++r) {
+    const DiffKvAppendRow& row = params.rows[r];
+    for (int32_t head = 0; !row.sweep && head < params.pages.geometry.kv_heads; ++head) {
+      row.actions[head] = AppendToDiffKv(DiffKvCount(row.layer, head, kDiffKvHigh));
+    }
+  }
 }
 
 absl::Status TakeDiffKvPages(const DiffKvAppendParams& params) {

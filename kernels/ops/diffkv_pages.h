@@ -29,9 +29,21 @@ constexpr std::byte* DiffKvPageData(
   return pages.base + id * pages.geometry.page_bytes();
 }
 
+// The action's slots are of a head with these counts, or those that it grows by.
+constexpr bool FitsCounts(const DiffKvAction& action, int32_t high, int32_t low) {
+  const bool high_fits =
+      action.appended ? action.high_slot == high : action.high_slot >= 0 && action.high_slot < high;
+  const bool low_fits = action.low_appended ? action.demoted_to == low
+                                            : action.demoted_to >= -1 && action.demoted_to < low;
+  return high_fits && low_fits;
+}
+
 // The ops of these names, for host tables.
 absl::Status AssignDiffKvPages(const DiffKvAssignPagesParams& params);
 absl::Status ReleaseDiffKvPages(const DiffKvReleasePagesParams& params);
+
+// Gives the rows that do not sweep their actions: behind the other high tokens of every head.
+void AppendUnswept(const DiffKvAppendParams& params);
 
 // Takes and zeroes the pages that the rows' actions need: an exclusive sum over (head, tier), high
 // before low, in each row. kResourceExhausted, and nothing changed, when some lease is too short or

@@ -149,12 +149,12 @@ struct DiffKvEncodeParams {
   DiffKvPages pages;
 };
 
-// What append did in one head; `slot` counts tokens of the high tier.
+// What a new token does to one head; `slot` counts tokens of the high tier.
 struct DiffKvAction {
-  int32_t high_slot = -1;     // where the new token went (overwritten victim or appended)
-  int32_t demoted_to = -1;    // low slot that the victim went to; -1: no demotion
-  bool appended = false;      // the high count grew by one
-  bool low_appended = false;  // the low count grew by one
+  int32_t high_slot = -1;     // where the new token goes (overwritten victim or appended)
+  int32_t demoted_to = -1;    // low slot that the victim goes to; -1: no demotion
+  bool appended = false;      // the high count grows by one
+  bool low_appended = false;  // the low count grows by one
 };
 
 // A new token of one sequence in one layer.
@@ -165,12 +165,22 @@ struct DiffKvAppendRow {
   int32_t position = 0;
   bool sweep = true;  // false: append without looking for a victim (policy every r-th step)
   DiffKvLease* lease = nullptr;     // takes a page only when an append finds its last page full
-  DiffKvAction* actions = nullptr;  // [kv_heads], out
+  DiffKvAction* actions = nullptr;  // [kv_heads], by diffkv_sweep in rows that sweep, else out
 };
 
-// Runs the generation policy and writes the new tokens, before that layer's attention. Rows are of
-// different sequences. Thresholds are alpha / position. kResourceExhausted, and nothing but the
-// actions changed, when a lease is too short or a page table has no column left.
+// Runs the generation policy: what rows that sweep will do with their new tokens, by the scores of
+// the tokens stored. Rows are of different (sequence, layer)s, all of a step's layers at once if
+// wanted; the actions of those that do not sweep stay as they are. Thresholds are alpha / position.
+// No keys, values, leases and rows of keys are looked at.
+struct DiffKvSweepParams {
+  const DiffKvAppendRow* rows = nullptr;
+  int64_t num_rows = 0;
+  DiffKvPages pages;
+};
+
+// Writes the new tokens, before that layer's attention. Rows are of different sequences. One that
+// sweeps has had diffkv_sweep, and its layer has not changed since. kResourceExhausted, and nothing
+// but the actions changed, when a lease is too short or a page table has no column left.
 struct DiffKvAppendParams {
   const void* k = nullptr;  // [..., kv_heads x head_dim], after RoPE
   const void* v = nullptr;

@@ -67,8 +67,8 @@ struct DiffKvHeadState {
 };
 
 // The new token goes behind the other high tokens, and nothing else changes.
-constexpr DiffKvAction AppendToDiffKv(const DiffKvHeadState& head) {
-  return {.high_slot = head.counts[kDiffKvHigh], .appended = true};
+constexpr DiffKvAction AppendToDiffKv(int32_t high_count) {
+  return {.high_slot = high_count, .appended = true};
 }
 
 namespace diffkv_internal {
@@ -90,12 +90,13 @@ constexpr DiffKvAction DecideRelease(const DiffKvPolicy& policy,
                                      float prune) {
   const DiffKvVictim& high = head.victims[kDiffKvHigh];
   if (head.counts[kDiffKvHigh] + head.counts[kDiffKvLow] + 1 <= policy.window) {
-    return AppendToDiffKv(head);
+    return AppendToDiffKv(head.counts[kDiffKvHigh]);
   }
   if (high.mean < prune && high.mean < head.victims[kDiffKvLow].mean) {
     return Overwrite(high.slot);
   }
-  return high.mean < demote ? Demote(head, high.slot, prune) : AppendToDiffKv(head);
+  return high.mean < demote ? Demote(head, high.slot, prune)
+                            : AppendToDiffKv(head.counts[kDiffKvHigh]);
 }
 
 // Window tokens live in high slots, so a candidate that stays high stays where it is. The new token
@@ -103,14 +104,15 @@ constexpr DiffKvAction DecideRelease(const DiffKvPolicy& policy,
 constexpr DiffKvAction DecidePaper(const DiffKvHeadState& head, float demote, float prune) {
   const DiffKvVictim& candidate = head.candidate;
   if (candidate.slot < 0) {
-    return AppendToDiffKv(head);
+    return AppendToDiffKv(head.counts[kDiffKvHigh]);
   }
   if (candidate.mean >= demote) {
     const DiffKvVictim& high = head.victims[kDiffKvHigh];
     if (high.mean < prune) return Overwrite(high.slot);
     // A demotion adds a low token; lines 8 and 9 of the algorithm look for no low victim.
     constexpr float kNoPruning = -std::numeric_limits<float>::infinity();
-    return high.mean < demote ? Demote(head, high.slot, kNoPruning) : AppendToDiffKv(head);
+    return high.mean < demote ? Demote(head, high.slot, kNoPruning)
+                              : AppendToDiffKv(head.counts[kDiffKvHigh]);
   }
   return candidate.mean >= prune ? Demote(head, candidate.slot, prune) : Overwrite(candidate.slot);
 }
@@ -123,7 +125,7 @@ constexpr DiffKvAction DecideDiffKv(const DiffKvPolicy& policy,
                                     int32_t position,
                                     const DiffKvHeadState& head) {
   if (position <= 0) {
-    return AppendToDiffKv(head);
+    return AppendToDiffKv(head.counts[kDiffKvHigh]);
   }
   const float demote = policy.alpha_high / static_cast<float>(position);
   const float prune = policy.alpha_low / static_cast<float>(position);

@@ -4,7 +4,9 @@
 #include "absl/status/status.h"
 
 #include "kernels/kv_format/diffkv.h"
+#include "kernels/kv_format/unobserved_range.h"
 #include "kernels/ops/check_diffkv_geometry.h"
+#include "kernels/ops/diffkv_pages.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/param_checker.h"
 #include "kernels/ops/params.h"
@@ -83,6 +85,20 @@ void CheckLease(const DiffKvLease* lease, ParamChecker& check) {
   check.NotNegative("lease.used", lease->used).AtLeast("lease.count", lease->count, lease->used);
   if (lease->count > 0) {
     check.NotNull("lease.ids", lease->ids);
+  }
+}
+
+// Actions of a row that sweeps are such that its counts allow.
+void CheckActions(const DiffKvAppendRow& row, int32_t kv_heads, ParamChecker& check) {
+  check.NotNull("row actions", row.actions);
+  for (int32_t head = 0; check.ok() && row.sweep && head < kv_heads; ++head) {
+    const DiffKvAction& action = row.actions[head];
+    const int32_t high = DiffKvCount(row.layer, head, kDiffKvHigh);
+    const int32_t low = DiffKvCount(row.layer, head, kDiffKvLow);
+    check.Require(FitsCounts(action, high, low),
+                  "row actions high_slot",
+                  action.high_slot,
+                  "must be what diffkv_sweep decided for the tokens stored");
   }
 }
 
@@ -217,6 +233,23 @@ absl::Status Validate(const DiffKvEncodeParams& params) {
   return check.status();
 }
 
+absl::Status Validate(const DiffKvSweepParams& params) {
+  ParamChecker check("diffkv_sweep");
+  check.NotNegative("num_rows", params.num_rows);
+  if (!check.ok() || params.num_rows == 0) {
+    return check.status();
+  }
+  CheckPages(params.pages, check);
+  check.NotNull("rows", params.rows);
+  for (int64_t r = 0; check.ok() && r < params.num_rows; ++r) {
+    const DiffKvAppendRow& row = params.rows[r];
+    CheckHeldLayer(params.pages.geometry, row.layer, check);
+    CheckPolicy(row.policy, check);
+    check.NotNegative("row position", row.position).NotNull("row actions", row.actions);
+  }
+  return check.status();
+}
+
 absl::Status Validate(const DiffKvAppendParams& params) {
   ParamChecker check("diffkv_append");
   check.NotNegative("num_rows", params.num_rows);
@@ -233,10 +266,8 @@ absl::Status Validate(const DiffKvAppendParams& params) {
   for (int64_t r = 0; check.ok() && r < params.num_rows; ++r) {
     const DiffKvAppendRow& row = params.rows[r];
     CheckHeldLayer(params.pages.geometry, row.layer, check);
-    CheckPolicy(row.policy, check);
-    check.NotNegative("row row", row.row)
-        .NotNegative("row position", row.position)
-        .NotNull("row actions", row.actions);
+    check.NotNegative("row row", row.row).NotNegative("row position", row.position);
+    if (check.ok()) CheckActions(row, params.pages.geometry.kv_heads, check);
     CheckLease(row.lease, check);
   }
   return check.status();

@@ -8,7 +8,6 @@
 #include "kernels/ops/activations.h"
 #include "kernels/ops/diffkv_pages.h"
 #include "kernels/ops/diffkv_params.h"
-#include "kernels/ops/diffkv_policy.h"
 #include "kernels/ops/validate.h"
 #include "kernels/reference/diffkv_token.h"
 #include "kernels/reference/reference_kernels.h"
@@ -20,29 +19,6 @@ DiffKvPage PageOf(
     const DiffKvPages& pages, const DiffKvLayer& layer, int32_t head, int32_t tier, int32_t slot) {
   const DiffKvPageLayout layout = pages.geometry.layout(tier);
   return {layout, DiffKvPageData(pages, layer, head, tier, slot / layout.page_tokens())};
-}
-
-// Counts, victims and candidate of one head, tokens by slot.
-DiffKvHeadState Survey(const DiffKvPages& pages, const DiffKvAppendRow& row, int32_t head) {
-  DiffKvHeadState state;
-  for (int32_t tier = 0; tier < kDiffKvTiers; ++tier) {
-    state.counts[tier] = DiffKvCount(row.layer, head, tier);
-    const int32_t page_tokens = pages.geometry.layout(tier).page_tokens();
-    for (int32_t slot = 0; row.sweep && slot < state.counts[tier]; ++slot) {
-      const DiffKvPage page = PageOf(pages, row.layer, head, tier, slot);
-      const int32_t position = page.position(slot % page_tokens);
-      const int32_t age = DiffKvAge(row.policy, position, row.position);
-      if (!DiffKvCompetes(row.policy, position, row.position, age)) continue;
-      const float mean = page.score(slot % page_tokens) / static_cast<float>(age);
-      if (mean < state.victims[tier].mean) {
-        state.victims[tier] = {.mean = mean, .slot = slot};
-      }
-      if (tier == kDiffKvHigh && position == row.position - row.policy.window) {
-        state.candidate = {.mean = mean, .slot = slot};
-      }
-    }
-  }
-  return state;
 }
 
 void WriteRow(const DiffKvAppendParams& params, const DiffKvAppendRow& row, int32_t head) {
@@ -76,14 +52,7 @@ absl::Status DiffKvAppend(const ExecContext&, const DiffKvAppendParams& params) 
     return status;
   }
   const int32_t kv_heads = params.pages.geometry.kv_heads;
-  for (int64_t r = 0; r < params.num_rows; ++r) {
-    const DiffKvAppendRow& row = params.rows[r];
-    for (int32_t head = 0; head < kv_heads; ++head) {
-      const DiffKvHeadState state = Survey(params.pages, row, head);
-      row.actions[head] =
-          row.sweep ? DecideDiffKv(row.policy, row.position, state) : AppendToDiffKv(state);
-    }
-  }
+  AppendUnswept(params);
   if (absl::Status status = TakeDiffKvPages(params); !status.ok()) {
     return status;
   }

@@ -29,6 +29,7 @@ const OpTable& ReferenceOps() {
       .diffkv_assign_pages = reference::DiffKvAssignPages,
       .diffkv_release_pages = reference::DiffKvReleasePages,
       .diffkv_encode = reference::DiffKvEncode,
+      .diffkv_sweep = reference::DiffKvSweep,
       .diffkv_append = reference::DiffKvAppend,
       .diffkv_attention = reference::DiffKvAttention,
       .shadowkv_workspace_bytes = reference::ShadowKvWorkspaceBytes,

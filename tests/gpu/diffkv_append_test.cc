@@ -51,7 +51,10 @@ class DiffKvAppendGpuTest : public GpuTest {
     params.rows = device_rows.data();
     params.num_rows = static_cast<int64_t>(rows.size());
     params.pages = pages;
-    const absl::Status status = ops().diffkv_append(context(), params);
+    absl::Status status = ops().diffkv_sweep(
+        context(), {.rows = params.rows, .num_rows = params.num_rows, .pages = pages});
+    ASSERT_TRUE(status.ok()) << status;
+    status = ops().diffkv_append(context(), params);
     ASSERT_TRUE(status.ok()) << status;
     Wait();
   }
@@ -149,6 +152,152 @@ TEST_F(DiffKvAppendGpuTest, FirstTokensOfAnEmptySequence) {
   DiffKvCache cache(shape, 100);
   for (int32_t p = 0; p < 70; ++p) {
     ASSERT_NO_FATAL_FAILURE(CheckStep(cache, MixedPolicy(0), p, true)) << "position " << p;
+  }
+}
+
+TEST_F(DiffKvAppendGpuTest, HeadsOfAllNumbersGetTheirPagesInOrder) {
+  const TestContext host(ReferenceOps(), 1);
+  constexpr int32_t kTokens = 62;
+  for (const int32_t kv_heads : {1, 2, 8, 11, 32, 33, 40, 128}) {
+    SCOPED_TRACE(absl::StrCat(kv_heads, " heads"));
+    const DiffKvShape shape = {.geometry = {.kv_heads = kv_heads, .head_dim = 64}};
+    const DiffKvPolicy policy = MixedPolicy(kTokens);
+    const DiffKvPrompt prompt(shape.geometry, kTokens);
+    DiffKvCache cache(shape, kTokens + 8);
+    cache.Load(ReferenceOps(), *host, prompt, policy);
+    for (int32_t p = kTokens; p < kTokens + 8; ++p) {
+      ASSERT_NO_FATAL_FAILURE(CheckStep(cache, policy, p, p % 3 == 0)) << "position " << p;
+    }
+  }
+}
+
+TEST_F(DiffKvAppendGpuTest, MoreHeadsThanABlockHasRoomForAreRefused) {
+  const DiffKvShape shape = {.geometry = {.kv_heads = 129, .head_dim = 64}};
+  DiffKvCache cache(shape, 1);
+  const DeviceDiffKvCache device(cache);
+  const DevicePolicy policy(MixedPolicy(0));
+  const DeviceDiffKvTokens token(shape.geometry, {0});
+  const DeviceArray<DiffKvAppendRow> rows({DeviceAppendRow(0, device, policy, 0, false)});
+  DiffKvAppendParams params = token.params();
+  params.rows = rows.data();
+  params.num_rows = 1;
+  params.pages = device.pages();
+  EXPECT_EQ(ops().diffkv_append(context(), params).code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Steps that follow each other without a wait: what begins early must not read what the steps in
+// front have yet to write.
+TEST_F(DiffKvAppendGpuTest, StepsInARowSeeEachOther) {
+  const TestContext host(ReferenceOps(), 1);
+  constexpr int32_t kTokens = 90;
+  constexpr int32_t kSteps = 50;
+  const DiffKvShape shape = {.geometry = {.kv_heads = 5, .head_dim = 128}};
+  const DiffKvPolicy policy = MixedPolicy(kTokens);
+  const DiffKvPrompt prompt(shape.geometry, kTokens);
+  DiffKvCache want(shape, kTokens + kSteps);
+  want.Load(ReferenceOps(), *host, prompt, policy);
+  DiffKvCache got = want;
+  const DeviceDiffKvCache device(got);
+  const DevicePolicy device_policy(policy);
+  std::vector<uint32_t> seeds;
+  std::vector<DiffKvAppendRow> rows;
+  for (int32_t step = 0; step < kSteps; ++step) {
+    const int32_t position = kTokens + step;
+    seeds.push_back(static_cast<uint32_t>(position));
+    rows.push_back(DeviceAppendRow(step, device, device_policy, position, step % 2 == 0));
+    ASSERT_TRUE(
+        want.Append(ReferenceOps(), *host, policy, position, seeds.back(), step % 2 == 0).ok());
+  }
+  const DeviceDiffKvTokens tokens(shape.geometry, seeds);
+  const DeviceArray<DiffKvAppendRow> device_rows(rows);
+  DiffKvAppendParams params = tokens.params();
+  params.num_rows = 1;
+  params.pages = device.pages();
+  for (int32_t step = 0; step < kSteps; ++step) {
+    params.rows = device_rows.data() + step;
+    ASSERT_TRUE(
+        ops()
+            .diffkv_sweep(context(), {.rows = params.rows, .num_rows = 1, .pages = params.pages})
+            .ok());
+    ASSERT_TRUE(ops().diffkv_append(context(), params).ok());
+  }
+  Wait();
+  device.Download(got);
+  ExpectSameActions(got.actions, want.actions);
+  ExpectSameCache(got, want);
+}
+
+TEST_F(DiffKvAppendGpuTest, ARowWhoseSweepIsOfOtherTokensStaysAsItIs) {
+  const TestContext host(ReferenceOps(), 1);
+  constexpr int32_t kTokens = 100;
+  const DiffKvShape shape = {.geometry = {.kv_heads = 3, .head_dim = 64}};
+  const DiffKvPolicy policy = MixedPolicy(kTokens);
+  const DiffKvPrompt prompt(shape.geometry, kTokens);
+  DiffKvCache cache(shape, kTokens + 1);
+  cache.Load(ReferenceOps(), *host, prompt, policy);
+  const int32_t high = cache.Count(1, kDiffKvHigh);
+  const int32_t low = cache.Count(1, kDiffKvLow);
+  for (const DiffKvAction& action : {DiffKvAction{.high_slot = -1},
+                                     DiffKvAction{.high_slot = high},
+                                     DiffKvAction{.high_slot = high - 1, .appended = true},
+                                     DiffKvAction{.high_slot = 0, .demoted_to = low},
+                                     DiffKvAction{.high_slot = 0, .demoted_to = -2},
+                                     DiffKvAction{.demoted_to = low - 1, .low_appended = true}}) {
+    DiffKvCache before = cache;
+    before.actions = {{.high_slot = 0}, action, {.high_slot = 0}};
+    const DeviceDiffKvCache device(before);
+    const DevicePolicy device_policy(policy);
+    const DeviceDiffKvTokens token(shape.geometry, {7});
+    const DeviceArray<DiffKvAppendRow> rows(
+        {DeviceAppendRow(0, device, device_policy, kTokens, true)});
+    DiffKvAppendParams params = token.params();
+    params.rows = rows.data();
+    params.num_rows = 1;
+    params.pages = device.pages();
+    ASSERT_TRUE(ops().diffkv_append(context(), params).ok());
+    Wait();
+    DiffKvCache after = before;
+    device.Download(after);
+    ExpectSameActions(after.actions, std::vector<DiffKvAction>(3));
+    ExpectSameCache(after, before);
+  }
+}
+
+// More rows than a block of the sweep looks at in one go, few of which sweep; all of them name the
+// caches of two sequences.
+TEST_F(DiffKvAppendGpuTest, FewOfManyRowsSweep) {
+  const TestContext host(ReferenceOps(), 1);
+  constexpr int32_t kTokens = 300;
+  constexpr int32_t kRows = 2500;
+  const DiffKvShape shape = {.geometry = {.kv_heads = 3, .head_dim = 64}};
+  const DiffKvPolicy policy = MixedPolicy(kTokens);
+  const DiffKvPrompt prompt(shape.geometry, kTokens);
+  DiffKvCache cache(shape, kTokens + 1);
+  cache.Load(ReferenceOps(), *host, prompt, policy);
+  const DeviceDiffKvCache device(cache);
+  const DevicePolicy device_policy(policy);
+  const std::vector<DiffKvAction> none(3);
+  const auto actions = DeviceArray<DiffKvAction>(std::vector<DiffKvAction>(kRows * 3));
+  std::vector<DiffKvAppendRow> rows;
+  for (int32_t r = 0; r < kRows; ++r) {
+    const bool sweeps = r % 37 == 5 || r == kRows - 1;
+    rows.push_back(DeviceAppendRow(0, device, device_policy, kTokens, sweeps));
+    rows.back().actions = actions.data() + int64_t{r} * 3;
+  }
+  const DeviceArray<DiffKvAppendRow> device_rows(rows);
+  ASSERT_TRUE(
+      ops()
+          .diffkv_sweep(context(),
+                        {.rows = device_rows.data(), .num_rows = kRows, .pages = device.pages()})
+          .ok());
+  Wait();
+  const std::vector<DiffKvAction> got = actions.Get();
+  ASSERT_TRUE(cache.Append(ReferenceOps(), *host, policy, kTokens, 0).ok());
+  for (size_t r = 0; r < rows.size(); ++r) {
+    SCOPED_TRACE(absl::StrCat("row ", r));
+    const auto begin = got.begin() + static_cast<std::ptrdiff_t>(3 * r);
+    ASSERT_NO_FATAL_FAILURE(
+        ExpectSameActions({begin, begin + 3}, rows[r].sweep ? cache.actions : none));
   }
 }
 
@@ -261,6 +410,7 @@ TEST_F(DiffKvRowsGpuTest, ARowWithoutPagesStaysAsItIsAndOthersGoOn) {
 }
 
 TEST_F(DiffKvAppendGpuTest, NoRowsDoNothing) {
+  EXPECT_TRUE(ops().diffkv_sweep(context(), {}).ok());
   EXPECT_TRUE(ops().diffkv_append(context(), {}).ok());
 }
 

@@ -133,6 +133,7 @@ TEST(DiffKvFormatTest, BytesOfAPageDoneByHand) {
   DiffKvAction action;
   DiffKvAppendRow row = {.layer = {.page_table = table, .token_counts = counts, .columns = 2},
                          .position = 7,
+                         .sweep = false,
                          .lease = &lease,
                          .actions = &action};
   ASSERT_TRUE(ops.diffkv_append(*context,

@@ -93,6 +93,10 @@ class DiffKvInvarianceTest : public BackendTest {
                      NAN);
     }
     const auto count = static_cast<int64_t>(order.size());
+    EXPECT_TRUE(
+        ops()
+            .diffkv_sweep(context, {.rows = appends.data(), .num_rows = count, .pages = pages})
+            .ok());
     EXPECT_TRUE(ops()
                     .diffkv_append(context,
                                    {.k = k_.data(),

@@ -212,6 +212,7 @@ TEST(ValidateTest, ZeroRowsNeedNoPointers) {
   EXPECT_TRUE(Validate(AttentionProbabilitiesParams{}).ok());
   EXPECT_TRUE(Validate(AccumulateScoresParams{}).ok());
   EXPECT_TRUE(Validate(DiffKvEncodeParams{}).ok());
+  EXPECT_TRUE(Validate(DiffKvSweepParams{}).ok());
   EXPECT_TRUE(Validate(DiffKvAppendParams{}).ok());
   EXPECT_TRUE(Validate(DiffKvAttentionParams{}).ok());
 }
@@ -263,6 +264,38 @@ TEST(ValidateTest, DiffKvPolicyAndCounts) {
       .ids = memory.ids,
       .count = &count};
   ExpectRefused(release, "layer.columns is 1 but must be at least 2");
+}
+
+TEST(ValidateTest, DiffKvActionsAreOfTheTokensStored) {
+  Memory memory;
+  int32_t counts[2] = {5, 4};
+  DiffKvLease lease = {.ids = memory.ids, .count = 4};
+  DiffKvAction action = {.high_slot = 5, .appended = true};
+  DiffKvAppendRow row = {.layer = {.page_table = memory.ids, .token_counts = counts, .columns = 2},
+                         .position = 8,
+                         .lease = &lease,
+                         .actions = &action};
+  const DiffKvAppendParams params = {
+      .k = memory.floats,
+      .v = memory.floats,
+      .stride = 64,
+      .rows = &row,
+      .num_rows = 1,
+      .pages = {.base = memory.bytes, .geometry = {.kv_heads = 1, .head_dim = 64}}};
+  EXPECT_TRUE(Validate(params).ok());
+  action = {.high_slot = 4, .demoted_to = 4, .low_appended = true};
+  EXPECT_TRUE(Validate(params).ok());
+  for (const DiffKvAction& wrong : {DiffKvAction{},
+                                    DiffKvAction{.high_slot = 5},
+                                    DiffKvAction{.high_slot = 4, .appended = true},
+                                    DiffKvAction{.high_slot = 4, .demoted_to = 4},
+                                    DiffKvAction{.high_slot = 4, .demoted_to = -2},
+                                    DiffKvAction{.high_slot = 4, .low_appended = true}}) {
+    action = wrong;
+    ExpectRefused(params, "must be what diffkv_sweep decided for the tokens stored");
+  }
+  row.sweep = false;
+  EXPECT_TRUE(Validate(params).ok());
 }
 
 TEST(ValidateTest, DiffKvAttentionRows) {

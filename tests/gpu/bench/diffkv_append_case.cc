@@ -52,7 +52,8 @@ absl::Status DiffKvAppendCase::Prepare(const DeviceQueue& queue) {
 absl::Status DiffKvAppendCase::UploadRows() {
   const UnobservedRange* unobserved =
       arena_.Upload(std::vector<UnobservedRange>{DiffKvUnobserved(0, load_.tokens)});
-  auto* actions = arena_.Allocate<DiffKvAction>(int64_t{load_.rows} * load_.geometry.kv_heads);
+  const int64_t row_actions = load_.geometry.kv_heads;
+  auto* actions = arena_.Allocate<DiffKvAction>(load_.sequences() * row_actions);
   BATON_RETURN_IF_ERROR(arena_.status());
   const DiffKvArrays& arrays = pool_.arrays();
   std::vector<DiffKvAppendRow> rows;
@@ -65,7 +66,7 @@ absl::Status DiffKvAppendCase::UploadRows() {
                         .position = load_.tokens + step,
                         .sweep = sweep_,
                         .lease = arrays.lease(layer, r),
-                        .actions = actions + int64_t{r} * load_.geometry.kv_heads});
+                        .actions = actions + (int64_t{layer} * load_.rows + r) * row_actions});
       }
     }
   }
@@ -82,9 +83,19 @@ DiffKvAppendParams DiffKvAppendCase::Params(int64_t first, int64_t rows) const {
           .pages = pool_.arrays().pool()};
 }
 
+absl::Status DiffKvAppendCase::Sweep(const ExecContext& context,
+                                     int64_t first,
+                                     int64_t rows) const {
+  return CudaOps()->diffkv_sweep(
+      context, {.rows = rows_ + first, .num_rows = rows, .pages = pool_.arrays().pool()});
+}
+
 absl::Status DiffKvAppendCase::Run(const ExecContext& context, int32_t layer, int32_t step) {
-  const int64_t first = (int64_t{step} * load_.layers + layer) * load_.rows;
-  return CudaOps()->diffkv_append(context, Params(first, load_.rows));
+  const int64_t first = int64_t{step} * load_.sequences();
+  if (sweep_ && layer == 0) {
+    BATON_RETURN_IF_ERROR(Sweep(context, first, load_.sequences()));
+  }
+  return CudaOps()->diffkv_append(context, Params(first + int64_t{layer} * load_.rows, load_.rows));
 }
 
 absl::StatusOr<double> DiffKvAppendCase::Error(const ExecContext& context) {
@@ -100,6 +111,7 @@ absl::StatusOr<double> DiffKvAppendCase::Differences(const ExecContext& context)
   const int32_t row = load_.rows - 1;
   BATON_ASSIGN_OR_RETURN(HostDiffKvPool want, HostDiffKvPool::Copy(pool_.arrays()));
   BATON_RETURN_IF_ERROR(AppendOnHost(row, want));
+  BATON_RETURN_IF_ERROR(Sweep(context, row, 1));
   BATON_RETURN_IF_ERROR(CudaOps()->diffkv_append(context, Params(row, 1)));
   BATON_RETURN_IF_ERROR(context.queue->Wait());
   BATON_ASSIGN_OR_RETURN(const HostDiffKvPool got, HostDiffKvPool::Copy(pool_.arrays()));
@@ -120,6 +132,8 @@ absl::Status DiffKvAppendCase::AppendOnHost(int32_t row, HostDiffKvPool& pool) c
                               .lease = pool.arrays().lease(0, row),
                               .actions = actions.data()};
   HostContext host;
+  BATON_RETURN_IF_ERROR(CpuOps().diffkv_sweep(
+      host.get(), {.rows = &host_row, .num_rows = 1, .pages = pool.arrays().pool()}));
   return CpuOps().diffkv_append(host.get(),
                                 {.k = token.data(),
                                  .v = token.data() + width(),

@@ -56,7 +56,7 @@ int64_t ModelDiffKvKv::SequenceBytes(const DiffKvLoad& load, int64_t heads) {
 absl::Status ModelDiffKvKv::Allocate() {
   unobserved_ = arena_.Upload(
       std::vector<kernels::UnobservedRange>{kernels::DiffKvUnobserved(0, load_.tokens)});
-  actions_ = arena_.Allocate<kernels::DiffKvAction>(int64_t{load_.rows} * load_.geometry.kv_heads);
+  actions_ = arena_.Allocate<kernels::DiffKvAction>(load_.sequences() * load_.geometry.kv_heads);
   probabilities_ = arena_.Allocate<float>(load_.rows * ProbabilityFloats(load_));
   scratch_ =
       arena_.Allocate<float>(load_.rows * ScratchFloats(load_, loaded_.model.config().num_heads));
@@ -66,7 +66,7 @@ absl::Status ModelDiffKvKv::Allocate() {
 absl::Status ModelDiffKvKv::CheckAppended() const {
   BATON_ASSIGN_OR_RETURN(const std::vector<kernels::DiffKvAction> actions,
                          kernels::cuda::Downloaded<kernels::DiffKvAction>(
-                             actions_, int64_t{load_.rows} * load_.geometry.kv_heads));
+                             actions_, load_.sequences() * load_.geometry.kv_heads));
   for (const kernels::DiffKvAction& action : actions) {
     if (action.high_slot < 0) {
       return absl::InternalError("a new token found no room");
@@ -82,6 +82,7 @@ absl::Status ModelDiffKvKv::Prepare(std::span<const kv::KvRows> tiles,
   }
   ++step_;
   scored_ = false;
+  to_sweep_ = false;
   append_rows_.clear();
   attention_rows_.clear();
   for (int32_t layer = 0; layer < load_.layers; ++layer) {
@@ -99,13 +100,16 @@ void ModelDiffKvKv::AddLayer(int32_t layer, const kv::KvRows& tile) {
   for (int32_t row = 0; row < load_.rows; ++row) {
     const bool scored = InTurn(turns_.score_every, row);
     scored_ = scored_ || scored;
-    append_rows_.push_back({.layer = arrays.layer(layer, row),
-                            .policy = policy,
-                            .row = row,
-                            .position = tile.positions[row],
-                            .sweep = InTurn(turns_.sweep_every, row),
-                            .lease = arrays.lease(layer, row),
-                            .actions = actions_ + int64_t{row} * load_.geometry.kv_heads});
+    const bool sweeps = InTurn(turns_.sweep_every, row);
+    to_sweep_ = to_sweep_ || sweeps;
+    append_rows_.push_back(
+        {.layer = arrays.layer(layer, row),
+         .policy = policy,
+         .row = row,
+         .position = tile.positions[row],
+         .sweep = sweeps,
+         .lease = arrays.lease(layer, row),
+         .actions = actions_ + (int64_t{layer} * load_.rows + row) * load_.geometry.kv_heads});
     attention_rows_.push_back(
         {.layer = arrays.layer(layer, row),
          .row = row,
@@ -119,6 +123,12 @@ void ModelDiffKvKv::AddLayer(int32_t layer, const kv::KvRows& tile) {
 absl::Status ModelDiffKvKv::Write(const kv::KvRows& /*rows*/, const kv::KvEntries& entries) {
   if (!turns_.append) {
     return absl::OkStatus();
+  }
+  if (to_sweep_) {
+    to_sweep_ = false;
+    BATON_RETURN_IF_ERROR(loaded_.ops.diffkv_sweep(
+        loaded_.exec,
+        {.rows = op_append_rows_, .num_rows = load_.sequences(), .pages = pool_.arrays().pool()}));
   }
   return loaded_.ops.diffkv_append(
       loaded_.exec,

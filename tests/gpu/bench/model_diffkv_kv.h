@@ -30,9 +30,9 @@ struct DiffKvTurns {
   bool append = true;
 };
 
-// Sequences of a DiffKvPool, one row each, that grow by a token in every step: append, then
-// attention, in every stored layer. Descriptors are made for every step and brought to the device
-// as the engine does it. Only on a device. Not thread-safe.
+// Sequences of a DiffKvPool, one row each, that grow by a token in every step: the policy for all
+// layers, then append and attention in every stored layer. Descriptors are made for every step and
+// brought to the device as the engine does it. Only on a device. Not thread-safe.
 class ModelDiffKvKv final : public kv::StepKv {
  public:
   // Fills a pool of the model's layers; waits for the queue. Borrows the model. load.growth steps
@@ -45,7 +45,7 @@ class ModelDiffKvKv final : public kv::StepKv {
 
   // From the next step on; none before.
   void SetTurns(const DiffKvTurns& turns) { turns_ = turns; }
-  // kInternal if a token of the last step found no room in its last layer.
+  // kInternal if a token of the last step found no room.
   absl::Status CheckAppended() const;
 
   absl::Status Prepare(std::span<const kv::KvRows> tiles, kernels::StepArrays& arrays) override;
@@ -71,7 +71,7 @@ class ModelDiffKvKv final : public kv::StepKv {
   kernels::cuda::DiffKvPool pool_;
   kernels::cuda::DeviceArena arena_;
   const kernels::UnobservedRange* unobserved_ = nullptr;
-  kernels::DiffKvAction* actions_ = nullptr;  // [rows][kv_heads]
+  kernels::DiffKvAction* actions_ = nullptr;  // [layers][rows][kv_heads]
   float* probabilities_ = nullptr;            // [rows][kv_heads][tokens at most]
   float* scratch_ = nullptr;                  // of all rows
   // Of a step, [layers][rows], and where ops read them.
@@ -79,7 +79,8 @@ class ModelDiffKvKv final : public kv::StepKv {
   std::vector<kernels::DiffKvAttentionRow> attention_rows_;
   const kernels::DiffKvAppendRow* op_append_rows_ = nullptr;
   const kernels::DiffKvAttentionRow* op_attention_rows_ = nullptr;
-  bool scored_ = false;  // a row of the step is
+  bool scored_ = false;    // a row of the step is
+  bool to_sweep_ = false;  // a row of the step does, and has not yet
 };
 
 }  // namespace baton::model

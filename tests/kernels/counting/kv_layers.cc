@@ -184,15 +184,15 @@ class DiffKvLayers final : public KvLayers {
                            .position = tokens_,
                            .lease = &lease,
                            .actions = actions.data()};
-    return ops
-        .diffkv_append(exec,
-                       {.k = kv_.data(),
-                        .v = kv_.data() + kWidth,
-                        .stride = kWidth,
-                        .rows = &row,
-                        .num_rows = 1,
-                        .pages = pages()})
-        .ok();
+    return ops.diffkv_sweep(exec, {.rows = &row, .num_rows = 1, .pages = pages()}).ok() &&
+           ops.diffkv_append(exec,
+                             {.k = kv_.data(),
+                              .v = kv_.data() + kWidth,
+                              .stride = kWidth,
+                              .rows = &row,
+                              .num_rows = 1,
+                              .pages = pages()})
+               .ok();
   }
   bool Attend(const OpTable& ops, const ExecContext& exec, int layer) override {
     DiffKvAttentionRow row = {.layer = Layer(layer),

@@ -98,11 +98,23 @@ absl::Status EncodePrompt(const ExecContext& context, const DiffKvEncodeParams& 
   return status.ok() ? CpuOps().diffkv_encode(context, params) : status;
 }
 
+absl::Status Sweep(const ExecContext& context, const DiffKvSweepParams& params) {
+  const Access access;
+  absl::Status status =
+      CheckPointers("diffkv_sweep", {{"rows", params.rows}, {"pages.base", params.pages.base}});
+  for (int64_t i = 0; status.ok() && i < params.num_rows; ++i) {
+    const DiffKvAppendRow& row = params.rows[i];
+    status = CheckLayer("diffkv_sweep", row.layer);
+    status.Update(CheckPointers(
+        "diffkv_sweep", {{"policy.unobserved", row.policy.unobserved}, {"actions", row.actions}}));
+  }
+  return status.ok() ? CpuOps().diffkv_sweep(context, params) : status;
+}
+
 absl::Status CheckRow(const DiffKvAppendRow& row) {
   absl::Status status = CheckLayer("diffkv_append", row.layer);
   status.Update(CheckLease("diffkv_append", row.lease));
-  status.Update(CheckPointers(
-      "diffkv_append", {{"policy.unobserved", row.policy.unobserved}, {"actions", row.actions}}));
+  status.Update(CheckPointers("diffkv_append", {{"actions", row.actions}}));
   return status;
 }
 
@@ -177,6 +189,7 @@ void SetDiffKvOps(OpTable& table) {
   table.diffkv_classify = SideOp<Classify>;
   table.diffkv_assign_pages = SideOp<AssignPages>;
   table.diffkv_encode = SideOp<EncodePrompt>;
+  table.diffkv_sweep = GatheredOp<Sweep>;
   table.diffkv_append = GatheredOp<Append<kDType>>;
   table.diffkv_attention = GatheredOp<Attention<kDType>>;
 }

@@ -180,6 +180,10 @@ absl::Status DiffKvCache::Append(const OpTable& ops,
                          .sweep = sweep,
                          .lease = &lease,
                          .actions = actions.data()};
+  absl::Status status = ops.diffkv_sweep(context, {.rows = &row, .num_rows = 1, .pages = pages()});
+  if (!status.ok()) {
+    return status;
+  }
   return ops.diffkv_append(context,
                            {.k = token.k.data(),
                             .v = token.v.data(),

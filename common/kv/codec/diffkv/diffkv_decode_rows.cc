@@ -40,20 +40,21 @@ void DiffKvDecodeRows::AddLayer(int32_t kv_layer) {
   int64_t scratch = 0;
   for (const DecodeRow& row : rows_) {
     DiffKvSequence& sequence = SequenceOf(row);
+    const bool observes = sequence.ObservesAt(row.position);
+    scored_ = scored_ || observes;
+    to_sweep_ = to_sweep_ || observes;
     append_rows_.push_back({.layer = sequence.layer(kv_layer),
                             .policy = sequence.policy(kv_layer),
                             .row = row.row,
                             .position = row.position,
-                            .sweep = sequence.ObservesAt(row.position),
+                            .sweep = observes,
                             .lease = sequence.op_lease(),
-                            .actions = sequence.actions()});
+                            .actions = sequence.actions(kv_layer)});
     const int64_t stride = sequence.probability_stride();
-    const bool scores = sequence.ObservesAt(row.position);
-    scored_ = scored_ || scores;
     attention_rows_.push_back({.layer = sequence.layer(kv_layer),
                                .row = row.row,
                                .position = row.position,
-                               .probabilities = scores ? sequence.probabilities() : nullptr,
+                               .probabilities = observes ? sequence.probabilities() : nullptr,
                                .probability_stride = stride,
                                .scratch_begin = scratch});
     scratch += kernels::DiffKvScratchFloats(codec_.geometry(), codec_.context().heads, stride);
@@ -61,7 +62,20 @@ void DiffKvDecodeRows::AddLayer(int32_t kv_layer) {
   scratch_floats_ = static_cast<size_t>(scratch);
 }
 
+absl::Status DiffKvDecodeRows::Sweep() {
+  if (!to_sweep_) {
+    return absl::OkStatus();
+  }
+  to_sweep_ = false;
+  const CodecContext& context = codec_.context();
+  return context.ops->diffkv_sweep(context.exec,
+                                   {.rows = op_append_rows_,
+                                    .num_rows = static_cast<int64_t>(append_rows_.size()),
+                                    .pages = codec_.pages()});
+}
+
 absl::Status DiffKvDecodeRows::Append(const KvEntries& entries) {
+  BATON_RETURN_IF_ERROR(Sweep());
   for (const DecodeRow& row : rows_) {
     SequenceOf(row).NoteAppended(row.position);
   }

@@ -38,7 +38,7 @@ DiffKvDeviceArrays::KeptArrays DiffKvDeviceArrays::CarveKept(const DiffKvArraySi
   return {.lease = carver.Take<kernels::DiffKvLease>(1),
           .token_counts = carver.Take<int32_t>(sizes.counts()),
           .unobserved = carver.Take<kernels::UnobservedRange>(kUnobservedRanges),
-          .actions = carver.Take<kernels::DiffKvAction>(sizes.kv_heads),
+          .actions = carver.Take<kernels::DiffKvAction>(tables),
           .lease_ids = carver.Take<PageId>(sizes.lease_ids),
           .page_table = carver.Take<PageId>(tables * sizes.columns),
           .probabilities = carver.Take<float>(sizes.kv_heads * sizes.probability_stride)};

@@ -64,6 +64,7 @@ class DiffKvDeviceArrays {
   kernels::DiffKvLease* lease() const { return kept_arrays_.lease; }
   int32_t* token_counts() const { return kept_arrays_.token_counts; }
   kernels::UnobservedRange* unobserved() const { return kept_arrays_.unobserved; }
+  // [layers][kv_heads].
   kernels::DiffKvAction* actions() const { return kept_arrays_.actions; }
   int32_t* page_table() const { return kept_arrays_.page_table; }
   float* probabilities() const { return kept_arrays_.probabilities; }

@@ -65,7 +65,7 @@ DiffKvSequence::DiffKvSequence(DiffKvCodec& codec,
   token_counts_.resize(tables * kDiffKvTiers);
   if (device_ == nullptr) {
     page_table_.resize(tables * static_cast<size_t>(columns_), kNoPage);
-    actions_.resize(heads);
+    actions_.resize(tables);
     probabilities_.resize(heads * static_cast<size_t>(probability_stride()));
   }
   PointLease();

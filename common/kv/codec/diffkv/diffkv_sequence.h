@@ -113,8 +113,9 @@ class DiffKvSequence final : public EncodedKv {
   // Where ops find the parts of the sequence.
   kernels::DiffKvLayer layer(int32_t kv_layer);
   kernels::DiffKvLease* op_lease() { return device_ == nullptr ? &lease_ : device_->lease(); }
-  kernels::DiffKvAction* actions() {
-    return device_ == nullptr ? actions_.data() : device_->actions();
+  kernels::DiffKvAction* actions(int32_t kv_layer) {
+    return (device_ == nullptr ? actions_.data() : device_->actions()) +
+           int64_t{kv_layer} * kv_heads_;
   }
   // As the host knows it.
   const kernels::DiffKvLease& lease() const { return lease_; }
