@@ -21,13 +21,13 @@
 #include "kernels/cuda/diffkv_attention_fetch.cuh"
 #include "kernels/cuda/diffkv_attention_merge.cuh"
 #include "kernels/cuda/diffkv_attention_plan.cuh"
+#include "kernels/cuda/diffkv_attention_scores.cuh"
 #include "kernels/cuda/diffkv_checks.h"
 #include "kernels/cuda/diffkv_page_attention.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/kv_format/diffkv.h"
-#include "kernels/ops/diffkv_pages.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/param_checker.h"
 
@@ -203,61 +203,23 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   }
 }
 
-constexpr int32_t kScoreThreads = 256;
-constexpr int32_t kScoreBlocks = 32;  // of a KV head
-
-// Probabilities of a head's tokens from the scores that attention kept; the last layer of a group
-// adds them to the scores in the pages.
-__global__ void __launch_bounds__(kScoreThreads)
-    ScoreKernel(const __grid_constant__ DiffKvAttentionParams params, const Workspace workspace) {
-  const auto row_index = static_cast<int32_t>(blockIdx.z);
-  const auto head = static_cast<int32_t>(blockIdx.y);
-  const DiffKvAttentionRow& row = params.rows[row_index];
-  if (row.probabilities == nullptr) return;
-  const DiffKvGeometry& geometry = params.pages.geometry;
-  const auto group = static_cast<int32_t>(params.heads / geometry.kv_heads);
-  const int32_t high = DiffKvCount(row.layer, head, kDiffKvHigh);
-  const int32_t tokens = high + DiffKvCount(row.layer, head, kDiffKvLow);
-  float* probabilities = row.probabilities + head * row.probability_stride;
-  const float* scores = params.scratch + row.scratch_begin;
-  for (int32_t token = blockIdx.x * kScoreThreads + threadIdx.x; token < tokens;
-       token += kScoreBlocks * kScoreThreads) {
-    float probability = params.first ? 0.0f : probabilities[token];
-    for (int32_t q = head * group; q < (head + 1) * group; ++q) {
-      const float score = scores[q * row.probability_stride + token];
-      probability = fmaxf(probability, Exp2(score - workspace.lse(params.num_rows, row_index, q)));
-    }
-    probabilities[token] = probability;
-    if (params.last) {
-      const int32_t tier = token < high ? kDiffKvHigh : kDiffKvLow;
-      const int32_t slot = token < high ? token : token - high;
-      const DiffKvPageLayout layout = geometry.layout(tier);
-      std::byte* page =
-          DiffKvPageData(params.pages, row.layer, head, tier, slot / layout.page_tokens());
-      reinterpret_cast<float*>(page + layout.scores())[slot % layout.page_tokens()] += probability;
-    }
-  }
-}
-
 template <int kDim, bool kPaired>
 absl::Status Launch(const DeviceQueue& queue, const Plan& plan) {
   const DiffKvAttentionParams& params = plan.params;
   const Workspace workspace = {
       queue.workspace().as<float>(), static_cast<int32_t>(params.heads), kDim};
   constexpr auto kBytes = static_cast<int>(sizeof(Shared<kDim, kPaired>));
-  const cudaError_t allowed = cudaFuncSetAttribute(
-      AttentionKernel<kDim, kPaired>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  const auto kernel = AttentionKernel<kDim, kPaired>;
+  const cudaError_t allowed =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (allowed != cudaSuccess) {
     return ToStatus(allowed, "diffkv_attention: shared memory");
   }
   const int32_t blocks = queue.multiprocessors() * kBlocksPerMultiprocessor;
-  AttentionKernel<kDim, kPaired><<<blocks, kThreads, kBytes, queue.stream()>>>(
+  kernel<<<blocks, kThreads, kBytes, queue.stream()>>>(
       plan, workspace, reinterpret_cast<Counters*>(queue.counters()));
   if (params.scored) {
-    const dim3 grid(kScoreBlocks,
-                    static_cast<uint32_t>(params.pages.geometry.kv_heads),
-                    static_cast<uint32_t>(params.num_rows));
-    ScoreKernel<<<grid, kScoreThreads, 0, queue.stream()>>>(params, workspace);
+    LaunchScores(queue, params, workspace);
   }
   return ToStatus(cudaGetLastError(), "diffkv_attention");
 }
