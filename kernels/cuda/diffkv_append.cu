@@ -371,6 +371,7 @@ __device__ void CodeHeads(const AppendArgs& args,
 template <int kDim>
 __global__ void __launch_bounds__(kMostThreads, kBlocksPerProcessor)
     AppendKernel(const __grid_constant__ AppendArgs args) {
+  LaunchDependents();
   __shared__ AppendShared shared;
   const DiffKvAppendRow row = args.rows[blockIdx.x];  // of the host, which no kernel writes
   const auto warp = static_cast<int32_t>(threadIdx.x / kWarpLanes);

@@ -27,6 +27,7 @@
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/cuda/runtime/early_launch.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/param_checker.h"
@@ -195,6 +196,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     BarrierInit(&shared.free, 1);
   }
   BarrierInitFence();
+  WaitForPredecessors();
   CountItems(plan, shared);
   if (threadIdx.x / 32 == kConsumers) {
     Fetch<kDim, kPaired>(plan, *counters, shared);
@@ -216,12 +218,18 @@ absl::Status Launch(const DeviceQueue& queue, const Plan& plan) {
     return ToStatus(allowed, "diffkv_attention: shared memory");
   }
   const int32_t blocks = queue.multiprocessors() * kBlocksPerMultiprocessor;
-  kernel<<<blocks, kThreads, kBytes, queue.stream()>>>(
-      plan, workspace, reinterpret_cast<Counters*>(queue.counters()));
-  if (params.scored) {
+  const cudaError_t launched = LaunchEarly(kernel,
+                                           static_cast<uint32_t>(blocks),
+                                           kThreads,
+                                           kBytes,
+                                           queue.stream(),
+                                           plan,
+                                           workspace,
+                                           reinterpret_cast<Counters*>(queue.counters()));
+  if (launched == cudaSuccess && params.scored) {
     LaunchScores(queue, params, workspace);
   }
-  return ToStatus(cudaGetLastError(), "diffkv_attention");
+  return ToStatus(launched == cudaSuccess ? cudaGetLastError() : launched, "diffkv_attention");
 }
 
 absl::Status CheckShapes(const DiffKvAttentionParams& params) {
