@@ -114,10 +114,9 @@ __device__ void MergeHead(const Plan& plan, const Workspace& workspace, const Do
   }
 }
 
-// The end of the block's `ordinal`-th split. The first warp takes the others' shares and writes the
-// result; the others go on. It is always the same warp, so that the order of sums does not tell
-// which splits a block happened to get. A head that is complete by that is merged by all warps at
-// the end of the next split.
+// The end of the block's `ordinal`-th split. Warps take turns to add up the shares and write the
+// result, while the others go on. A head that is complete by that is merged by all warps at the end
+// of the next split.
 template <int kDim, bool kPaired>
 __device__ void EndSplit(const Plan& plan,
                          const Slot& slot,
@@ -127,20 +126,16 @@ __device__ void EndSplit(const Plan& plan,
                          DiffKvSoftmax<kDim, kPaired>& softmax,
                          Shared<kDim, kPaired>& shared) {
   const auto warp = static_cast<int32_t>(threadIdx.x / 32);
-  LaneShare<kDim, kPaired> share = ShareOf(softmax);
-  Reset(softmax);
+  const bool takes = warp == ordinal % kConsumers;
   // The phase before the first has ended.
   BarrierWait(&shared.free, (ordinal & 1) ^ 1);
-  if (warp != 0) {
-    GiveShare(share, shared.shares[warp - 1]);
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) BarrierArrive(&shared.given);
-  }
+  GiveShare(softmax, shared.shares[warp]);
+  Reset(softmax);
+  if (!takes && threadIdx.x % 32 == 0) BarrierArrive(&shared.given);
   if (ordinal > 0) MergeHead<kDim>(plan, workspace, shared.done[(ordinal - 1) % 2]);
-  if (warp == 0) {
+  if (takes) {
     BarrierWait(&shared.given, ordinal & 1);
-    TakeShares(shared.shares, share);
-    WritePartial(ColumnsOf(plan, slot.head), slot, workspace, share);
+    TakeShares(shared.shares, ColumnsOf(plan, slot.head), slot, workspace);
     const DoneHead done = CountSplit(slot, plan.heads(), counters);
     if (threadIdx.x % 32 == 0) {
       shared.done[ordinal % 2] = done;

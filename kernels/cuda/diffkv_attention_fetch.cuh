@@ -118,18 +118,33 @@ __device__ void AwaitPlaces(int32_t round, Shared<kDim, kPaired>& shared) {
 
 // Lanes below kConsumers: puts a slot into its place, and starts the copy.
 template <int kDim, bool kPaired>
+__device__ void Start(const Plan& plan,
+                      const Slot& slot,
+                      int32_t round,
+                      Shared<kDim, kPaired>& shared) {
+  const int32_t place = PlaceOf<kDim, kPaired>(round);
+  shared.slots[place] = slot;
+  if (slot.tokens > 0) {
+    BulkCopy(shared.pages[place],
+             slot.page,
+             plan.read_bytes[slot.flags & kLowTier],
+             &shared.full[place],
+             ReadOncePolicy());
+  }
+}
+
+// Lanes below kConsumers, after Start: the slot may be looked at when its page is there. Bytes may
+// have come before they are expected.
+template <int kDim, bool kPaired>
 __device__ void Publish(const Plan& plan,
                         const Slot& slot,
                         int32_t round,
                         Shared<kDim, kPaired>& shared) {
-  const int32_t place = PlaceOf<kDim, kPaired>(round);
-  shared.slots[place] = slot;
+  uint64_t* full = &shared.full[PlaceOf<kDim, kPaired>(round)];
   if (slot.tokens > 0) {
-    const uint32_t bytes = plan.read_bytes[slot.flags & kLowTier];
-    BarrierArriveAndExpect(&shared.full[place], bytes);
-    BulkCopy(shared.pages[place], slot.page, bytes, &shared.full[place], ReadOncePolicy());
+    BarrierArriveAndExpect(full, plan.read_bytes[slot.flags & kLowTier]);
   } else {
-    BarrierArrive(&shared.full[place]);
+    BarrierArrive(full);
   }
 }
 
@@ -199,6 +214,7 @@ __device__ void FetchRound(const Plan& plan,
   slot.flags |= (page + kConsumers >= item.end() ? kEnds : 0) |
                 static_cast<uint32_t>(ordinal % Shared<kDim, kPaired>::kRounds) << kQueryShift;
   AwaitPlaces(round, shared);
+  if (lane < kConsumers) Start(plan, slot, round, shared);
   // Splits of kRounds before have no page in the ring any more.
   if (begins) PrepareItem(plan, ahead, shared.queries[ordinal % Shared<kDim, kPaired>::kRounds]);
   if (lane < kConsumers) Publish(plan, slot, round, shared);
@@ -235,7 +251,11 @@ __device__ void Fetch(const Plan& plan, Counters& counters, Shared<kDim, kPaired
     }
   }
   AwaitPlaces(round, shared);
-  if (lane < kConsumers) Publish(plan, Slot{.flags = kStop}, round, shared);
+  if (lane < kConsumers) {
+    const Slot stop = {.flags = kStop};
+    Start(plan, stop, round, shared);
+    Publish(plan, stop, round, shared);
+  }
   // What the last block puts back, no block counts on after that.
   if (lane == 0) __threadfence();
   if (lane == 0 && atomicAdd(&counters.blocks_done, 1u) + 1 == gridDim.x) {

@@ -14,131 +14,75 @@
 
 namespace baton::kernels::cuda::diffkv {
 
-// What a lane has of a warp's softmax at the end of a split, of its heads: the values of rows
-// lane / 4 + 8 {0, 1} of every 16 dims, and the head's sums.
+// Gives a warp's softmax to the one that adds them up: sums of a head's lanes, each of which has
+// seen other tokens, and of its columns.
 template <int kDim, bool kPaired>
-struct LaneShare {
-  static constexpr int kHeads = DiffKvPlanes<kPaired>::kHeads;
-
-  float values[kHeads][kDim / 16][2];
-  float max[kHeads];
-  float weights[kHeads];
-  float zeros[kHeads];
-};
-
-// Adds up the sums of a head's lanes, each of which has seen other tokens, and its columns.
-template <int kDim, bool kPaired>
-__device__ LaneShare<kDim, kPaired> ShareOf(const DiffKvSoftmax<kDim, kPaired>& softmax) {
-  LaneShare<kDim, kPaired> share;
-#pragma unroll
-  for (int c = 0; c < share.kHeads; ++c) {
-    share.max[c] = softmax.max[c];
-    share.weights[c] = softmax.weights[c];
-    share.zeros[c] = softmax.zeros[c];
-#pragma unroll
-    for (int step = 4; step < 32; step *= 2) {
-      share.weights[c] += __shfl_xor_sync(0xffffffffu, share.weights[c], step);
-      share.zeros[c] += __shfl_xor_sync(0xffffffffu, share.zeros[c], step);
-    }
-#pragma unroll
-    for (int f = 0; f < kDim / 16; ++f) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float* columns = softmax.values[f] + 2 * half;
-        share.values[c][f][half] =
-            (kPaired ? columns[0] + columns[1] : columns[c]) * DiffKvValueUnit(half);
-      }
-    }
-  }
-  return share;
-}
-
-// Where in a warp's share a lane's value is.
-template <int kDim, bool kPaired>
-__device__ int32_t ShareIndex(int own, int fragment, int half) {
-  return DiffKvPlanes<kPaired>::Head(own) * WarpShare<kDim, kPaired>::kStride + 16 * fragment +
-         8 * half + static_cast<int32_t>(threadIdx.x) % 32 / 4;
-}
-
-template <int kDim, bool kPaired>
-__device__ void GiveShare(const LaneShare<kDim, kPaired>& own, WarpShare<kDim, kPaired>& share) {
-#pragma unroll
-  for (int c = 0; c < own.kHeads; ++c) {
-#pragma unroll
-    for (int f = 0; f < kDim / 16; ++f) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        share.values[ShareIndex<kDim, kPaired>(c, f, half)] = own.values[c][f][half];
-      }
-    }
-    if (threadIdx.x % 32 < 4) {
-      const int32_t head = DiffKvPlanes<kPaired>::Head(c);
-      share.max[head] = own.max[c];
-      share.weights[head] = own.weights[c];
-      share.zeros[head] = own.zeros[c];
-    }
-  }
-}
-
-// Adds the other warps' shares to the first warp's own, in the order of warps.
-template <int kDim, bool kPaired>
-__device__ void TakeShares(const WarpShare<kDim, kPaired> (&shares)[kConsumers - 1],
-                           LaneShare<kDim, kPaired>& own) {
-#pragma unroll
-  for (int c = 0; c < own.kHeads; ++c) {
-    const int32_t head = DiffKvPlanes<kPaired>::Head(c);
-    float factors[kConsumers];
-    float max = own.max[c];
-    for (const auto& share : shares) max = fmaxf(max, share.max[head]);
-    factors[0] = Exp2(own.max[c] - max);
-    own.max[c] = max;
-    own.weights[c] *= factors[0];
-    own.zeros[c] *= factors[0];
-#pragma unroll
-    for (int w = 0; w < kConsumers - 1; ++w) {
-      const float factor = Exp2(shares[w].max[head] - max);
-      own.weights[c] = __fmaf_rn(shares[w].weights[head], factor, own.weights[c]);
-      own.zeros[c] = __fmaf_rn(shares[w].zeros[head], factor, own.zeros[c]);
-      factors[w + 1] = factor;
-    }
-#pragma unroll
-    for (int f = 0; f < kDim / 16; ++f) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float& value = own.values[c][f][half];
-        value *= factors[0];
-#pragma unroll
-        for (int w = 0; w < kConsumers - 1; ++w) {
-          const float other = shares[w].values[ShareIndex<kDim, kPaired>(c, f, half)];
-          value = __fmaf_rn(other, factors[w + 1], value);
-        }
-      }
-    }
-  }
-}
-
-// One warp: writes a split's partial result, in which zeros are accounted for.
-template <int kDim, bool kPaired>
-__device__ void WritePartial(const Columns& columns,
-                             const Slot& slot,
-                             const Workspace& workspace,
-                             const LaneShare<kDim, kPaired>& share) {
+__device__ void GiveShare(const DiffKvSoftmax<kDim, kPaired>& softmax,
+                          WarpShare<kDim, kPaired>& share) {
   const int32_t lane = threadIdx.x % 32;
 #pragma unroll
-  for (int c = 0; c < share.kHeads; ++c) {
+  for (int c = 0; c < softmax.kHeads; ++c) {
     const int32_t head = DiffKvPlanes<kPaired>::Head(c);
-    if (head >= columns.count) continue;
-    float* partial = workspace.partial(slot.row, columns.begin + head, slot.split);
-    if (lane < 4) {
-      partial[0] = share.max[c];
-      partial[1] = share.weights[c];
+    float weights = softmax.weights[c];
+    float zeros = softmax.zeros[c];
+#pragma unroll
+    for (int step = 4; step < 32; step *= 2) {
+      weights += __shfl_xor_sync(0xffffffffu, weights, step);
+      zeros += __shfl_xor_sync(0xffffffffu, zeros, step);
     }
+    if (lane < 4) {
+      share.max[head] = softmax.max[c];
+      share.weights[head] = weights;
+      share.zeros[head] = zeros;
+    }
+    float* values = share.values + head * share.kStride + lane / 4;
 #pragma unroll
-    for (int f = 0; f < kDim / 16; ++f) {
+    for (int i = 0; i < kDim / 8; ++i) {
+      const float* columns = softmax.values[i / 2] + i % 2 * 2;
+      values[8 * i] = kPaired ? columns[0] + columns[1] : columns[c];
+    }
+  }
+  __syncwarp();
+}
+
+// One warp: adds up the shares of all in the order of warps, and writes a split's partial result,
+// in which zeros are accounted for. Heads in a loop: code that is seldom executed has to be short.
+template <int kDim, bool kPaired>
+__device__ void TakeShares(const WarpShare<kDim, kPaired> (&shares)[kConsumers],
+                           const Columns& columns,
+                           const Slot& slot,
+                           const Workspace& workspace) {
+  constexpr int kPairs = kDim / 64;  // of dims, of a lane
+  const int32_t lane = threadIdx.x % 32;
+  const float unit = DiffKvValueUnit(2 * kPairs * lane / 8 % 2);
+#pragma unroll 1
+  for (int32_t head = 0; head < columns.count; ++head) {
+    float max = shares[0].max[head];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        partial[2 + 16 * f + 8 * half + lane / 4] = share.values[c][f][half] + share.zeros[c];
+    for (int w = 1; w < kConsumers; ++w) max = fmaxf(max, shares[w].max[head]);
+    float weights = 0.0f;
+    float zeros = 0.0f;
+    float2 values[kPairs] = {};
+#pragma unroll
+    for (int w = 0; w < kConsumers; ++w) {
+      const WarpShare<kDim, kPaired>& share = shares[w];
+      const float factor = Exp2(share.max[head] - max);
+      weights = __fmaf_rn(share.weights[head], factor, weights);
+      zeros = __fmaf_rn(share.zeros[head], factor, zeros);
+      const auto* own = reinterpret_cast<const float2*>(share.values + head * share.kStride);
+#pragma unroll
+      for (int i = 0; i < kPairs; ++i) {
+        const float2 pair = own[kPairs * lane + i];
+        values[i].x = __fmaf_rn(pair.x, factor, values[i].x);
+        values[i].y = __fmaf_rn(pair.y, factor, values[i].y);
       }
+    }
+    float* partial = workspace.partial(slot.row, columns.begin + head, slot.split);
+    if (lane == 0) *reinterpret_cast<float2*>(partial) = {max, weights};
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      reinterpret_cast<float2*>(partial)[1 + kPairs * lane + i] = {
+          __fmaf_rn(values[i].x, unit, zeros), __fmaf_rn(values[i].y, unit, zeros)};
     }
   }
 }

@@ -70,7 +70,7 @@ struct WarpShare {
   // Between heads: no two lanes in one bank.
   static constexpr int32_t kStride = kDim + 32 / kHeads;
 
-  float values[kHeads * kStride];
+  alignas(16) float values[kHeads * kStride];
   float max[kHeads];
   float weights[kHeads];
   float zeros[kHeads];
@@ -91,7 +91,7 @@ struct alignas(128) Shared {
   Slot slots[kSlots];
   uint64_t full[kSlots];
   uint64_t empty[kRounds];  // each warp has left its slot of the round
-  WarpShare<kDim, kPaired> shares[kConsumers - 1];
+  WarpShare<kDim, kPaired> shares[kConsumers];
   uint64_t given;    // at the end of a split: all shares are there
   uint64_t free;     // they have been taken, and `done` is known
   DoneHead done[2];  // of this split and the one before
