@@ -21,8 +21,8 @@ struct Item {
   int32_t split;
   Cut cut;
 
-  __device__ int32_t begin() const { return split * cut.split_pages; }
-  __device__ int32_t end() const { return min(begin() + cut.split_pages, cut.pages); }
+  __device__ int32_t begin() const { return cut.begin(split); }
+  __device__ int32_t end() const { return min(cut.begin(split + 1), cut.pages); }
 };
 
 __device__ inline Cut FromLane(const Cut& cut, int32_t lane) {
@@ -30,25 +30,31 @@ __device__ inline Cut FromLane(const Cut& cut, int32_t lane) {
                      __shfl_sync(0xffffffffu, cut.tokens[1], lane)},
           .high_pages = __shfl_sync(0xffffffffu, cut.high_pages, lane),
           .pages = __shfl_sync(0xffffffffu, cut.pages, lane),
-          .split_pages = __shfl_sync(0xffffffffu, cut.split_pages, lane),
+          .long_pages = __shfl_sync(0xffffffffu, cut.long_pages, lane),
+          .long_splits = __shfl_sync(0xffffffffu, cut.long_splits, lane),
           .splits = __shfl_sync(0xffffffffu, cut.splits, lane)};
 }
 
-// All lanes: the `index`-th item.
+// All lanes: the `index`-th item; long splits of all heads come before short ones.
 template <int kDim, bool kPaired>
 __device__ Item FindItem(const Plan& plan, const Shared<kDim, kPaired>& shared, int32_t index) {
-  int32_t row = 0;
-  for (auto end = static_cast<int32_t>(plan.params.num_rows); end - row > 1;) {
-    const int32_t middle = (row + end) / 2;
-    (shared.items[middle] <= index ? row : end) = middle;
+  const auto rows = static_cast<int32_t>(plan.params.num_rows);
+  int32_t entry = 0;
+  for (int32_t end = 2 * rows; end - entry > 1;) {
+    const int32_t middle = (entry + end) / 2;
+    (shared.items[middle] <= index ? entry : end) = middle;
   }
+  const bool is_long = entry < rows;
+  const int32_t row = is_long ? entry : entry - rows;
   const DiffKvLayer layer = plan.params.rows[row].layer;
   const int32_t lane = threadIdx.x % 32;
-  int32_t rest = index - shared.items[row];
+  int32_t rest = index - shared.items[entry];
   for (int32_t first = 0;; first += 32) {
     const int32_t head = first + lane;
     const Cut cut = CutHead(plan, layer, min(head, plan.heads() - 1) / plan.column_groups);
-    int32_t through = head < plan.heads() ? cut.splits : 0;
+    const int32_t before = is_long ? 0 : cut.long_splits;
+    const int32_t splits = is_long ? cut.long_splits : cut.splits - cut.long_splits;
+    int32_t through = head < plan.heads() ? splits : 0;
     for (int32_t step = 1; step < 32; step *= 2) {
       const int32_t other = __shfl_up_sync(0xffffffffu, through, step);
       through += lane >= step ? other : 0;
@@ -58,7 +64,7 @@ __device__ Item FindItem(const Plan& plan, const Shared<kDim, kPaired>& shared, 
       const int32_t found = __ffs(static_cast<int32_t>(beyond)) - 1;
       return {.row = row,
               .head = first + found,
-              .split = rest - __shfl_sync(0xffffffffu, through - cut.splits, found),
+              .split = rest - __shfl_sync(0xffffffffu, through - splits - before, found),
               .cut = FromLane(cut, found)};
     }
     rest -= __shfl_sync(0xffffffffu, through, 31);
@@ -225,7 +231,7 @@ __device__ void FetchRound(const Plan& plan,
 template <int kDim, bool kPaired>
 __device__ void Fetch(const Plan& plan, Counters& counters, Shared<kDim, kPaired>& shared) {
   const int32_t lane = threadIdx.x % 32;
-  const int32_t items = shared.items[plan.params.num_rows];
+  const int32_t items = shared.items[2 * plan.params.num_rows];
   // Lane 0 asks for the item after the next one early, too. The first items are dealt.
   const auto take = [&] {
     return lane == 0 ? static_cast<int32_t>(gridDim.x + atomicAdd(&counters.items_taken, 1u)) : 0;

@@ -18,12 +18,16 @@ inline constexpr int32_t kThreads = kConsumerThreads + 32;
 inline constexpr int32_t kBlocksPerMultiprocessor = 2;
 // Rounds of a block's ring, each a page for every computing warp.
 constexpr int32_t Rounds(int32_t head_dim) { return head_dim == 128 ? 3 : 5; }
-// A split has at least this many pages; a head has at most kMaxSplits splits, and no more than
-// kFewSplits until they have kFullSplitPages pages: more would write more partial results than they
-// save time, fewer would leave multiprocessors idle when there is one sequence.
+// A head has at most kMaxSplits splits, and kFewSplits of them while these have less than
+// kFullSplitPages pages: more would write more partial results than they save time, fewer would
+// leave multiprocessors idle when there is one sequence. Longer heads have long splits and, for
+// their last quarter, short ones of a fourth, which are taken when no head has long ones left: what
+// blocks wait for at the end is little.
 inline constexpr int32_t kMaxSplits = 32;
 inline constexpr int32_t kFewSplits = 4;
 inline constexpr int32_t kFullSplitPages = 64;
+// A long split is at least this part of a head, which makes 31 splits at most.
+inline constexpr int32_t kLongSplits = 15;
 // Rows of a launch: the splits of each row are counted in shared memory.
 inline constexpr int32_t kMaxRows = 256;
 
@@ -96,7 +100,7 @@ struct alignas(128) Shared {
   uint64_t free;     // they have been taken, and `done` is known
   DoneHead done[2];  // of this split and the one before
   int32_t warp_items[kThreads / 32];
-  int32_t items[kMaxRows + 1];  // splits of the rows before
+  int32_t items[2 * kMaxRows + 1];  // long splits of the rows before, then short ones
 };
 // Blocks share 228 KiB, of which each takes one more for itself.
 inline constexpr size_t kBlockBytes = (size_t{228} << 10) / kBlocksPerMultiprocessor - 1024;
@@ -133,13 +137,25 @@ inline Plan MakePlan(const DiffKvAttentionParams& params) {
   return plan;
 }
 
-// How a head's pages are cut.
+// How a head's pages are cut: long splits, then short ones.
 struct Cut {
   int32_t tokens[kDiffKvTiers];
   int32_t high_pages;
   int32_t pages;  // of both tiers
-  int32_t split_pages;
+  int32_t long_pages;
+  int32_t long_splits;
   int32_t splits;
+
+  // Of whole rounds of the computing warps, at least one.
+  __device__ static int32_t SplitPages(int32_t pages) {
+    return max((pages + kConsumers - 1) / kConsumers, 1) * kConsumers;
+  }
+  __device__ int32_t short_pages() const { return SplitPages(long_pages / 4); }
+  // The first page of a split.
+  __device__ int32_t begin(int32_t split) const {
+    return split < long_splits ? split * long_pages
+                               : long_splits * long_pages + (split - long_splits) * short_pages();
+  }
 };
 
 __device__ inline Cut CutHead(const Plan& plan, const DiffKvLayer& layer, int32_t kv_head) {
@@ -147,11 +163,18 @@ __device__ inline Cut CutHead(const Plan& plan, const DiffKvLayer& layer, int32_
   Cut cut = {.tokens = {counts.x, counts.y}};
   cut.high_pages = (counts.x + plan.page_tokens[0] - 1) / plan.page_tokens[0];
   cut.pages = cut.high_pages + (counts.y + plan.page_tokens[1] - 1) / plan.page_tokens[1];
-  const int32_t even = (cut.pages + kMaxSplits - 1) / kMaxSplits;
-  const int32_t few = min((cut.pages + kFewSplits - 1) / kFewSplits, kFullSplitPages);
-  cut.split_pages = max((max(even, few) + kConsumers - 1) / kConsumers, 1) * kConsumers;
-  // A head without tokens has one split too, which writes its results.
-  cut.splits = max((cut.pages + cut.split_pages - 1) / cut.split_pages, 1);
+  if (cut.pages <= kFewSplits * kFullSplitPages) {
+    cut.long_pages = Cut::SplitPages((cut.pages + kFewSplits - 1) / kFewSplits);
+    // A head without tokens has one split too, which writes its results.
+    cut.long_splits = max((cut.pages + cut.long_pages - 1) / cut.long_pages, 1);
+    cut.splits = cut.long_splits;
+  } else {
+    const int32_t even = (cut.pages + kLongSplits - 1) / kLongSplits;
+    cut.long_pages = Cut::SplitPages(max(even, kFullSplitPages));
+    cut.long_splits = cut.pages / 4 * 3 / cut.long_pages;
+    const int32_t rest = cut.pages - cut.long_splits * cut.long_pages;
+    cut.splits = cut.long_splits + (rest + cut.short_pages() - 1) / cut.short_pages();
+  }
   return cut;
 }
 static_assert(kDiffKvTiers == 2, "a head's counts are read at once");
@@ -192,21 +215,23 @@ struct Workspace {
   }
 };
 
-// All threads: items[r] = splits of the rows before r.
+// All threads: items[r] = long splits of the rows before r; items[rows + r] = all long splits and
+// the short ones of the rows before r.
 template <int kDim, bool kPaired>
 __device__ void CountItems(const Plan& plan, Shared<kDim, kPaired>& shared) {
   const int32_t thread = threadIdx.x;
   const auto rows = static_cast<int32_t>(plan.params.num_rows);
-  const int32_t run = (rows + kThreads - 1) / kThreads;
-  const int32_t begin = min(thread * run, rows);
-  const int32_t end = min(begin + run, rows);
+  const int32_t run = (2 * rows + kThreads - 1) / kThreads;
+  const int32_t begin = min(thread * run, 2 * rows);
+  const int32_t end = min(begin + run, 2 * rows);
   int32_t own = 0;
   for (int32_t r = begin; r < end; ++r) {
-    const DiffKvLayer layer = plan.params.rows[r].layer;
+    const DiffKvLayer layer = plan.params.rows[r < rows ? r : r - rows].layer;
     for (int32_t head = 0; head < plan.params.pages.geometry.kv_heads; ++head) {
-      own += CutHead(plan, layer, head).splits * plan.column_groups;
+      const Cut cut = CutHead(plan, layer, head);
+      own += (r < rows ? cut.long_splits : cut.splits - cut.long_splits) * plan.column_groups;
     }
-    shared.items[r + 1] = own;  // of this thread's rows so far
+    shared.items[r + 1] = own;  // of this thread's share so far
   }
   int32_t before = own;
   for (int32_t step = 1; step < 32; step *= 2) {
