@@ -14,6 +14,7 @@
 #include "common/base/status_context.h"
 #include "common/base/status_macros.h"
 #include "common/engine/expand_hidden.h"
+#include "common/engine/kv_sink.h"
 #include "common/engine/ready_kv.h"
 #include "common/engine/sequence.h"
 #include "common/engine/step.h"

@@ -1,13 +1,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "common/engine/operations/operations.h"
 #include "common/engine/sequence.h"
 #include "common/kv/codec/encoded_kv.h"
-#include "common/kv/pool/page_pool.h"
 
 namespace baton::engine {
 namespace {

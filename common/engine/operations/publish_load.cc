@@ -9,6 +9,7 @@
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/hidden/hidden_pool.h"
 #include "common/kv/codec/kv_policy.h"
+#include "common/kv/pool/run_pool.h"
 
 namespace baton::engine {
 namespace {

@@ -1,6 +1,7 @@
 #include "kernels/cuda/runtime/pinned_memory.h"
 
 #include <cuda_runtime_api.h>
+#include <driver_types.h>
 
 #include <cstddef>
 #include <cstring>

@@ -43,6 +43,7 @@ class EngineDeviceHandoffTest
 
 TEST_P(EngineDeviceHandoffTest, GivesTheTokensOfOneEngineWhereverItsSidesAre) {
   std::vector<std::shared_ptr<RecordingListener>> want;
+  want.reserve(kRequests);
   {
     const PlacedEngine both(*checkpoint_, Role::kBoth, Place::kHost, /*chunk=*/300);
     for (int32_t salt = 0; salt < kRequests; ++salt) {
@@ -57,6 +58,7 @@ TEST_P(EngineDeviceHandoffTest, GivesTheTokensOfOneEngineWhereverItsSidesAre) {
       const PlacedEngine decode(*checkpoint_, Role::kDecode, decode_place, chunk);
       const PlacedEngine prefill(*checkpoint_, Role::kPrefill, prefill_place, chunk);
       std::vector<SplitRun> runs;
+      runs.reserve(kRequests);
       for (int32_t salt = 0; salt < kRequests; ++salt) {
         runs.push_back(Split(prefill.engine(), decode.engine(), MakeRequest(policy(), salt)));
       }

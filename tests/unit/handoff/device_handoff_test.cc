@@ -1,7 +1,6 @@
 // Hand-offs between engines on devices, with checksums and with what prefill retains.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cctype>
 #include <cstdint>
 #include <memory>
@@ -16,12 +15,17 @@
 
 #include "common/checkpoint/checkpoint.h"
 #include "common/engine/engine.h"
+#include "common/engine/kv_sink.h"
+#include "common/engine/request.h"
 #include "common/handoff/land/landing.h"
 #include "common/handoff/retain/retained_kv.h"
 #include "common/handoff/retain/retention.h"
+#include "common/handoff/retain/retention_store.h"
 #include "common/handoff/send/sender.h"
 #include "common/kv/manifest/layout.h"
 #include "common/metrics/registry.h"
+#include "common/model/forward.h"
+#include "common/transport/transport.h"
 #include "tests/support/faulty_transport.h"
 #include "tests/unit/engine/placed_engine.h"
 #include "tests/unit/engine/recording_listener.h"

@@ -13,6 +13,7 @@
 #include "common/base/status_macros.h"
 #include "common/kv/codec/diffkv/diffkv_sequence.h"
 #include "common/kv/codec/kv_calibration.h"
+#include "common/kv/pool/page_pool.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_params.h"
 

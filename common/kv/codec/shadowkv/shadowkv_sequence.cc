@@ -230,6 +230,7 @@ absl::Status ShadowKvSequence::CheckClusterIds(int32_t kv_layer, const std::byte
 
 absl::Status ShadowKvSequence::Adopt(std::string_view state, int32_t layers) {
   std::vector<const std::byte*> sections;
+  sections.reserve(static_cast<size_t>(layers));
   for (int32_t kv_layer = 0; kv_layer < layers; ++kv_layer) {
     sections.push_back(prompt(kv_layer));
   }
@@ -241,6 +242,7 @@ absl::Status ShadowKvSequence::AdoptStaged(std::string_view state,
                                            int32_t layers,
                                            const StagedWindow& staged) {
   std::vector<const std::byte*> sections;
+  sections.reserve(static_cast<size_t>(layers));
   for (int32_t kv_layer = 0; kv_layer < layers; ++kv_layer) {
     sections.push_back(staged.page(kv_layer, 0).data());
   }
