@@ -10,11 +10,11 @@ namespace baton::kernels::cuda {
 
 // Starts a copy of 16 bytes, addresses aligned to that; it is part of the thread's next group.
 __device__ inline void CopyAsync16ByPolicy(void* shared, const void* global, uint64_t policy) {
-  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(
-                   SharedAddress(shared)),
-               "l"(__cvta_generic_to_global(global)),
-               "l"(policy)
-               : "memory");
+  asm volatile(
+      "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(SharedAddress(shared)),
+      "l"(__cvta_generic_to_global(global)),
+      "l"(policy)
+      : "memory");
 }
 
 }  // namespace baton::kernels::cuda
