@@ -34,7 +34,9 @@ absl::Status RunMatmulParts(const MatmulParams& params, const Context&... contex
     product.out = params.gate_up;
     product.out_stride = weight.out_features;
   }
-  status.Update(status.ok() ? kMatmul(context..., product) : status);
+  if (status.ok()) {
+    status = kMatmul(context..., product);
+  }
   if (status.ok() && params.rope.cosines != nullptr) {
     status = kRope(context...,
                    RopeParams{.x = params.out,
