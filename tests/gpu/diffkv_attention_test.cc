@@ -324,6 +324,12 @@ TEST_F(DiffKvAttentionGpuTest, ManySplitsGiveTheReferencesResults) {
   Compare({.geometry = {.kv_heads = 2, .head_dim = 128}, .group = 4}, {3000, 9000});
 }
 
+TEST_F(DiffKvAttentionGpuTest, LongAndShortSplitsGiveTheReferencesResults) {
+  // From 24 to 32 tokens a page: more than 256 pages, which is where splits differ, and fewer.
+  const DiffKvGeometry geometry = {.kv_heads = 2, .head_dim = 64, .tiers = {{8, 8}, {8, 4}}};
+  Compare({.geometry = geometry, .group = 3}, {10000, 400, 13000});
+}
+
 TEST_F(DiffKvAttentionGpuTest, QueriesOfAnyMagnitudeGiveTheReferencesResults) {
   for (const int64_t group : {4, 7}) {
     const DiffKvShape shape = {.geometry = {.kv_heads = 2, .head_dim = 128}, .group = group};
