@@ -1,9 +1,11 @@
 #include "common/kv/codec/fp8/fp8_decode_rows.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -22,24 +24,31 @@ namespace {
 
 Fp8Sequence& SequenceOf(const DecodeRow& row) { return static_cast<Fp8Sequence&>(*row.kv); }
 
+// As ops of a device have to be told of rows.
+std::vector<DecodeRow> Ascending(std::span<const DecodeRow> rows) {
+  std::vector<DecodeRow> ascending(rows.begin(), rows.end());
+  std::ranges::sort(ascending, {}, &DecodeRow::row);
+  return ascending;
+}
+
 }  // namespace
 
 Fp8DecodeRows::Fp8DecodeRows(Fp8Codec& codec,
                              std::span<const DecodeRow> rows,
                              kernels::StepArrays& arrays)
     : codec_(codec),
-      rows_(rows),
-      first_row_(rows.front().row),
-      count_(static_cast<int64_t>(rows.size())),
-      positions_(static_cast<size_t>(rows.back().row - first_row_ + 1)) {
-  for (const DecodeRow& row : rows) {
+      rows_(Ascending(rows)),
+      first_row_(rows_.front().row),
+      count_(static_cast<int64_t>(rows_.size())),
+      positions_(static_cast<size_t>(rows_.back().row - first_row_ + 1)) {
+  for (const DecodeRow& row : rows_) {
     positions_[static_cast<size_t>(row.row - first_row_)] = row.position;
     SequenceOf(row).TakeCopies(copy_sources_, copy_targets_);
   }
   const int32_t layers = codec.context().dimensions.layers;
-  sequences_.reserve(static_cast<size_t>(layers) * rows.size());
+  sequences_.reserve(static_cast<size_t>(layers) * rows_.size());
   for (int32_t kv_layer = 0; kv_layer < layers; ++kv_layer) {
-    for (const DecodeRow& row : rows) {
+    for (const DecodeRow& row : rows_) {
       sequences_.push_back({.row_begin = row.row - first_row_,
                             .row_count = 1,
                             .page_table = SequenceOf(row).op_page_table(kv_layer)});

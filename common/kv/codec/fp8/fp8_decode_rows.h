@@ -19,7 +19,7 @@ namespace baton::kv {
 // Rows of all layers are described before the step. Executor thread.
 class Fp8DecodeRows final : public DecodeRows {
  public:
-  // Everything is borrowed for the step.
+  // Everything is borrowed for the step, but for `rows` itself.
   Fp8DecodeRows(Fp8Codec& codec, std::span<const DecodeRow> rows, kernels::StepArrays& arrays);
 
   absl::Status Append(const KvEntries& entries) override;
@@ -30,7 +30,7 @@ class Fp8DecodeRows final : public DecodeRows {
   absl::Status CopyPrompts();
 
   Fp8Codec& codec_;
-  const std::span<const DecodeRow> rows_;
+  const std::vector<DecodeRow> rows_;  // by row
   // Ops are told of the tile's rows from the first on that is here.
   const int32_t first_row_;
   const int64_t count_;
