@@ -13,6 +13,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -27,13 +28,13 @@
 #include "common/engine/kept_kv.h"
 #include "common/engine/load_snapshot.h"
 #include "common/engine/request_checks.h"
+#include "common/engine/sequence.h"
 #include "common/engine/step.h"
 #include "common/kv/codec/codec_set.h"
 #include "common/kv/codec/kv_format.h"
 #include "common/kv/pool/page_pool.h"
 #include "common/kv/pool/reservation_table.h"
 #include "common/kv/pool/run_pool.h"
-#include "common/model/model.h"
 
 namespace baton::engine {
 

@@ -10,8 +10,11 @@
 
 #include "common/base/status_macros.h"
 #include "common/kv/codec/codec_set.h"
+#include "common/kv/codec/encoded_format.h"
 #include "common/kv/codec/kv_calibration.h"
+#include "common/kv/codec/kv_format.h"
 #include "common/kv/codec/kv_policy.h"
+#include "common/kv/codec/policy_params.h"
 
 namespace baton::engine {
 namespace {

@@ -1,5 +1,10 @@
 #include "common/engine/ready_kv.h"
 
+#include "common/engine/kv_sink.h"
+#include "common/engine/step.h"
+#include "common/kv/codec/encoded_kv.h"
+#include "common/kv/pool/page_pool.h"
+
 namespace baton::engine {
 
 ReadyKv MakeReadyKv(const StepSequence& sequence,
@@ -15,7 +20,8 @@ ReadyKv MakeReadyKv(const StepSequence& sequence,
                    .pages = {}};
   for (int32_t layer = layer_begin; layer < layer_end; ++layer) {
     for (int32_t page = ship.page_begin; page < ship.page_end; ++page) {
-      ready.pages.push_back(pool.page(sequence.sequence->pages.at(layer, page)).first(page_bytes));
+      ready.pages.emplace_back(
+          pool.page(sequence.sequence->pages.at(layer, page)).first(page_bytes));
     }
   }
   return ready;

@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 
+#include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/cpu/isa_kernels.h"
 #include "kernels/ops/diffkv_params.h"

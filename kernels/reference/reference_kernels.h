@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 
+#include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/core/half.h"
 #include "kernels/ops/diffkv_params.h"

@@ -12,7 +12,6 @@
 #include "kernels/core/buffer.h"
 #include "kernels/core/dtype.h"
 #include "kernels/kv_format/dense.h"
-#include "kernels/ops/fp8_params.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/params.h"
 #include "kernels/reference/reference_ops.h"

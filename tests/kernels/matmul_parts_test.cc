@@ -2,7 +2,6 @@
 // after the other, and close to what the reference makes of it.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

@@ -10,6 +10,7 @@
 #include "kernels/core/exec_context.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/kv_format/dense.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/fp8_params.h"

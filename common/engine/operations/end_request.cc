@@ -1,9 +1,9 @@
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "common/base/check.h"
 #include "common/engine/operations/operations.h"
-#include "common/engine/page_plan.h"
 
 namespace baton::engine {
 namespace {

@@ -1,7 +1,10 @@
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "common/engine/operations/operations.h"
+#include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/kv_format.h"
 
 namespace baton::engine {
 namespace {

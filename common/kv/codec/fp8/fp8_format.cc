@@ -16,7 +16,6 @@
 #include "common/kv/codec/policy_params.h"
 #include "common/kv/pool/page_pool.h"
 #include "kernels/core/dtype.h"
-#include "kernels/core/memory.h"
 #include "kernels/kv_format/dense.h"
 
 namespace baton::kv {

@@ -1,8 +1,17 @@
 #include "common/kv/codec/hidden/hidden_pool.h"
 
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "common/base/status_macros.h"
+#include "common/kv/codec/codec_context.h"
+#include "common/kv/codec/encoded_format.h"
+#include "common/kv/codec/hidden/hidden_state.h"
+#include "common/kv/codec/kv_format.h"
+#include "common/kv/codec/kv_policy.h"
+#include "common/kv/pool/run_pool.h"
+#include "kernels/core/dtype.h"
 
 namespace baton::kv {
 
