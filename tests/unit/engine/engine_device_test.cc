@@ -204,6 +204,7 @@ TEST_P(EngineDevicePagesTest, SeveralAnswersToAPromptAreThoseOfTheHost) {
     EXPECT_TRUE(listener->AwaitDone());
     EXPECT_TRUE(listener->status().ok()) << listener->status();
     std::vector<std::vector<int32_t>> tokens;
+    tokens.reserve(kAnswers);
     for (int32_t i = 0; i < kAnswers; ++i) {
       tokens.push_back(listener->tokens(i));
     }
