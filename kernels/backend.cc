@@ -50,6 +50,7 @@ absl::StatusOr<std::unique_ptr<Backend>> Backend::Open(std::string_view device, 
                     .queue = &backend->session_->queue(),
                     .memory = &backend->session_->memory(),
                     .side = backend->session_->side(),
+                    .copies = &backend->session_->copies(),
                     .graphs = &backend->session_->graphs()};
   return backend;
 }

@@ -15,6 +15,7 @@ std::string_view PhaseName(Phase phase) {
       return "prefill";
     case Phase::kHandingOff:
     case Phase::kReserved:
+    case Phase::kLanding:
     case Phase::kExpanding:
       return "transfer";
     case Phase::kDecoding:

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,13 +23,15 @@ namespace baton::engine {
 // Where a request is. Which phases occur depends on the role:
 //   both     queued -> prefilling -> decoding -> ended
 //   prefill  queued -> prefilling -> handing off -> ended
-//   decode   reserved -> (expanding ->) decoding -> ended; from kept KV as `both`, not queued
+//   decode   reserved -> (landing ->) (expanding ->) decoding -> ended; from kept KV as `both`, not
+//   queued
 // Any phase may go to ended at once (cancel, deadline, lease, failure).
 enum class Phase {
   kQueued,
   kPrefilling,
   kHandingOff,
   kReserved,
+  kLanding,
   kExpanding,
   kDecoding,
   kEnded,
@@ -62,13 +65,17 @@ struct ActiveRequest {
   int32_t running_slots = 0;                    // of max_running_sequences
   // Phase kExpanding: the KV of the upper layers is being made from landed hidden states.
   int64_t expanded_tokens = 0;
-  std::vector<TokenOutput> first_tokens;
+  std::vector<TokenOutput> first_tokens;  // until a committed request decodes
+  // Role prefill, phase kHandingOff: what the sink is committed with when it has all pages.
+  std::optional<CommitInfo> commit;
+  bool first_tokens_delivered = false;  // while the step that drew them was still at work
 
   // Who still refers to pages or sequences.
   int32_t steps_in_flight = 0;
-  bool sink_reading = false;   // Commit or Abort was called and has not called back
-  bool sink_finished = false;  // it has
-  absl::Status end_status;     // of an ended request; the sink's Abort reason
+  int32_t copies_in_flight = 0;  // from and to a device, beside steps (staged_copies.h)
+  bool sink_reading = false;     // Commit or Abort was called and has not called back
+  bool sink_finished = false;    // it has
+  absl::Status end_status;       // of an ended request; the sink's Abort reason
 
   RequestStats stats;
   absl::Time submitted;
@@ -80,7 +87,9 @@ struct ActiveRequest {
   bool has_decoded = false;  // a decode step of it has run
 
   bool ended() const { return phase == Phase::kEnded; }
-  bool releasable() const { return ended() && steps_in_flight == 0 && !sink_reading; }
+  // No step reads or writes the pages, and none is on its way from or to a device.
+  bool at_rest() const { return steps_in_flight == 0 && copies_in_flight == 0; }
+  bool releasable() const { return ended() && at_rest() && !sink_reading; }
   bool AllSequencesFinished() const;
 };
 

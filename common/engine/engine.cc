@@ -84,11 +84,14 @@ absl::Status CheckMemory(const EngineOptions& options, const kernels::MemorySpac
 
 // Null where no page is handed off, or pages are the host's themselves.
 absl::StatusOr<std::shared_ptr<kv::RunPool>> MakeStaging(const EngineOptions& options,
-                                                         kernels::MemorySpace& memory) {
-  if (memory.is_host() || options.role == Role::kBoth) {
+                                                         const kernels::ExecContext& exec) {
+  if (exec.memory->is_host() || options.role == Role::kBoth) {
     return std::shared_ptr<kv::RunPool>();
   }
-  auto staging = kv::RunPool::Create(options.staging_bytes, memory.staging());
+  if (exec.copies == nullptr) {
+    return absl::InternalError("a device that hands off KV needs a queue of copies");
+  }
+  auto staging = kv::RunPool::Create(options.staging_bytes, exec.memory->staging());
   BATON_RETURN_IF_ERROR(
       WithContext(staging.status(), "staging_bytes, host memory for KV that is handed off"));
   return std::shared_ptr<kv::RunPool>(*std::move(staging));
@@ -117,11 +120,7 @@ class EngineImpl final : public Engine {
                    .pool = pool.get(),
                    .layout = format_->layout(),
                    .clock = parts.clock},
-                  [commands = commands_](std::unique_ptr<Step> step) {
-                    commands->PushAlways([step = std::move(step)](EngineState& state) mutable {
-                      RetireStep(state, std::move(step));
-                    });
-                  }),
+                  EventsFor(commands_)),
         state_(Complete(std::move(parts), std::move(pool))),
         thread_(state_) {}
 
@@ -152,6 +151,8 @@ class EngineImpl final : public Engine {
   kernels::DensePageLayout page_layout() const override { return format_->layout(); }
 
  private:
+  // What the executor tells becomes commands of the engine thread.
+  static ExecutorEvents EventsFor(const std::shared_ptr<CommandQueue>& commands);
   EngineParts Complete(EngineParts parts, std::unique_ptr<kv::PagePool> pool);
   // ChooseKv for a prompt of a length that this engine may serve at all: formats compute sizes from
   // it, and it may come from outside.
@@ -173,6 +174,32 @@ class EngineImpl final : public Engine {
   EngineState state_;
   EngineThread thread_;
 };
+
+// Requests that are pointed to stay: they count steps and copies in flight.
+ExecutorEvents EngineImpl::EventsFor(const std::shared_ptr<CommandQueue>& commands) {
+  return {
+      .drawn =
+          [commands](std::vector<FirstTokens> prompts) {
+            commands->PushAlways([prompts = std::move(prompts)](EngineState& /*state*/) {
+              for (const FirstTokens& first : prompts) {
+                DeliverFirstTokens(*first.request, first.tokens, first.drawn);
+              }
+            });
+          },
+      .done =
+          [commands](std::unique_ptr<Step> step) {
+            commands->PushAlways([step = std::move(step)](EngineState& state) mutable {
+              RetireStep(state, std::move(step));
+            });
+          },
+      .copied =
+          [commands](ActiveRequest& request, absl::Status status) {
+            commands->PushAlways([&request, status = std::move(status)](EngineState& state) {
+              FinishCopies(state, request, status);
+            });
+          },
+  };
+}
 
 EngineParts EngineImpl::Complete(EngineParts parts, std::unique_ptr<kv::PagePool> pool) {
   parts.limits.pages_total = pool->pages_total();
@@ -351,7 +378,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<model::Mo
   BATON_ASSIGN_OR_RETURN(
       std::unique_ptr<kv::PagePool> pool,
       kv::PagePool::Create(options.kv_pool_bytes, format->stride_bytes(), *exec.memory));
-  BATON_ASSIGN_OR_RETURN(parts.staging, MakeStaging(options, *exec.memory));
+  BATON_ASSIGN_OR_RETURN(parts.staging, MakeStaging(options, exec));
   const int64_t max_sequence_tokens =
       options.max_sequence_tokens > 0 ? options.max_sequence_tokens : max_positions;
   kv::CodecContext codec_context =

@@ -53,8 +53,10 @@ void EngineThread::ShutDown() {
   for (;;) {
     EndAllRequests(state_, reason);
     ReleaseEnded(state_);
-    const bool open = state_.step_in_flight || !state_.closing.empty();
-    if (!open || (!state_.step_in_flight && clock.Now() >= give_up)) {
+    const bool at_rest =
+        !state_.step_in_flight &&
+        std::ranges::all_of(state_.closing, [](const auto& request) { return request->at_rest(); });
+    if (at_rest && (state_.closing.empty() || clock.Now() >= give_up)) {
       break;
     }
     for (Command& command : state_.parts.commands->WaitAndTake(clock, clock.Now() + kMaxSleep)) {

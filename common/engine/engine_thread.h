@@ -10,7 +10,8 @@
 namespace baton::engine {
 
 // Starts the thread; the destructor ends every request with kUnavailable, waits for the step in
-// flight and (up to kShutdownGrace) for sinks that still read, and joins.
+// flight, for copies from a device, and (up to kShutdownGrace) for sinks that still read, and
+// joins.
 class EngineThread {
  public:
   // How long a sink may delay shutdown. A slower one keeps the pool's memory alive through its

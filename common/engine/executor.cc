@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
@@ -29,12 +30,12 @@
 
 namespace baton::engine {
 
-Executor::Executor(const ExecutorContext& context, StepDone done)
+Executor::Executor(const ExecutorContext& context, ExecutorEvents events)
     : context_(context),
-      done_(std::move(done)),
+      events_(std::move(events)),
       arrays_(*context.exec->memory),
       sampler_(*context.model, *context.ops, *context.exec),
-      shipments_(*context.exec),
+      staged_(*context.exec, events_.copied),
       thread_([this] { ThreadMain(); }) {}
 
 Executor::~Executor() {
@@ -64,15 +65,15 @@ std::unique_ptr<Step> Executor::TakeStep() {
 void Executor::ThreadMain() {
   while (std::unique_ptr<Step> step = TakeStep()) {
     Run(*step);
-    done_(std::move(step));
+    events_.done(std::move(step));
   }
 }
 
 void Executor::Run(Step& step) {
   step.started = context_.clock->Now();
   step.status = JoinSideQueues();
-  if (step.status.ok()) {
-    step.status = Land(step);
+  for (const StepLanding& landing : step.landings) {
+    staged_.Land(landing);
   }
   if (step.status.ok()) {
     step.status = CopyPages(step);
@@ -86,11 +87,7 @@ void Executor::Run(Step& step) {
   if (step.status.ok()) {
     step.status = Ship(step);
   }
-  shipments_.Abandon();  // what is left when a step fails
-  if (!step.landings.empty()) {
-    // Their host memory is given back now.
-    step.status.Update(context_.exec->memory->Wait());
-  }
+  staged_.EndStep(step);
   if (!step.status.ok()) {
     step.status = WithContext(step.status, absl::StrCat("engine step ", step.number));
   }
@@ -104,16 +101,6 @@ absl::Status Executor::JoinSideQueues() {
   return side == nullptr ? absl::OkStatus() : side->Join();
 }
 
-absl::Status Executor::Land(const Step& step) {
-  for (const StepLanding& landing : step.landings) {
-    for (size_t layer = 0; layer < landing.pages.size(); ++layer) {
-      BATON_RETURN_IF_ERROR(landing.sequence->staged->StartUpload(
-          *context_.exec->memory, static_cast<int32_t>(layer), landing.pages[layer]));
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status Executor::Ship(const Step& step) {
   for (const StepSequence& rows : step.sequences) {
     if (rows.completes_prompt && rows.sequence->staged != nullptr &&
@@ -121,7 +108,7 @@ absl::Status Executor::Ship(const Step& step) {
       BATON_RETURN_IF_ERROR(StageEncoded(rows));
     }
   }
-  return shipments_.Deliver();
+  return absl::OkStatus();
 }
 
 // Where pages are is known once the host has settled, and they are there once the side queues that
@@ -131,7 +118,7 @@ absl::Status Executor::StageEncoded(const StepSequence& rows) {
   for (int32_t layer = 0; layer < context_.model->kv_shape().layers; ++layer) {
     ReadyKv ready = MakeReadyKv(*rows.sequence->encoded, layer);
     if (ready.page_count > 0) {
-      BATON_RETURN_IF_ERROR(shipments_.Add(rows, std::move(ready)));
+      BATON_RETURN_IF_ERROR(staged_.Ship(rows, std::move(ready)));
     }
   }
   return absl::OkStatus();
@@ -164,12 +151,36 @@ absl::Status Executor::Compute(Step& step) {
     status = sampler_.Draw(step);
   }
   if (status.ok()) {
+    TellFirstTokens(step);
     status = Settle(step);
   }
   if (graphs != nullptr) {
     status.Update(graphs->End());
   }
   return status;
+}
+
+// A prompt with a draw that failed is told of by the step's end.
+void Executor::TellFirstTokens(const Step& step) const {
+  std::vector<FirstTokens> prompts;
+  for (const StepSequence& rows : step.sequences) {
+    if (!rows.completes_prompt) {
+      continue;
+    }
+    FirstTokens& first = prompts.emplace_back();
+    first = {.request = rows.request, .tokens = {}, .drawn = context_.clock->Now()};
+    for (const SampleJob& job : step.samples) {
+      if (job.request == rows.request && job.output.ok()) {
+        first.tokens.push_back(*job.output);
+      }
+    }
+    if (std::cmp_not_equal(first.tokens.size(), rows.request->sampling.n)) {
+      prompts.pop_back();
+    }
+  }
+  if (!prompts.empty()) {
+    events_.drawn(std::move(prompts));
+  }
 }
 
 absl::Status Executor::Settle(const Step& step) {
@@ -190,7 +201,7 @@ absl::Status Executor::Forward(const Step& step) {
                   *context_.pool,
                   context_.layout,
                   layers,
-                  shipments_,
+                  staged_,
                   *context_.clock);
   const model::ForwardBatch batch = {.token_ids = step.token_ids,
                                      .positions = step.positions,

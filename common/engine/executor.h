@@ -11,7 +11,7 @@
 #include "absl/synchronization/mutex.h"
 
 #include "common/base/clock.h"
-#include "common/engine/staged_shipments.h"
+#include "common/engine/staged_copies.h"
 #include "common/engine/step.h"
 #include "common/engine/step_sampler.h"
 #include "common/kv/codec/encoded_kv.h"
@@ -33,14 +33,20 @@ struct ExecutorContext {
   const Clock* clock = nullptr;
 };
 
+// What the executor tells. All but `copied` on the executor thread.
+struct ExecutorEvents {
+  // The first tokens of prompts that a step completes, before the step is over.
+  std::function<void(std::vector<FirstTokens>)> drawn;
+  // Every submitted step, exactly once.
+  std::function<void(std::unique_ptr<Step>)> done;
+  StagedCopies::Copied copied;
+};
+
 // Queue of depth 1: the next step needs the tokens of this one, so a deeper queue would stay empty.
 class Executor {
  public:
-  // Called on the executor thread with every submitted step, exactly once.
-  using StepDone = std::function<void(std::unique_ptr<Step>)>;
-
-  Executor(const ExecutorContext& context, StepDone done);
-  // Runs a submitted step to its end, then joins the thread.
+  Executor(const ExecutorContext& context, ExecutorEvents events);
+  // Runs a submitted step to its end, and waits for copies that are on their way.
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -60,9 +66,8 @@ class Executor {
   absl::Status EncodeUpperLayers(const Sequence& sequence, const kv::WorkingKv& working);
   // The forward pass and the draws.
   absl::Status Compute(Step& step);
-  // Brings staged prompts to the device.
-  absl::Status Land(const Step& step);
-  // Hands what left the device for host memory to its sinks.
+  void TellFirstTokens(const Step& step) const;
+  // Encoded prompts that the step completes leave the device for host memory.
   absl::Status Ship(const Step& step);
   absl::Status StageEncoded(const StepSequence& rows);
   // EncodedKv::Settle of the prompts that the step completes.
@@ -70,11 +75,11 @@ class Executor {
   absl::Status Forward(const Step& step);
 
   const ExecutorContext context_;
-  const StepDone done_;
+  const ExecutorEvents events_;
   // Executor thread only.
   kernels::StepArrays arrays_;  // for what comes before the forward pass
   StepSampler sampler_;
-  StagedShipments shipments_;
+  StagedCopies staged_;
   std::vector<float> hidden_;
 
   absl::Mutex mutex_;

@@ -27,12 +27,13 @@ struct ReadyKv {
 // Exactly one of Commit and Abort is called, last, and both return at once; the engine destroys the
 // sink some time after the callback, on the engine thread. Only the sink of a request that Submit
 // rejected is destroyed without either. Calls never overlap: Commit and Abort come when no step
-// that ships to the sink is in flight.
+// that ships to the sink is in flight, and nothing that it ships.
 class KvSink {
  public:
   virtual ~KvSink() = default;
-  // Executor thread, while later layers still compute. Must not block and can't fail: an error is
-  // remembered and reported by Commit.
+  // While later layers still compute; on the executor thread, or where pages come from a device on
+  // the one that waits for their copies. Must not block and can't fail: an error is remembered and
+  // reported by Commit.
   virtual void LayersReady(ReadyKv ready) = 0;
   // Engine thread, after every page was given to LayersReady. `done` is called once, from any
   // thread, with OK when decode has published the sequence, else why not; the engine keeps the

@@ -40,6 +40,18 @@ struct StepSequence {
   ShipRange ship;
 };
 
+// Whether its pages reach the sink after the step, over host memory (staged_copies.h).
+inline bool ShipsBehind(const StepSequence& rows) {
+  return rows.ship.sink != nullptr && rows.sequence->staged != nullptr;
+}
+
+// What a prompt's last step draws, one token for each answer.
+struct FirstTokens {
+  ActiveRequest* request = nullptr;  // for the engine thread
+  std::vector<TokenOutput> tokens;
+  absl::Time drawn;
+};
+
 // Prompt tokens whose hidden states become keys and values of the upper layers.
 struct StepExpansion {
   ActiveRequest* request = nullptr;  // null: none
@@ -49,7 +61,8 @@ struct StepExpansion {
   bool completes_prompt = false;
 };
 
-// Pages of a prompt that has landed in host memory, to be brought to the device.
+// Pages of a prompt that has landed in host memory, to be brought to the device beside this step
+// and those after it.
 struct StepLanding {
   ActiveRequest* request = nullptr;  // for the engine thread
   Sequence* sequence = nullptr;      // has them staged
@@ -70,8 +83,8 @@ struct SampleJob {
 // sequences that it points to stay alive because each counts the steps in flight that refer to it.
 struct Step {
   uint64_t number = 0;
-  // Pages to bring to the device, then pages to copy there, before the forward pass.
   std::vector<StepLanding> landings;
+  // Pages to copy before the forward pass.
   std::vector<kv::PageId> copy_sources;
   std::vector<kv::PageId> copy_targets;
   // The packed rows.

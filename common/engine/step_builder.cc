@@ -124,6 +124,7 @@ void StepBuilder::AddExpansion(ActiveRequest& request, int32_t max_tokens) {
 
 void StepBuilder::AddLanding(StepLanding landing) {
   step_->requests.push_back(landing.request);
+  ++landing.request->copies_in_flight;
   step_->landings.push_back(std::move(landing));
 }
 
@@ -143,6 +144,9 @@ std::unique_ptr<Step> StepBuilder::Build() {
   requests.erase(std::unique(requests.begin(), requests.end()), requests.end());
   for (ActiveRequest* request : requests) {
     ++request->steps_in_flight;
+  }
+  for (const StepSequence& rows : step_->sequences) {
+    rows.request->copies_in_flight += ShipsBehind(rows) ? 1 : 0;
   }
   return std::move(step_);
 }

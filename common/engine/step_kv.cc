@@ -10,7 +10,7 @@
 #include "common/engine/kv_sink.h"
 #include "common/engine/ready_kv.h"
 #include "common/engine/sequence.h"
-#include "common/engine/staged_shipments.h"
+#include "common/engine/staged_copies.h"
 #include "common/engine/step.h"
 #include "common/kv/codec/packed_step_kv.h"
 #include "common/kv/pool/page_pool.h"
@@ -47,7 +47,7 @@ EngineStepKv::EngineStepKv(const Step& step,
                            kv::PagePool& pool,
                            const kernels::DensePageLayout& layout,
                            const StepLayers& layers,
-                           StagedShipments& shipments,
+                           StagedCopies& staged,
                            const Clock& clock)
     : PackedStepKv(ops,
                    exec,
@@ -55,7 +55,7 @@ EngineStepKv::EngineStepKv(const Step& step,
                    SequencesOf(step, layers.full_layers)),
       step_(step),
       layers_(layers),
-      shipments_(shipments),
+      staged_(staged),
       clock_(clock),
       pool_(pool) {}
 
@@ -80,7 +80,7 @@ absl::Status EngineStepKv::LayersWritten(int32_t layer_begin, int32_t layer_end)
 
 absl::Status EngineStepKv::Ship(const StepSequence& rows, ReadyKv ready) {
   if (rows.sequence->staged != nullptr) {
-    return shipments_.Add(rows, std::move(ready));
+    return staged_.Ship(rows, std::move(ready));
   }
   rows.ship.sink->LayersReady(std::move(ready));
   return absl::OkStatus();

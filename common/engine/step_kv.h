@@ -7,7 +7,7 @@
 
 #include "common/base/clock.h"
 #include "common/engine/kv_sink.h"
-#include "common/engine/staged_shipments.h"
+#include "common/engine/staged_copies.h"
 #include "common/engine/step.h"
 #include "common/kv/codec/packed_step_kv.h"
 #include "common/kv/pool/page_pool.h"
@@ -33,7 +33,7 @@ class EngineStepKv final : public kv::PackedStepKv {
                kv::PagePool& pool,
                const kernels::DensePageLayout& layout,
                const StepLayers& layers,
-               StagedShipments& shipments,
+               StagedCopies& staged,
                const Clock& clock);
 
   // Hands the pages that became final to their sinks.
@@ -51,7 +51,7 @@ class EngineStepKv final : public kv::PackedStepKv {
 
   const Step& step_;
   const StepLayers layers_;
-  StagedShipments& shipments_;
+  StagedCopies& staged_;
   const Clock& clock_;
   kv::PagePool& pool_;
 };

@@ -13,6 +13,7 @@ namespace cuda {
 class DeviceQueue;
 }  // namespace cuda
 
+class CopyQueue;
 class OpGraphs;
 class SideQueues;
 
@@ -32,6 +33,8 @@ struct ExecContext {
   MemorySpace* memory = &HostMemory();
   // Queues beside that one (kernels/core/side_queues.h); null: none.
   SideQueues* side = nullptr;
+  // Copies to the host that outlast a step (kernels/core/copy_queue.h); null on the host.
+  CopyQueue* copies = nullptr;
   // Launches many ops of that queue at once (kernels/core/op_graphs.h); null: never.
   OpGraphs* graphs = nullptr;
 };

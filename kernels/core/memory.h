@@ -71,19 +71,8 @@ class MemorySpace {
   virtual absl::Status Zero(std::byte* target, size_t bytes) = 0;
 
   // Memory of the host, thread-safe like HostMemory(), from and to which a device copies by itself
-  // (pinned). Lives as long as the process.
+  // (pinned; see copy_queue.h). Lives as long as the process.
   virtual MemorySpace& staging();
-  // As Upload, but `source`, a part of a block of staging(), must stay as it is until Wait.
-  virtual absl::Status StartUpload(std::byte* target, const std::byte* source, size_t bytes) {
-    return Upload(target, source, bytes);
-  }
-  // As Download, but `target`, a part of a block of staging(), has the bytes only after Wait. On a
-  // side queue (side_queues.h): after Join and Wait of the main one.
-  virtual absl::Status StartDownload(std::byte* target, const std::byte* source, size_t bytes) {
-    return Download(target, source, bytes);
-  }
-  // Waits for the ops and copies that were called before.
-  virtual absl::Status Wait() { return absl::OkStatus(); }
 };
 
 // The host's memory. Lives as long as the process; thread-safe.

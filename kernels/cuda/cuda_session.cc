@@ -10,9 +10,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "kernels/core/copy_queue.h"
 #include "kernels/core/memory.h"
 #include "kernels/core/op_graphs.h"
 #include "kernels/core/side_queues.h"
+#include "kernels/cuda/runtime/copy_stream.h"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/runtime/device_space.h"
@@ -24,14 +26,18 @@ namespace {
 
 class SessionImpl final : public Session {
  public:
-  SessionImpl(std::unique_ptr<DeviceQueue> queue, std::unique_ptr<SideStreams> side)
+  SessionImpl(std::unique_ptr<DeviceQueue> queue,
+              std::unique_ptr<SideStreams> side,
+              std::unique_ptr<CopyStream> copies)
       : queue_(std::move(queue)),
         graphs_(*queue_),
         space_(*queue_, &graphs_),
-        side_(std::move(side)) {}
+        side_(std::move(side)),
+        copies_(std::move(copies)) {}
   DeviceQueue& queue() override { return *queue_; }
   MemorySpace& memory() override { return space_; }
   SideQueues* side() override { return side_.get(); }
+  CopyQueue& copies() override { return *copies_; }
   OpGraphs& graphs() override { return graphs_; }
   absl::StatusOr<int64_t> MemoryLeft(double share) const override {
     size_t free = 0;
@@ -49,6 +55,7 @@ class SessionImpl final : public Session {
   GraphCache graphs_;
   DeviceSpace space_;
   const std::unique_ptr<SideStreams> side_;
+  const std::unique_ptr<CopyStream> copies_;
 };
 
 }  // namespace
@@ -67,7 +74,11 @@ absl::StatusOr<std::unique_ptr<Session>> OpenSession(const SessionSizes& sizes) 
     }
     side = *std::move(created);
   }
-  return std::make_unique<SessionImpl>(*std::move(queue), std::move(side));
+  absl::StatusOr<std::unique_ptr<CopyStream>> copies = CopyStream::Create();
+  if (!copies.ok()) {
+    return copies.status();
+  }
+  return std::make_unique<SessionImpl>(*std::move(queue), std::move(side), *std::move(copies));
 }
 
 }  // namespace baton::kernels::cuda

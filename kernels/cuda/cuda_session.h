@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "kernels/core/copy_queue.h"
 #include "kernels/core/memory.h"
 #include "kernels/core/op_graphs.h"
 #include "kernels/core/side_queues.h"
@@ -16,7 +17,7 @@ namespace baton::kernels::cuda {
 class DeviceQueue;
 
 // Owns the queue on which ops of the current device are put, its graphs and memory space, and
-// queues beside it. Belongs to the executor thread.
+// queues of ops and copies beside it. Belongs to the executor thread.
 class Session {
  public:
   virtual ~Session() = default;
@@ -24,6 +25,7 @@ class Session {
   virtual MemorySpace& memory() = 0;
   // Null without.
   virtual SideQueues* side() = 0;
+  virtual CopyQueue& copies() = 0;
   virtual OpGraphs& graphs() = 0;
   // Bytes that are free of `share` of the device's memory.
   virtual absl::StatusOr<int64_t> MemoryLeft(double share) const = 0;

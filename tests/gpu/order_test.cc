@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 
 #include "kernels/core/exec_context.h"
+#include "kernels/cuda/runtime/copy_stream.h"
 #include "kernels/cuda/runtime/device_space.h"
 #include "kernels/cuda/runtime/graph_cache.h"
 #include "kernels/cuda/runtime/side_streams.h"
@@ -178,12 +179,12 @@ TEST_F(OrderGpuTest, TheMainQueueWaitsForTheSideQueueThatItAwaits) {
   }
 }
 
-// Copies to and from staging memory are in order with the ops of their queue and with other queues,
-// though nobody waits for them in between.
+// Copies to and from staging memory come behind the ops that they follow, and are there when their
+// mark says so, whatever the queue does since.
 TEST_F(OrderGpuTest, StagedCopiesAreInOrderWithOps) {
   DeviceSpace space(queue());
-  const auto side = SideStreams::Create(queue(), /*count=*/2, /*workspace_bytes=*/1 << 20);
-  ASSERT_TRUE(side.ok()) << side.status();
+  const auto copies = CopyStream::Create();
+  ASSERT_TRUE(copies.ok()) << copies.status();
   const size_t bytes = static_cast<size_t>(kRows * kDim) * sizeof(uint16_t);
   const auto source = space.staging().Allocate(bytes);
   const auto target = space.staging().Allocate(bytes);
@@ -191,25 +192,32 @@ TEST_F(OrderGpuTest, StagedCopiesAreInOrderWithOps) {
   const DeviceArray<int32_t> index = Backwards();
   const Rows a = Empty();
   const Rows b = Empty();
+  const Rows c = Empty();
   ExecContext exec = context();
   exec.memory = &space;
   for (int round = 0; round < 4; ++round) {
     const std::vector<uint16_t> values = Numbered(round);
     std::memcpy(source->data(), values.data(), bytes);
+    ASSERT_TRUE((*copies)->Follow(exec).ok());
     ASSERT_TRUE(
-        space.StartUpload(reinterpret_cast<std::byte*>(a.data()), source->data(), bytes).ok());
+        (*copies)->StartUpload(reinterpret_cast<std::byte*>(a.data()), source->data(), bytes).ok());
+    const auto uploaded = (*copies)->MakeMark();
+    ASSERT_TRUE(uploaded.ok()) << uploaded.status();
+    ASSERT_TRUE((*uploaded)->Wait().ok());
     ASSERT_TRUE(Turn(exec, index, a, b).ok());
-    const auto forked = (*side)->Fork(exec, round);
-    ASSERT_TRUE(forked.ok()) << forked.status();
+    ASSERT_TRUE((*copies)->Follow(exec).ok());
     ASSERT_TRUE(
-        forked->memory
+        (*copies)
             ->StartDownload(target->data(), reinterpret_cast<const std::byte*>(b.data()), bytes)
             .ok());
-    ASSERT_TRUE((*side)->Join().ok());
-    ASSERT_TRUE(space.Wait().ok());
+    const auto mark = (*copies)->MakeMark();
+    ASSERT_TRUE(mark.ok()) << mark.status();
+    ASSERT_TRUE(Turn(exec, index, a, c).ok());
+    ASSERT_TRUE((*mark)->Wait().ok());
     for (const int64_t row : {int64_t{0}, kRows / 2, kRows - 1}) {
       EXPECT_EQ(target->as<uint16_t>()[row * kDim], static_cast<uint16_t>(kRows - 1 - row + round));
     }
+    Wait();
   }
 }
 

@@ -95,7 +95,7 @@ absl::Status CommitReservation(EngineState& state,
   // From here on no write from outside may land: steps are about to read and write the pages.
   ReleaseReservation(state, request);
   const Sequence& first = request.sequences.front();
-  if (first.encoded != nullptr || first.hidden != nullptr) {
+  if (first.encoded != nullptr || first.hidden != nullptr || first.staged != nullptr) {
     request.landed = state.Now();
   }
   request.phase = Phase::kPrefilling;  // prefilled elsewhere; StartDecoding follows at once
@@ -106,11 +106,10 @@ absl::Status CommitReservation(EngineState& state,
     EndRequest(state, request, absl::DataLossError(status.message()));
     return absl::DataLossError(status.message());
   }
-  if (request.sequences.front().staged != nullptr) {
-    state.pending_landings.push_back(MakeLanding(state, request, sent));
-  }
   request.stats.kv_wire_bytes = info.kv_wire_bytes;
-  if (request.sequences.front().hidden != nullptr) {
+  if (request.sequences.front().staged != nullptr) {
+    StartLanding(state, request, sent, std::move(info.first_tokens));
+  } else if (request.sequences.front().hidden != nullptr) {
     StartExpansion(state, request, std::move(info.first_tokens));
   } else {
     StartDecoding(state, request, info.first_tokens, /*deliver=*/false);

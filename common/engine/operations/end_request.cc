@@ -21,12 +21,14 @@ void LeavePhase(EngineState& state, ActiveRequest& request) {
     case Phase::kReserved:
       ReleaseReservation(state, request);
       return;
+    case Phase::kLanding:
+      std::erase_if(state.pending_landings, is_this);
+      return;
     case Phase::kExpanding:
       std::erase(state.expanding, &request);
       return;
     case Phase::kDecoding:
       std::erase_if(state.decoding, is_this);
-      std::erase_if(state.pending_landings, is_this);
       std::erase_if(state.pending_copies, is_this);
       return;
     case Phase::kHandingOff:

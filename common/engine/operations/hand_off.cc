@@ -1,4 +1,5 @@
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -34,15 +35,23 @@ void HandOff(EngineState& state,
   request.stats.kv_logical_bytes =
       kv::KvFormat::LogicalBytes(state.parts.dimensions, request.prompt_tokens);
   CommitInfo info = MakeCommitInfo(request, first_tokens);
-  for (size_t i = 0; i < first_tokens.size(); ++i) {
+  for (size_t i = 0; i < first_tokens.size() && !request.first_tokens_delivered; ++i) {
     DeliverToken(request, static_cast<int32_t>(i), first_tokens[i], info.finished[i]);
+  }
+  request.commit = std::move(info);
+  CommitShipped(state, request);
+}
+
+void CommitShipped(EngineState& state, ActiveRequest& request) {
+  if (!request.at_rest()) {
+    return;
   }
   request.sink_reading = true;
   state.sink_reading.emplace(request.serial, &request);
   // Pools stay alive with the callback: a sink may read pages until it answers, even when the
   // engine is gone by then.
   request.sink->Commit(
-      std::move(info),
+      *std::exchange(request.commit, std::nullopt),
       [commands = state.parts.commands,
        pool = state.parts.pool,
        codecs = state.parts.codecs,

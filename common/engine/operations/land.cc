@@ -1,6 +1,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "common/engine/operations/operations.h"
@@ -23,8 +24,7 @@ std::vector<std::span<std::byte>> DensePagesOf(EngineState& state,
   return pages;
 }
 
-}  // namespace
-
+// Where the pages that were sent of each shipped layer belong.
 StepLanding MakeLanding(EngineState& state, ActiveRequest& request, std::span<const int32_t> sent) {
   Sequence& sequence = request.sequences.front();
   StepLanding landing = {.request = &request, .sequence = &sequence, .pages = {}};
@@ -42,6 +42,23 @@ StepLanding MakeLanding(EngineState& state, ActiveRequest& request, std::span<co
                                 : std::vector<std::span<std::byte>>(first, first + count));
   }
   return landing;
+}
+
+}  // namespace
+
+void StartLanding(EngineState& state,
+                  ActiveRequest& request,
+                  std::span<const int32_t> sent,
+                  std::vector<TokenOutput> first_tokens) {
+  request.phase = Phase::kLanding;
+  request.first_tokens = std::move(first_tokens);
+  state.pending_landings.push_back(MakeLanding(state, request, sent));
+}
+
+void FinishLanding(EngineState& state, ActiveRequest& request) {
+  request.sequences.front().staged = nullptr;
+  const std::vector<TokenOutput> first_tokens = std::move(request.first_tokens);
+  StartDecoding(state, request, first_tokens, /*deliver=*/false);
 }
 
 }  // namespace baton::engine

@@ -72,9 +72,14 @@ void ReservePages(EngineState& state,
 absl::Status BeginAttempt(EngineState& state, const kv::ReservationKey& key, uint32_t attempt);
 absl::Status RenewLease(EngineState& state, const kv::ReservationKey& key);
 
-// land.cc: where the pages of a committed prompt that is staged belong, `sent` of each shipped
-// layer.
-StepLanding MakeLanding(EngineState& state, ActiveRequest& request, std::span<const int32_t> sent);
+// land.cc: a committed prompt that is staged, `sent` pages of each shipped layer, is brought to the
+// device beside the next steps; when it is there its host memory goes back and its sequences start
+// to decode.
+void StartLanding(EngineState& state,
+                  ActiveRequest& request,
+                  std::span<const int32_t> sent,
+                  std::vector<TokenOutput> first_tokens);
+void FinishLanding(EngineState& state, ActiveRequest& request);
 
 // commit.cc: makes landed KV visible, once. kInvalidArgument when `info` does not match the
 // reservation (it stays open for another attempt), kFailedPrecondition when the key or the attempt
@@ -104,17 +109,29 @@ void ScheduleStep(EngineState& state);
 // and nothing else.
 void RetireStep(EngineState& state, std::unique_ptr<Step> step);
 
-// hand_off.cc: the prompt is prefilled and its first tokens are drawn; gives them to the listener
-// and commits to the sink. FinishHandOff takes the sink's answer, to Commit or to Abort.
+// deliver_first_tokens.cc: the listener of a prompt gets what its last step has drawn, while the
+// step still codes and ships. Not that of a continued request, which has tokens already.
+void DeliverFirstTokens(ActiveRequest& request,
+                        std::span<const TokenOutput> tokens,
+                        absl::Time drawn);
+
+// hand_off.cc: the prompt is prefilled and its first tokens are drawn; gives them to the listener,
+// if it has not got them, and commits to the sink when all pages have reached it: now or by
+// CommitShipped. FinishHandOff takes the sink's answer, to Commit or to Abort.
 void HandOff(EngineState& state, ActiveRequest& request, std::span<const TokenOutput> first_tokens);
+void CommitShipped(EngineState& state, ActiveRequest& request);
 void FinishHandOff(EngineState& state,
                    uint64_t request_serial,
                    const absl::Status& status,
                    int64_t wire_bytes);
 
+// finish_copies.cc: pages have come from the device and the sink has them, or a staged prompt is on
+// the device; an error ends the request with kInternal.
+void FinishCopies(EngineState& state, ActiveRequest& request, const absl::Status& status);
+
 // start_decoding.cc: the prompt's KV is in place and the first tokens are known: the sequences that
 // these do not end join the next step. `deliver` says whether the listener gets the first tokens
-// (role both) or prefill has delivered them already (role decode).
+// now (role both) or has them already (role decode, DeliverFirstTokens).
 void StartDecoding(EngineState& state,
                    ActiveRequest& request,
                    std::span<const TokenOutput> first_tokens,

@@ -40,7 +40,7 @@ void ReleaseEnded(EngineState& state) {
   for (const auto& request : state.closing) {
     const bool sink_open =
         request->sink != nullptr && !request->sink_reading && !request->sink_finished;
-    if (sink_open && request->steps_in_flight == 0) {
+    if (sink_open && request->at_rest()) {
       AbortSink(state, *request);
     }
   }

@@ -52,13 +52,15 @@ void CompletePrompt(EngineState& state,
     first_tokens.push_back(*job.output);
   }
   std::erase(state.prefilling, &request);
-  request.first_token_time = now;
-  request.stats.prefill_time = now - request.prefill_started;
+  if (!request.first_tokens_delivered) {
+    request.first_token_time = now;
+  }
+  request.stats.prefill_time = request.first_token_time - request.prefill_started;
   request.stats.compress_time = request.sequences.front().encode_time;
   if (state.parts.options.role == Role::kPrefill) {
     HandOff(state, request, first_tokens);
   } else {
-    StartDecoding(state, request, first_tokens, /*deliver=*/true);
+    StartDecoding(state, request, first_tokens, /*deliver=*/!request.first_tokens_delivered);
   }
 }
 
@@ -67,7 +69,9 @@ void RetireChunk(EngineState& state,
                  absl::Time now,
                  std::span<const SampleJob> jobs) {
   ActiveRequest& request = *rows.request;
-  request.listener->OnPrefillProgress(rows.sequence->computed_tokens, request.prompt_tokens);
+  if (!request.first_tokens_delivered) {
+    request.listener->OnPrefillProgress(rows.sequence->computed_tokens, request.prompt_tokens);
+  }
   if (rows.completes_prompt) {
     CompletePrompt(state, request, now, jobs);
   }
@@ -127,10 +131,8 @@ void RetireStep(EngineState& state, std::unique_ptr<Step> step) {
   for (ActiveRequest* request : step->requests) {
     --request->steps_in_flight;
   }
-  for (const StepLanding& landing : step->landings) {
-    landing.sequence->staged = nullptr;
-  }
-  if (state.parts.observer != nullptr) {
+  const bool only_lands = step->requests.size() == step->landings.size();
+  if (state.parts.observer != nullptr && !only_lands) {
     state.parts.observer->OnStep(
         step->prefill_tokens, step->decode_tokens, step->finished - step->started);
   }

@@ -52,7 +52,7 @@ void ScheduleStep(EngineState& state) {
     return;
   }
   const scheduling::StepPlan plan = Plan(state);
-  if (plan.empty() && state.expanding.empty()) {
+  if (plan.empty() && state.expanding.empty() && state.pending_landings.empty()) {
     return;
   }
   StepBuilder builder(state.next_step++, *state.parts.format);

@@ -13,6 +13,7 @@
 #include "common/base/status_macros.h"
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/pool/run_pool.h"
+#include "kernels/core/copy_queue.h"
 #include "kernels/core/memory.h"
 
 namespace baton::kv {
@@ -76,25 +77,25 @@ int64_t StagedWindow::ReservedBytes() const {
   return run_.units * static_cast<int64_t>(RunPool::kUnitBytes);
 }
 
-absl::Status StagedWindow::StartDownload(kernels::MemorySpace& space,
+absl::Status StagedWindow::StartDownload(kernels::CopyQueue& copies,
                                          int32_t layer,
                                          int32_t page_begin,
                                          std::span<const std::span<const std::byte>> pages) const {
   for (size_t first = 0, end = 0; first < pages.size(); first = end) {
     const size_t bytes = BytesInOnePiece(pages, first, end);
     std::byte* const target = page(layer, page_begin + static_cast<int32_t>(first)).data();
-    BATON_RETURN_IF_ERROR(space.StartDownload(target, pages[first].data(), bytes));
+    BATON_RETURN_IF_ERROR(copies.StartDownload(target, pages[first].data(), bytes));
   }
   return absl::OkStatus();
 }
 
-absl::Status StagedWindow::StartUpload(kernels::MemorySpace& space,
+absl::Status StagedWindow::StartUpload(kernels::CopyQueue& copies,
                                        int32_t layer,
                                        std::span<const std::span<std::byte>> pages) const {
   for (size_t first = 0, end = 0; first < pages.size(); first = end) {
     const size_t bytes = BytesInOnePiece(pages, first, end);
     const std::byte* const source = page(layer, static_cast<int32_t>(first)).data();
-    BATON_RETURN_IF_ERROR(space.StartUpload(pages[first].data(), source, bytes));
+    BATON_RETURN_IF_ERROR(copies.StartUpload(pages[first].data(), source, bytes));
   }
   return absl::OkStatus();
 }

@@ -11,7 +11,7 @@
 
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/pool/run_pool.h"
-#include "kernels/core/memory.h"
+#include "kernels/core/copy_queue.h"
 
 namespace baton::kv {
 
@@ -36,13 +36,13 @@ class StagedWindow {
   int64_t ReservedBytes() const;
 
   // Copies the device's `pages` to pages [page_begin, page_begin + pages.size()) of a layer, or the
-  // first pages of a layer to the device's; see MemorySpace. What lies in one piece in both is one
-  // copy.
-  absl::Status StartDownload(kernels::MemorySpace& space,
+  // first pages of a layer to the device's; see CopyQueue. What lies in one piece
+  // in both is one copy.
+  absl::Status StartDownload(kernels::CopyQueue& copies,
                              int32_t layer,
                              int32_t page_begin,
                              std::span<const std::span<const std::byte>> pages) const;
-  absl::Status StartUpload(kernels::MemorySpace& space,
+  absl::Status StartUpload(kernels::CopyQueue& copies,
                            int32_t layer,
                            std::span<const std::span<std::byte>> pages) const;
 

@@ -84,20 +84,6 @@ absl::Status DeviceSpace::Download(void* target, const void* source, size_t byte
 
 MemorySpace& DeviceSpace::staging() { return PinnedMemory(); }
 
-absl::Status DeviceSpace::StartUpload(std::byte* target, const std::byte* source, size_t bytes) {
-  return Copy(target, source, bytes, cudaMemcpyHostToDevice);
-}
-
-absl::Status DeviceSpace::StartDownload(std::byte* target, const std::byte* source, size_t bytes) {
-  return Copy(target, source, bytes, cudaMemcpyDeviceToHost);
-}
-
-absl::Status DeviceSpace::Wait() {
-  absl::Status status = Flush();
-  status.Update(queue_.Wait());
-  return status;
-}
-
 absl::Status DeviceSpace::Zero(std::byte* target, size_t bytes) {
   if (absl::Status status = Flush(); !status.ok()) {
     return status;

@@ -16,8 +16,7 @@
 namespace baton::kernels::cuda {
 
 // Copies go over the queue's stream, in order with its ops. A source on the host that is not pinned
-// is taken into CUDA's own buffers before Upload returns; staging() is pinned, so that copies from
-// and to it run by themselves.
+// is taken into CUDA's own buffers before Upload returns; staging() is pinned.
 class DeviceSpace final : public MemorySpace {
  public:
   // `queue` is borrowed, and so is what gathers its ops, null if nothing does.
@@ -31,9 +30,6 @@ class DeviceSpace final : public MemorySpace {
   absl::Status Download(void* target, const void* source, size_t bytes) override;
   absl::Status Zero(std::byte* target, size_t bytes) override;
   MemorySpace& staging() override;
-  absl::Status StartUpload(std::byte* target, const std::byte* source, size_t bytes) override;
-  absl::Status StartDownload(std::byte* target, const std::byte* source, size_t bytes) override;
-  absl::Status Wait() override;
 
  private:
   // Launches the ops that were called before a copy.

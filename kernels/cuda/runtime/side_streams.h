@@ -1,8 +1,6 @@
 // Streams beside the main one.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,6 +13,7 @@
 #include "kernels/core/side_queues.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/runtime/device_space.h"
+#include "kernels/cuda/runtime/stream_order.h"
 
 namespace baton::kernels::cuda {
 
@@ -26,7 +25,7 @@ class SideStreams final : public SideQueues {
                                                              int32_t count,
                                                              size_t workspace_bytes);
   // Waits for what runs on them.
-  ~SideStreams() override;
+  ~SideStreams() override = default;
 
   int32_t count() const override { return static_cast<int32_t>(streams_.size()); }
   size_t workspace_bytes() const override { return workspace_bytes_; }
@@ -44,13 +43,11 @@ class SideStreams final : public SideQueues {
   SideStreams(const DeviceQueue& main, size_t workspace_bytes)
       : main_(main), workspace_bytes_(workspace_bytes) {}
   Stream& StreamOf(int32_t index) { return streams_[static_cast<size_t>(index) % streams_.size()]; }
-  // What comes next on `later` waits for what is on `earlier` now.
-  absl::Status Order(cudaStream_t earlier, cudaStream_t later) const;
 
   const DeviceQueue& main_;
   const size_t workspace_bytes_;
+  StreamOrder order_;
   std::vector<Stream> streams_;
-  cudaEvent_t event_ = nullptr;
 };
 
 }  // namespace baton::kernels::cuda

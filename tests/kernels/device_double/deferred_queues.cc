@@ -38,10 +38,6 @@ class DeferredQueues::Queue final : public MemorySpace {
     work_.emplace_back([target, bytes] { return Device().Zero(target, bytes); });
     return absl::OkStatus();
   }
-  absl::Status StartDownload(std::byte* target, const std::byte* source, size_t bytes) override {
-    work_.emplace_back([=] { return Device().Download(target, source, bytes); });
-    return absl::OkStatus();
-  }
 
   void Add(Work work) { work_.push_back(std::move(work)); }
   bool empty() const { return work_.empty(); }

@@ -1,10 +1,8 @@
 // The device double's memory where ops are gathered.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -37,31 +35,11 @@ class GatheringMemory final : public MemorySpace {
     absl::Status status = graphs_.Flush();
     return status.ok() ? Device().Zero(target, bytes) : status;
   }
-  // Bytes of then arrive as late as they may.
-  absl::Status StartDownload(std::byte* target, const std::byte* source, size_t bytes) override {
-    std::vector<std::byte> copy(bytes);
-    absl::Status status = Download(copy.data(), source, bytes);
-    late_.push_back({.target = target, .bytes = std::move(copy)});
-    return status;
-  }
-  absl::Status Wait() override {
-    absl::Status status = graphs_.Flush();
-    for (const Late& late : std::exchange(late_, {})) {
-      std::copy(late.bytes.begin(), late.bytes.end(), late.target);
-    }
-    return status;
-  }
 
  private:
-  struct Late {
-    std::byte* target = nullptr;
-    std::vector<std::byte> bytes;
-  };
-
   static MemorySpace& Device() { return GuardedMemory::Get(); }
 
   OpGraphs& graphs_;
-  std::vector<Late> late_;
 };
 
 }  // namespace baton::kernels

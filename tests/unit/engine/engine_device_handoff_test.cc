@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -154,6 +155,144 @@ TEST_P(EngineDeviceHandoffTest, ACancelledRequestGivesEverythingBack) {
     EXPECT_TRUE(run.decode->AwaitDone());
     decode.ExpectFree();
   }
+}
+
+// The client has the first token, and other prompts are computed, while pages still are on their
+// way; nothing is committed and no memory comes back before they are there.
+TEST_P(EngineDeviceHandoffTest, NobodyButTheSinkWaitsForCopies) {
+  const PlacedEngine prefill(*checkpoint_, Role::kPrefill, Place::kDevice, /*chunk=*/64);
+  prefill.copies.Hold();
+  std::vector<std::shared_ptr<SinkLog>> logs;
+  std::vector<std::shared_ptr<RecordingListener>> listeners;
+  for (int32_t salt = 0; salt < 2; ++salt) {
+    logs.push_back(std::make_shared<SinkLog>());
+    listeners.push_back(std::make_shared<RecordingListener>());
+    GenerateRequest request = MakeRequest(policy(), salt);
+    request.sink = std::make_unique<FakeSink>(logs.back());
+    ASSERT_TRUE(prefill.engine().Submit(std::move(request), listeners.back()).ok());
+    EXPECT_TRUE(listeners.back()->AwaitTokens(1));
+  }
+  // Both have nothing left to compute.
+  EXPECT_TRUE(Eventually([&] { return !prefill.engine().load().has_work; }));
+  EXPECT_TRUE(prefill.StagesSomething());
+  for (size_t i = 0; i < logs.size(); ++i) {
+    EXPECT_FALSE(listeners[i]->done());
+    EXPECT_FALSE(logs[i]->committed().has_value());
+    EXPECT_TRUE(logs[i]->pages().empty());
+    EXPECT_EQ(listeners[i]->progress().back(), 300 - 71 * static_cast<int64_t>(i));
+  }
+  prefill.copies.Release();
+  for (size_t i = 0; i < logs.size(); ++i) {
+    EXPECT_TRUE(listeners[i]->AwaitDone());
+    EXPECT_TRUE(listeners[i]->status().ok()) << listeners[i]->status();
+    EXPECT_EQ(listeners[i]->tokens().size(), 1u);
+    EXPECT_EQ(listeners[i]->errors(), 0);
+    EXPECT_TRUE(logs[i]->committed().has_value());
+    EXPECT_FALSE(logs[i]->pages().empty());
+    EXPECT_EQ(logs[i]->errors(), 0);
+  }
+  prefill.ExpectFree();
+}
+
+TEST_P(EngineDeviceHandoffTest, MemoryOfACancelledRequestStaysUntilItsCopiesAreDone) {
+  const PlacedEngine prefill(*checkpoint_, Role::kPrefill, Place::kDevice, /*chunk=*/64);
+  prefill.copies.Hold();
+  const auto log = std::make_shared<SinkLog>();
+  const auto listener = std::make_shared<RecordingListener>();
+  GenerateRequest request = MakeRequest(policy(), 0);
+  request.sink = std::make_unique<FakeSink>(log);
+  ASSERT_TRUE(prefill.engine().Submit(std::move(request), listener).ok());
+  EXPECT_TRUE(listener->AwaitTokens(1));
+  prefill.engine().Cancel("0", absl::CancelledError("enough"));
+  EXPECT_TRUE(listener->AwaitDone());
+  EXPECT_TRUE(Eventually([&] { return !prefill.engine().load().has_work; }));
+  EXPECT_TRUE(prefill.StagesNow());
+  EXPECT_FALSE(log->aborted());
+  prefill.copies.Release();
+  EXPECT_TRUE(log->AwaitEnd());
+  EXPECT_TRUE(log->aborted());
+  EXPECT_EQ(log->errors(), 0);
+  prefill.ExpectFree();
+}
+
+TEST_P(EngineDeviceHandoffTest, ACopyThatFailsEndsTheRequest) {
+  const PlacedEngine prefill(*checkpoint_, Role::kPrefill, Place::kDevice, /*chunk=*/64);
+  prefill.copies.Fail();
+  const auto log = std::make_shared<SinkLog>();
+  const auto listener = std::make_shared<RecordingListener>();
+  GenerateRequest request = MakeRequest(policy(), 0);
+  request.sink = std::make_unique<FakeSink>(log);
+  ASSERT_TRUE(prefill.engine().Submit(std::move(request), listener).ok());
+  EXPECT_TRUE(listener->AwaitDone());
+  EXPECT_EQ(listener->status().code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(listener->status().message()), HasSubstr("a copy has failed"));
+  EXPECT_TRUE(log->AwaitEnd());
+  EXPECT_TRUE(log->aborted());
+  prefill.ExpectFree();
+}
+
+TEST_P(EngineDeviceHandoffTest, AnEngineThatShutsDownWaitsForItsCopies) {
+  PlacedEngine prefill(*checkpoint_, Role::kPrefill, Place::kDevice, /*chunk=*/64);
+  prefill.copies.Hold();
+  const auto log = std::make_shared<SinkLog>();
+  const auto listener = std::make_shared<RecordingListener>();
+  GenerateRequest request = MakeRequest(policy(), 0);
+  request.sink = std::make_unique<FakeSink>(log);
+  ASSERT_TRUE(prefill.engine().Submit(std::move(request), listener).ok());
+  EXPECT_TRUE(listener->AwaitTokens(1));
+  std::thread release([&] {
+    EXPECT_TRUE(listener->AwaitDone());
+    EXPECT_FALSE(log->aborted());
+    prefill.copies.Release();
+  });
+  prefill.real = nullptr;
+  release.join();
+  EXPECT_EQ(listener->status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(log->aborted());
+  EXPECT_EQ(kernels::GuardedMemory::Get().blocks(), 0);
+}
+
+TEST_P(EngineDeviceHandoffTest, OthersDecodeWhileAPromptIsBroughtToTheDevice) {
+  const PlacedEngine both(*checkpoint_, Role::kBoth, Place::kHost, /*chunk=*/300);
+  const auto want = Alone(both.engine(), MakeRequest(policy(), 2));
+  const PlacedEngine decode(*checkpoint_, Role::kDecode, Place::kDevice, /*chunk=*/64);
+  const PlacedEngine prefill(*checkpoint_, Role::kPrefill, Place::kHost, /*chunk=*/64);
+  const SplitRun first = Split(prefill.engine(), decode.engine(), MakeRequest(policy(), 0));
+  EXPECT_TRUE(first.decode->AwaitTokens(1));
+  decode.copies.Hold();
+  const SplitRun second = Split(prefill.engine(), decode.engine(), MakeRequest(policy(), 2));
+  EXPECT_TRUE(second.prefill->AwaitDone());
+  EXPECT_TRUE(second.prefill->status().ok()) << second.prefill->status();
+  first.Await();
+  EXPECT_TRUE(second.decode->tokens().empty());
+  EXPECT_TRUE(decode.StagesNow());
+  decode.copies.Release();
+  second.Await();
+  EXPECT_EQ(second.tokens(), want->tokens());
+  decode.ExpectFree();
+}
+
+TEST_P(EngineDeviceHandoffTest, APromptThatIsCancelledOnItsWayToTheDeviceKeepsItsMemoryUntilThen) {
+  const PlacedEngine decode(*checkpoint_, Role::kDecode, Place::kDevice, /*chunk=*/64);
+  const PlacedEngine prefill(*checkpoint_, Role::kPrefill, Place::kHost, /*chunk=*/64);
+  decode.copies.Hold();
+  const SplitRun run = Split(prefill.engine(), decode.engine(), MakeRequest(policy(), 0));
+  EXPECT_TRUE(run.prefill->AwaitDone());
+  EXPECT_TRUE(Eventually([&] {
+    const EngineLoad load = decode.engine().load();
+    return load.steps > 0 && !load.has_work;
+  }));
+  decode.engine().Cancel("0", absl::CancelledError("enough"));
+  EXPECT_TRUE(run.decode->AwaitDone());
+  EXPECT_TRUE(decode.StagesNow());
+  decode.copies.Release();
+  decode.ExpectFree();
+
+  decode.copies.Fail();
+  const SplitRun failed = Split(prefill.engine(), decode.engine(), MakeRequest(policy(), 1));
+  EXPECT_TRUE(failed.decode->AwaitDone());
+  EXPECT_EQ(failed.decode->status().code(), absl::StatusCode::kInternal);
+  decode.ExpectFree();
 }
 
 TEST_P(EngineDeviceHandoffTest, ACommitThatDoesNotFitChangesNothing) {

@@ -178,7 +178,7 @@ TEST_P(EngineDeviceTest, TheHostSeldomWaitsForCounts) {
 // While the prompt is computed, and while it is decoded.
 TEST_P(EngineDeviceTest, CancelledRequestsGiveEverythingBack) {
   const RealEngine device = OnDevice(/*chunk=*/16);
-  for (const size_t tokens : {0, 1, 5}) {
+  for (const size_t tokens : {size_t{0}, size_t{1}, size_t{5}}) {
     const auto listener = std::make_shared<RecordingListener>();
     ASSERT_TRUE(device.engine->Submit(Request(0), listener).ok());
     EXPECT_TRUE(tokens > 0 ? listener->AwaitTokens(tokens)

@@ -20,6 +20,7 @@
 #include "kernels/reference/reference_ops.h"
 #include "tests/kernels/device_double/device_double.h"
 #include "tests/kernels/device_double/guarded_memory.h"
+#include "tests/kernels/device_double/late_copies.h"
 #include "tests/unit/engine/engine_harness.h"
 #include "tests/unit/engine/fake_model.h"
 #include "tests/unit/engine/fake_sink.h"
@@ -301,6 +302,7 @@ TEST(EngineLimitsTest, ProgressClockStartsWhenWorkComes) {
 TEST(EngineLimitsTest, ADeviceServesSomeFormatsInEveryRole) {
   kernels::ThreadPool threads(1);
   kernels::Buffer workspace;
+  kernels::LateCopies copies;
   const auto create = [&](const std::function<void(EngineOptions&)>& change) {
     EngineOptions options = TestOptions(Role::kBoth);
     options.codec_pools = {};
@@ -308,7 +310,8 @@ TEST(EngineLimitsTest, ADeviceServesSomeFormatsInEveryRole) {
     return Engine::Create(std::make_unique<FakeModel>(std::make_shared<FakeModelControl>()),
                           {.pool = &threads,
                            .workspace = &workspace,
-                           .memory = &kernels::GuardedMemory::Get()},
+                           .memory = &kernels::GuardedMemory::Get(),
+                           .copies = &copies},
                           kernels::DeviceDoubleOps(kernels::DType::kF32),
                           options,
                           nullptr,

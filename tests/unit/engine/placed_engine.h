@@ -16,6 +16,7 @@
 #include "tests/kernels/device_double/deferred_queues.h"
 #include "tests/kernels/device_double/device_double.h"
 #include "tests/kernels/device_double/gathering_memory.h"
+#include "tests/kernels/device_double/late_copies.h"
 #include "tests/kernels/device_double/replayed_graphs.h"
 #include "tests/unit/engine/eventually.h"
 #include "tests/unit/engine/real_engine.h"
@@ -49,7 +50,8 @@ struct PlacedEngine {
                                           &side,
                                           &graphs,
                                           staging_bytes,
-                                          reservations);
+                                          reservations,
+                                          &copies);
     } else {
       real = std::make_unique<RealEngine>(checkpoint, role, chunk, /*budget=*/100, kPlacedPools);
     }
@@ -83,6 +85,8 @@ struct PlacedEngine {
   kernels::DeferredQueues side{4, kPlacedWorkspaceBytes};
   kernels::ReplayedGraphs graphs;
   kernels::GatheringMemory memory{graphs};
+  // Marks are waited for by the engine.
+  mutable kernels::LateCopies copies;
   std::unique_ptr<RealEngine> real;
 };
 

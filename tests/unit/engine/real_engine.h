@@ -13,6 +13,7 @@
 #include "common/kv/codec/codec_set.h"
 #include "common/model/model.h"
 #include "kernels/core/buffer.h"
+#include "kernels/core/copy_queue.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/core/memory.h"
 #include "kernels/core/op_graphs.h"
@@ -36,7 +37,8 @@ struct RealEngine {
              kernels::SideQueues* side = nullptr,
              kernels::OpGraphs* graphs = nullptr,
              int64_t staging_bytes = int64_t{16} << 20,
-             ReservationObserver* reservations = nullptr) {
+             ReservationObserver* reservations = nullptr,
+             kernels::CopyQueue* copies = nullptr) {
     EngineOptions options;
     options.role = role;
     options.kv_pool_bytes = 16 << 20;
@@ -51,6 +53,7 @@ struct RealEngine {
         .device_workspace_bytes = memory.is_host() ? 0 : device_workspace_bytes,
         .memory = &memory,
         .side = side,
+        .copies = copies,
         .graphs = graphs};
     auto model = model::Model::Load(checkpoint,
                                     ops,

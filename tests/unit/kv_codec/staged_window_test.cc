@@ -15,7 +15,8 @@
 
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/pool/run_pool.h"
-#include "kernels/core/buffer.h"
+#include "kernels/core/copy_queue.h"
+#include "kernels/core/exec_context.h"
 #include "kernels/core/memory.h"
 
 namespace baton::kv {
@@ -24,26 +25,20 @@ namespace {
 constexpr int32_t kLayers = 3;
 constexpr WindowShape kShape = {.pages_per_layer = 5, .page_bytes = 64};
 
-// Counts copies.
-class CountingMemory final : public kernels::MemorySpace {
+// Copies at once, and counts.
+class CountingCopies final : public kernels::CopyQueue {
  public:
-  bool is_host() const override { return false; }
-  absl::StatusOr<kernels::Memory> Allocate(size_t bytes) override {
-    return kernels::HostMemory().Allocate(bytes);
-  }
-  absl::StatusOr<kernels::Memory> Adopt(kernels::Buffer source) override {
-    return kernels::HostMemory().Adopt(std::move(source));
-  }
-  absl::Status Upload(std::byte* target, const void* source, size_t bytes) override {
-    ++copies_;
-    return kernels::HostMemory().Upload(target, source, bytes);
-  }
-  absl::Status Download(void* target, const void* source, size_t bytes) override {
+  absl::Status Follow(const kernels::ExecContext& /*exec*/) override { return absl::OkStatus(); }
+  absl::Status StartDownload(std::byte* target, const std::byte* source, size_t bytes) override {
     ++copies_;
     return kernels::HostMemory().Download(target, source, bytes);
   }
-  absl::Status Zero(std::byte* target, size_t bytes) override {
-    return kernels::HostMemory().Zero(target, bytes);
+  absl::Status StartUpload(std::byte* target, const std::byte* source, size_t bytes) override {
+    ++copies_;
+    return kernels::HostMemory().Upload(target, source, bytes);
+  }
+  absl::StatusOr<std::unique_ptr<Mark>> MakeMark() override {
+    return absl::UnimplementedError("nobody waits");
   }
   int TakeCopies() { return std::exchange(copies_, 0); }
 
@@ -63,7 +58,7 @@ class StagedWindowTest : public testing::Test {
 
   const std::shared_ptr<RunPool> pool_ = *RunPool::Create(4 * RunPool::kUnitBytes);
   std::vector<std::byte> device_ = std::vector<std::byte>(10 * 64);
-  CountingMemory space_;
+  CountingCopies copies_;
 };
 
 TEST_F(StagedWindowTest, PagesFollowEachOtherInWindowOrder) {
@@ -82,8 +77,8 @@ TEST_F(StagedWindowTest, PagesFollowEachOtherInWindowOrder) {
 TEST_F(StagedWindowTest, PagesInOnePieceAreOneCopy) {
   const auto window = StagedWindow::Take(pool_, kLayers, kShape);
   const std::vector<std::span<const std::byte>> sources = {Page(7), Page(8), Page(2), Page(3)};
-  ASSERT_TRUE(window->StartDownload(space_, /*layer=*/1, /*page_begin=*/1, sources).ok());
-  EXPECT_EQ(space_.TakeCopies(), 2);
+  ASSERT_TRUE(window->StartDownload(copies_, /*layer=*/1, /*page_begin=*/1, sources).ok());
+  EXPECT_EQ(copies_.TakeCopies(), 2);
   for (size_t i = 0; i < sources.size(); ++i) {
     EXPECT_EQ(window->page(1, 1 + static_cast<int32_t>(i))[63], sources[i][63]);
   }
@@ -91,13 +86,13 @@ TEST_F(StagedWindowTest, PagesInOnePieceAreOneCopy) {
   EXPECT_EQ(window->page(2, 0)[0], std::byte{0});
 
   const std::vector<std::span<std::byte>> targets = {Page(0), Page(5), Page(6)};
-  ASSERT_TRUE(window->StartUpload(space_, /*layer=*/1, targets).ok());
-  EXPECT_EQ(space_.TakeCopies(), 2);
+  ASSERT_TRUE(window->StartUpload(copies_, /*layer=*/1, targets).ok());
+  EXPECT_EQ(copies_.TakeCopies(), 2);
   EXPECT_EQ(Page(0)[0], std::byte{0});
   EXPECT_EQ(Page(5)[0], std::byte{8});
   EXPECT_EQ(Page(6)[63], std::byte{9});
-  ASSERT_TRUE(window->StartUpload(space_, /*layer=*/0, {}).ok());
-  EXPECT_EQ(space_.TakeCopies(), 0);
+  ASSERT_TRUE(window->StartUpload(copies_, /*layer=*/0, {}).ok());
+  EXPECT_EQ(copies_.TakeCopies(), 0);
 }
 
 TEST_F(StagedWindowTest, APoolWithoutRoomGivesNoneAndGetsAllBack) {

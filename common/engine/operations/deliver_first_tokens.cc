@@ -1,0 +1,25 @@
+#include <cstddef>
+#include <cstdint>
+
+#include "common/engine/operations/operations.h"
+
+namespace baton::engine {
+
+void DeliverFirstTokens(ActiveRequest& request,
+                        std::span<const TokenOutput> tokens,
+                        absl::Time drawn) {
+  if (request.ended() || !request.delivered.empty()) {
+    return;
+  }
+  request.first_tokens_delivered = true;
+  request.first_token_time = drawn;
+  request.listener->OnPrefillProgress(request.prompt_tokens, request.prompt_tokens);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    DeliverToken(request,
+                 static_cast<int32_t>(i),
+                 tokens[i],
+                 FinishedBy(request.sampling, 1, tokens[i].token_id));
+  }
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,134 @@
+#include "common/engine/staged_copies.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+
+#include "common/base/status_macros.h"
+#include "common/engine/kv_sink.h"
+#include "common/engine/sequence.h"
+#include "common/engine/step.h"
+#include "common/kv/codec/staged_window.h"
+#include "kernels/core/copy_queue.h"
+#include "kernels/core/exec_context.h"
+
+namespace baton::engine {
+
+StagedCopies::StagedCopies(const kernels::ExecContext& exec, Copied copied)
+    : exec_(exec), copied_(std::move(copied)) {
+  if (exec_.copies != nullptr) {
+    thread_ = std::thread([this] { ThreadMain(); });
+  }
+}
+
+StagedCopies::~StagedCopies() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    wake_.Signal();
+  }
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+}
+
+absl::Status StagedCopies::Ship(const StepSequence& rows, ReadyKv ready) {
+  BATON_RETURN_IF_ERROR(exec_.copies->Follow(exec_));
+  const kv::StagedWindow& staged = *rows.sequence->staged;
+  const auto page_count = static_cast<size_t>(ready.page_count);
+  for (int32_t layer = ready.layer_begin; layer < ready.layer_end; ++layer) {
+    const auto first = static_cast<size_t>(layer - ready.layer_begin) * page_count;
+    BATON_RETURN_IF_ERROR(
+        staged.StartDownload(*exec_.copies,
+                             layer,
+                             ready.page_begin,
+                             std::span(std::as_const(ready.pages)).subspan(first, page_count)));
+    for (size_t page = 0; page < page_count; ++page) {
+      ready.pages[first + page] = staged.page(layer, ready.page_begin + static_cast<int32_t>(page));
+    }
+  }
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<kernels::CopyQueue::Mark> mark, exec_.copies->MakeMark());
+  Push({.mark = std::move(mark), .sink = rows.ship.sink, .ready = std::move(ready)});
+  return absl::OkStatus();
+}
+
+// Copies of a step that failed may still be on their way, which the request's pages wait for.
+void StagedCopies::EndStep(const Step& step) {
+  for (const StepSequence& rows : step.sequences) {
+    if (!ShipsBehind(rows)) {
+      continue;
+    }
+    Entry end = {.request = rows.request};
+    if (!step.status.ok()) {
+      if (auto mark = exec_.copies->MakeMark(); mark.ok()) {
+        end.mark = *std::move(mark);
+      }
+    }
+    Push(std::move(end));
+  }
+}
+
+void StagedCopies::Land(const StepLanding& landing) {
+  Entry landed = {.request = landing.request};
+  if (auto mark = Upload(landing); mark.ok()) {
+    landed.mark = *std::move(mark);
+  } else {
+    landed.status = mark.status();
+  }
+  Push(std::move(landed));
+}
+
+absl::StatusOr<std::unique_ptr<kernels::CopyQueue::Mark>> StagedCopies::Upload(
+    const StepLanding& landing) {
+  BATON_RETURN_IF_ERROR(exec_.copies->Follow(exec_));
+  for (size_t layer = 0; layer < landing.pages.size(); ++layer) {
+    BATON_RETURN_IF_ERROR(landing.sequence->staged->StartUpload(
+        *exec_.copies, static_cast<int32_t>(layer), landing.pages[layer]));
+  }
+  return exec_.copies->MakeMark();
+}
+
+void StagedCopies::Push(Entry entry) {
+  absl::MutexLock lock(&mutex_);
+  under_way_.push_back(std::move(entry));
+  wake_.Signal();
+}
+
+std::optional<StagedCopies::Entry> StagedCopies::Take() {
+  absl::MutexLock lock(&mutex_);
+  while (under_way_.empty() && !stopping_) {
+    wake_.Wait(&mutex_);
+  }
+  if (under_way_.empty()) {
+    return std::nullopt;
+  }
+  Entry entry = std::move(under_way_.front());
+  under_way_.pop_front();
+  return entry;
+}
+
+// A copy queue that has failed once is not trusted again: what comes behind is not there either.
+void StagedCopies::ThreadMain() {
+  absl::Status status;
+  while (std::optional<Entry> entry = Take()) {
+    status.Update(entry->status);
+    if (entry->mark != nullptr) {
+      status.Update(entry->mark->Wait());
+    }
+    if (entry->request != nullptr) {
+      copied_(*entry->request, status);
+    } else if (status.ok()) {
+      entry->sink->LayersReady(std::move(entry->ready));
+    }
+  }
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,76 @@
+// Pages on their way between a device and prompts that are staged in host memory.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+
+#include "common/engine/active_request.h"
+#include "common/engine/kv_sink.h"
+#include "common/engine/step.h"
+#include "kernels/core/copy_queue.h"
+#include "kernels/core/exec_context.h"
+
+namespace baton::engine {
+
+// Copies run beside the step that begins them and beside the steps after it; a thread waits for
+// them and tells sinks and the engine, in order. Without a copy queue, which a host has not,
+// nothing may be shipped or landed.
+class StagedCopies {
+ public:
+  // On that thread, with the error of a copy if there was one: once for every landing, when its
+  // pages are on the device, and once for every row of an ended step that ships behind it
+  // (ShipsBehind), when its sink has all that was shipped.
+  using Copied = std::function<void(ActiveRequest& request, absl::Status status)>;
+
+  // What `exec` points to is borrowed.
+  StagedCopies(const kernels::ExecContext& exec, Copied copied);
+  // Waits for what is on its way.
+  ~StagedCopies();
+  StagedCopies(const StagedCopies&) = delete;
+  StagedCopies& operator=(const StagedCopies&) = delete;
+
+  // Executor thread. Begins to copy pages, which ops that were called before have written, to where
+  // the sequence stages them. `ready` has them where the device has them; they must stay as they
+  // are until `copied`.
+  absl::Status Ship(const StepSequence& rows, ReadyKv ready);
+  // Executor thread: no more pages of this step, which may have failed, are shipped.
+  void EndStep(const Step& step);
+  // Executor thread. Begins to bring a staged prompt to the device, behind the ops that were called
+  // before.
+  void Land(const StepLanding& landing);
+
+ private:
+  // Pages for a sink, or what `copied` is to be told.
+  struct Entry {
+    std::unique_ptr<kernels::CopyQueue::Mark> mark{};  // null: nothing to wait for
+    KvSink* sink = nullptr;
+    ReadyKv ready{};
+    ActiveRequest* request = nullptr;
+    absl::Status status{};
+  };
+
+  absl::StatusOr<std::unique_ptr<kernels::CopyQueue::Mark>> Upload(const StepLanding& landing);
+  void Push(Entry entry);
+  // Nothing when the object ends and no entry is left.
+  std::optional<Entry> Take();
+  void ThreadMain();
+
+  const kernels::ExecContext exec_;
+  const Copied copied_;
+
+  absl::Mutex mutex_;
+  absl::CondVar wake_;
+  std::deque<Entry> under_way_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // none without a copy queue
+};
+
+}  // namespace baton::engine

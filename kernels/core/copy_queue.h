@@ -1,0 +1,37 @@
+// Copies from and to a device that go on beside its queues, also beyond a step.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "kernels/core/exec_context.h"
+
+namespace baton::kernels {
+
+// Copies run one after the other, in the order in which they were started. Belongs to the executor
+// thread, but for marks.
+class CopyQueue {
+ public:
+  // All copies that were started before it.
+  class Mark {
+   public:
+    virtual ~Mark() = default;
+    // Waits for them. By any one thread.
+    virtual absl::Status Wait() = 0;
+  };
+
+  virtual ~CopyQueue() = default;
+
+  // What is started from now on waits for what was called on the queue of `exec` so far.
+  virtual absl::Status Follow(const ExecContext& exec) = 0;
+  // From and to a part of a block of MemorySpace::staging(). `target` has the bytes once a mark
+  // that is made afterwards has been waited for; until then `source` must stay as it is.
+  virtual absl::Status StartDownload(std::byte* target, const std::byte* source, size_t bytes) = 0;
+  virtual absl::Status StartUpload(std::byte* target, const std::byte* source, size_t bytes) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Mark>> MakeMark() = 0;
+};
+
+}  // namespace baton::kernels

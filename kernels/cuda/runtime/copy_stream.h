@@ -1,0 +1,38 @@
+// Copies from and to the device on a stream of their own.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "kernels/core/copy_queue.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/cuda/runtime/stream_order.h"
+
+namespace baton::kernels::cuda {
+
+// The copy engine works beside kernels; marks are events.
+class CopyStream final : public CopyQueue {
+ public:
+  // Of the current device.
+  static absl::StatusOr<std::unique_ptr<CopyStream>> Create();
+  // Waits for what runs on it.
+  ~CopyStream() override;
+
+  absl::Status Follow(const ExecContext& exec) override;
+  absl::Status StartDownload(std::byte* target, const std::byte* source, size_t bytes) override;
+  absl::Status StartUpload(std::byte* target, const std::byte* source, size_t bytes) override;
+  absl::StatusOr<std::unique_ptr<Mark>> MakeMark() override;
+
+ private:
+  explicit CopyStream(cudaStream_t stream) : stream_(stream) {}
+
+  const cudaStream_t stream_;
+  StreamOrder order_;
+};
+
+}  // namespace baton::kernels::cuda

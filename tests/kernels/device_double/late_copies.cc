@@ -1,0 +1,80 @@
+#include "tests/kernels/device_double/late_copies.h"
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+
+#include "kernels/core/exec_context.h"
+#include "kernels/core/op_graphs.h"
+#include "tests/kernels/device_double/guarded_memory.h"
+
+namespace baton::kernels {
+
+class LateCopies::LateMark final : public Mark {
+ public:
+  LateMark(LateCopies& queue, std::vector<Copy> copies)
+      : queue_(queue), copies_(std::move(copies)) {}
+  absl::Status Wait() override { return queue_.Finish(copies_); }
+
+ private:
+  LateCopies& queue_;
+  const std::vector<Copy> copies_;
+};
+
+absl::Status LateCopies::Follow(const ExecContext& exec) {
+  return exec.graphs == nullptr ? absl::OkStatus() : exec.graphs->Flush();
+}
+
+absl::Status LateCopies::StartDownload(std::byte* target, const std::byte* source, size_t bytes) {
+  started_.push_back({.target = target, .source = source, .bytes = bytes, .to_device = false});
+  return absl::OkStatus();
+}
+
+absl::Status LateCopies::StartUpload(std::byte* target, const std::byte* source, size_t bytes) {
+  started_.push_back({.target = target, .source = source, .bytes = bytes, .to_device = true});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<CopyQueue::Mark>> LateCopies::MakeMark() {
+  return std::make_unique<LateMark>(*this, std::exchange(started_, {}));
+}
+
+void LateCopies::Hold() {
+  absl::MutexLock lock(&mutex_);
+  held_ = true;
+}
+
+void LateCopies::Release() {
+  absl::MutexLock lock(&mutex_);
+  held_ = false;
+}
+
+void LateCopies::Fail() {
+  absl::MutexLock lock(&mutex_);
+  fails_ = true;
+}
+
+absl::Status LateCopies::Finish(const std::vector<Copy>& copies) {
+  const auto released = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !held_; };
+  {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&released));
+    if (fails_) {
+      return absl::InternalError("device double: a copy has failed");
+    }
+  }
+  absl::Status status;
+  for (const Copy& copy : copies) {
+    GuardedMemory& device = GuardedMemory::Get();
+    status.Update(copy.to_device ? device.Upload(copy.target, copy.source, copy.bytes)
+                                 : device.Download(copy.target, copy.source, copy.bytes));
+  }
+  return status;
+}
+
+}  // namespace baton::kernels

@@ -1,0 +1,51 @@
+// The copy queue of the device double.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+
+#include "kernels/core/copy_queue.h"
+#include "kernels/core/exec_context.h"
+
+namespace baton::kernels {
+
+// The latest that copies may be: bytes are read and written when their mark is waited for. Who
+// writes over the source before, or reads the target, finds out. Must outlive its marks.
+class LateCopies final : public CopyQueue {
+ public:
+  absl::Status Follow(const ExecContext& exec) override;
+  absl::Status StartDownload(std::byte* target, const std::byte* source, size_t bytes) override;
+  absl::Status StartUpload(std::byte* target, const std::byte* source, size_t bytes) override;
+  absl::StatusOr<std::unique_ptr<Mark>> MakeMark() override;
+
+  // Any thread. While held, who waits for a mark goes on waiting.
+  void Hold();
+  void Release();
+  // From now on copies fail.
+  void Fail();
+
+ private:
+  struct Copy {
+    std::byte* target;
+    const std::byte* source;
+    size_t bytes;
+    bool to_device;
+  };
+  class LateMark;
+
+  // What a mark waits for.
+  absl::Status Finish(const std::vector<Copy>& copies);
+
+  std::vector<Copy> started_;  // since the last mark
+  absl::Mutex mutex_;
+  bool held_ ABSL_GUARDED_BY(mutex_) = false;
+  bool fails_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace baton::kernels
