@@ -5,10 +5,8 @@ headers of Ethernet, IP and TCP."""
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
-import tempfile
 import time
 
 import stack
@@ -117,13 +115,8 @@ class Services(stack.Stack):
                 "UCX_TCP_CM_REUSEADDR=y"]
 
     def load(self, kv, requests, *flags):
-        """What baton-loadtest writes of each of `requests`, one after the other."""
-        with tempfile.TemporaryDirectory(prefix="baton-load-") as folder:
-            run(*self._before("loadtest"), stack.BINARIES / "baton-loadtest", "run", f"--router={self.router}",
-                "--concurrency=1", f"--requests={requests}", f"--input={PROMPT_TOKENS}", "--output=8", f"--kv={kv}",
-                "--token_times", f"--out={folder}", *self._tls_flags, *flags)
-            lines = (pathlib.Path(folder) / "requests.jsonl").read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines]
+        """As requests_of, with prompts of PROMPT_TOKENS."""
+        return self.requests_of(kv, requests, PROMPT_TOKENS, *flags)
 
     def metrics(self, name):
         """{sample with labels: value} of a worker's /metrics."""

@@ -116,6 +116,17 @@ class Stack:
         """The newest service of this name."""
         return next(service for service in self.services if service.name == name)
 
+    def requests_of(self, kv, requests, prompt_tokens, *flags):
+        """What baton-loadtest writes of each of `requests`, one after the other, of eight tokens each."""
+        with tempfile.TemporaryDirectory(prefix="baton-load-") as folder:
+            subprocess.run(
+                [*self._before("loadtest"), BINARIES / "baton-loadtest", "run", f"--router={self.router}",
+                 "--concurrency=1", f"--requests={requests}", f"--input={prompt_tokens}", "--output=8", f"--kv={kv}",
+                 "--token_times", f"--out={folder}", *self._tls_flags, *flags],
+                check=True, stdout=subprocess.DEVNULL)
+            lines = (pathlib.Path(folder) / "requests.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
+
     def restart(self, name):
         """Starts a service anew at its address; kills it first if it still runs. RuntimeError when it does not
         start, as when somebody else has got its port meanwhile; then it may be tried again."""
