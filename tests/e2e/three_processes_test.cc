@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
+#include "tests/support/child_process.h"
 #include "tests/support/local_stack.h"
 
 namespace baton::testing {

@@ -1,5 +1,6 @@
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "common/engine/operations/operations.h"
 

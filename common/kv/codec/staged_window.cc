@@ -14,7 +14,6 @@
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/pool/run_pool.h"
 #include "kernels/core/copy_queue.h"
-#include "kernels/core/memory.h"
 
 namespace baton::kv {
 namespace {
