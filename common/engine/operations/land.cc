@@ -24,6 +24,14 @@ std::vector<std::span<std::byte>> DensePagesOf(EngineState& state,
   return pages;
 }
 
+// `count` pages of a prompt's window, from the one at `begin` on.
+std::vector<std::span<std::byte>> FirstPages(std::span<const std::span<std::byte>> window,
+                                             size_t begin,
+                                             int32_t count) {
+  const auto pages = window.subspan(begin, static_cast<size_t>(count));
+  return {pages.begin(), pages.end()};
+}
+
 // Where the pages that were sent of each shipped layer belong.
 StepLanding MakeLanding(EngineState& state, ActiveRequest& request, std::span<const int32_t> sent) {
   Sequence& sequence = request.sequences.front();
@@ -35,11 +43,9 @@ StepLanding MakeLanding(EngineState& state, ActiveRequest& request, std::span<co
   const auto per_layer = static_cast<size_t>(
       PromptWindow(*state.parts.format, request.kv, request.prompt_tokens).pages_per_layer);
   for (size_t layer = 0; layer < sent.size(); ++layer) {
-    const int32_t count = sent[layer];
-    const auto first = window.begin() + static_cast<ptrdiff_t>(layer * per_layer);
-    landing.pages.push_back(window.empty()
-                                ? DensePagesOf(state, sequence, static_cast<int32_t>(layer), count)
-                                : std::vector<std::span<std::byte>>(first, first + count));
+    landing.pages.push_back(
+        window.empty() ? DensePagesOf(state, sequence, static_cast<int32_t>(layer), sent[layer])
+                       : FirstPages(window, layer * per_layer, sent[layer]));
   }
   return landing;
 }
