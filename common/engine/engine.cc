@@ -375,15 +375,17 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<model::Mo
       std::unique_ptr<kv::DenseFormat> format,
       kv::DenseFormat::Create(parts.dimensions,
                               {.page_tokens = options.page_tokens, .dtype = options.page_dtype}));
-  BATON_ASSIGN_OR_RETURN(
-      std::unique_ptr<kv::PagePool> pool,
-      kv::PagePool::Create(options.kv_pool_bytes, format->stride_bytes(), *exec.memory));
   BATON_ASSIGN_OR_RETURN(parts.staging, MakeStaging(options, exec));
   const int64_t max_sequence_tokens =
       options.max_sequence_tokens > 0 ? options.max_sequence_tokens : max_positions;
   kv::CodecContext codec_context =
       MakeCodecContext(*model, exec, ops, options.page_dtype, max_sequence_tokens);
   codec_context.calibration = options.calibration;
+  codec_context.kv_memory = options.kv_memory;
+  BATON_ASSIGN_OR_RETURN(
+      std::unique_ptr<kv::PagePool> pool,
+      kv::PagePool::Create(
+          options.kv_pool_bytes, format->stride_bytes(), codec_context.pool_memory()));
   BATON_ASSIGN_OR_RETURN(parts.codecs,
                          kv::CodecSet::Create(std::move(codec_context), options.codec_pools));
   parts.limits = {.role = options.role,

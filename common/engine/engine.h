@@ -24,6 +24,7 @@
 #include "common/kv/codec/kv_calibration.h"
 #include "common/model/model.h"
 #include "kernels/core/dtype.h"
+#include "kernels/core/memory.h"
 
 namespace baton::engine {
 
@@ -39,6 +40,9 @@ struct EngineOptions {
   // its pages, each from its admission to its hand-off, or from its reservation to the first step
   // behind its commit. Requests that find none of it free wait or are refused, as with pages.
   int64_t staging_bytes = int64_t{1} << 30;
+  // Where the pools lie; null: in the memory that ops work on. Host memory may be of another kind,
+  // such as one that other processes read.
+  kernels::MemorySpace* kv_memory = nullptr;
   // Of the model; null: policies have the grammar's defaults.
   std::shared_ptr<const kv::KvCalibration> calibration = {};
   int32_t page_tokens = 32;

@@ -10,6 +10,7 @@
 #include "common/metrics/gauge_writer.h"
 #include "common/metrics/metric_families.h"
 #include "common/metrics/registry.h"
+#include "common/transport/ipc/ipc_transport.h"
 #include "common/transport/ucx/ucx_transport.h"
 #include "common/worker/worker_metrics.h"
 #include "common/worker/worker_options.h"
@@ -53,6 +54,9 @@ absl::StatusOr<std::unique_ptr<Transports>> Transports::Make(
   for (const std::string& name : options.transports) {
     if (name == "grpc") {
       made->list_.push_back(made->grpc_.get());
+    } else if (name == "ipc" && made->ipc_ == nullptr) {
+      BATON_ASSIGN_OR_RETURN(made->ipc_, transport::IpcTransport::Make({.listens = receives}));
+      made->list_.push_back(made->ipc_.get());
     } else if (name == "ucx" && made->ucx_ == nullptr) {
       BATON_ASSIGN_OR_RETURN(const transport::UcxTransportOptions ucx,
                              UcxOptions(options, receives));

@@ -9,6 +9,7 @@
 #include "grpcpp/security/credentials.h"
 
 #include "common/transport/grpc/grpc_transport.h"
+#include "common/transport/ipc/ipc_transport.h"
 #include "common/transport/transport.h"
 #include "common/transport/ucx/ucx_transport.h"
 #include "common/worker/worker_options.h"
@@ -38,7 +39,8 @@ class Transports {
   Transports() = default;
 
   std::unique_ptr<transport::GrpcTransport> grpc_;
-  std::unique_ptr<transport::UcxTransport> ucx_;  // null when it is not offered
+  std::unique_ptr<transport::IpcTransport> ipc_;  // null when it is not offered
+  std::unique_ptr<transport::UcxTransport> ucx_;  // the same
   std::vector<transport::Transport*> list_;
 };
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,7 +47,8 @@ ABSL_FLAG(std::string, rack_label, "", "the same for the rack");
 ABSL_FLAG(std::string,
           transports,
           "grpc",
-          "what carries KV between workers, preferred first: grpc, ucx or both, comma-separated");
+          "what carries KV between workers, preferred first: some of ipc, ucx and grpc, "
+          "comma-separated");
 ABSL_FLAG(std::string,
           ucx_listen,
           "",
@@ -199,11 +201,21 @@ absl::Status CheckAddresses(const WorkerOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status CheckTransports(const std::vector<std::string>& names) {
+  std::set<std::string> seen;
+  for (const std::string& name : names) {
+    BATON_RETURN_IF_ERROR(config::CheckFlagChoice("transports", name, {"ipc", "ucx", "grpc"}));
+    if (!seen.insert(name).second) {
+      return absl::InvalidArgumentError(absl::StrCat("flag --transports names ", name, " twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status SetTransports(WorkerOptions& options) {
   const std::string names = absl::GetFlag(FLAGS_transports);
-  BATON_RETURN_IF_ERROR(
-      config::CheckFlagChoice("transports", names, {"grpc", "ucx", "ucx,grpc", "grpc,ucx"}));
   options.transports = absl::StrSplit(names, ',');
+  BATON_RETURN_IF_ERROR(CheckTransports(options.transports));
   options.ucx.listen = absl::GetFlag(FLAGS_ucx_listen);
   options.ucx.allowed_peers = absl::GetFlag(FLAGS_ucx_allowed_peers);
   options.ucx.require_rdma = absl::GetFlag(FLAGS_require_rdma);

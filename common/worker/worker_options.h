@@ -37,7 +37,7 @@ struct WorkerOptions {
   // Receives the ports once everything listens; empty: none.
   std::string port_file = {};
   rpc::TlsOptions tls = {};
-  // Names of transports, preferred first: grpc, ucx.
+  // Names of transports, preferred first: ipc, ucx, grpc.
   std::vector<std::string> transports = {"grpc"};
   // listen empty: the host of `listen` and a free port; advertise_host empty: that of `advertise`.
   transport::UcxTransportOptions ucx = {};

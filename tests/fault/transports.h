@@ -12,7 +12,7 @@ namespace baton::testing {
 
 // Values of --transports; UCX where the build has it.
 inline std::vector<std::string> Transports() {
-  std::vector<std::string> transports = {"grpc"};
+  std::vector<std::string> transports = {"grpc", "ipc"};
   if (transport::UcxTransport::available()) {
     transports.emplace_back("ucx");
   }

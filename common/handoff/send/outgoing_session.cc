@@ -27,8 +27,7 @@ OutgoingSession::OutgoingSession(std::shared_ptr<SenderCore> core, OutgoingTrans
       opened_(absl::Now()),
       deadline_(transfer_.deadline) {}
 
-absl::Status OutgoingSession::Check(const std::vector<transport::Transport*>& own,
-                                    int* endpoint) const {
+absl::Status OutgoingSession::Check(const std::vector<transport::Transport*>& own) const {
   const worker::v1::Reserved& reserved = transfer_.reserved;
   BATON_RETURN_IF_ERROR(kv::CheckLayout(transfer_.layout, reserved.layout()));
   if (reserved.pages_per_layer() != geometry_.pages_per_layer ||
@@ -46,37 +45,29 @@ absl::Status OutgoingSession::Check(const std::vector<transport::Transport*>& ow
     return absl::InternalError(
         absl::StrCat("KV format ", transfer_.layout.format(), " has no number on the wire"));
   }
-  *endpoint = ChooseEndpoint(own, Endpoints(reserved));
-  if (*endpoint < 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "decode worker ", reserved.control_address(), " offers no transport that is known here"));
-  }
-  return absl::OkStatus();
+  return CheckOffers(reserved.control_address(), Endpoints(reserved), own);
 }
 
 void OutgoingSession::Start(std::unique_ptr<ControlStream> control,
                             const std::vector<transport::Transport*>& own) {
   const absl::StatusOr<kv::WindowGeometry> geometry =
       kv::MakeWindowGeometry(transfer_.layout, transfer_.prompt_tokens, transfer_.pages);
-  int endpoint = -1;
   absl::Status status = geometry.status();
   if (geometry.ok()) {
     geometry_ = *geometry;
-    status = Check(own, &endpoint);
+    status = Check(own);
   }
   if (!status.ok()) {
     Fail(std::move(status));
     return;
   }
   format_ = *kv::WireFormatNamed(transfer_.layout.format());
-  window_ = transfer_.reserved.endpoints(endpoint).window();
   {
     absl::MutexLock lock(&mutex_);
     grouper_.emplace(geometry_, core_->options().min_segment_bytes);
     control_ = std::move(control);
   }
   this->control()->Start(shared_from_this());
-  SendManifest(transfer_.reserved.endpoints(endpoint).transport());
   core_->peers().Get(transfer_.reserved.control_address(),
                      Endpoints(transfer_.reserved),
                      [self = shared_from_this()](absl::StatusOr<std::shared_ptr<const Peer>> peer) {
@@ -109,8 +100,17 @@ void OutgoingSession::OnPeer(absl::StatusOr<std::shared_ptr<const Peer>> peer) {
     Fail(peer.status());
     return;
   }
+  const std::vector<worker::v1::TransportEndpoint> endpoints = Endpoints(transfer_.reserved);
+  const worker::v1::TransportEndpoint* const endpoint =
+      FindEndpoint(endpoints, *(*peer)->transport);
+  if (endpoint == nullptr) {
+    Fail(absl::InternalError("the connection's transport is not one of the reservation's"));
+    return;
+  }
+  SendManifest(endpoint->transport());
   {
     absl::MutexLock lock(&mutex_);
+    window_ = endpoint->window();
     peer_ = *std::move(peer);
   }
   core_->Schedule(shared_from_this());

@@ -36,7 +36,7 @@ class OutgoingSession final : public ControlStreamEvents,
 
   OutgoingSession(std::shared_ptr<SenderCore> core, OutgoingTransfer transfer);
 
-  // Sends the manifest and asks for the peer; called once, first.
+  // Asks for the peer, whose transport the manifest names; called once, first.
   void Start(std::unique_ptr<ControlStream> control, const std::vector<transport::Transport*>& own);
 
   // KvSink.
@@ -61,7 +61,7 @@ class OutgoingSession final : public ControlStreamEvents,
     bool header_sent = false;
   };
 
-  absl::Status Check(const std::vector<transport::Transport*>& own, int* endpoint) const;
+  absl::Status Check(const std::vector<transport::Transport*>& own) const;
   void SendManifest(std::string_view transport);
   void OnPeer(absl::StatusOr<std::shared_ptr<const Peer>> peer);
   // The next segment to ship; groups what LayersReady has queued. Null: nothing now.
@@ -80,7 +80,7 @@ class OutgoingSession final : public ControlStreamEvents,
   const std::shared_ptr<SenderCore> core_;
   const OutgoingTransfer transfer_;
   const absl::Time opened_;
-  std::string window_;  // of the chosen endpoint; set in Start
+  std::string window_;  // of the endpoint that is connected to; set before peer_
   kv::WindowGeometry geometry_;
   kv::WireFormat format_ = kv::WireFormat::kDense;
 

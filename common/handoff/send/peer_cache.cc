@@ -20,16 +20,26 @@
 
 namespace baton::handoff {
 
-int ChooseEndpoint(const std::vector<transport::Transport*>& transports,
-                   const std::vector<worker::v1::TransportEndpoint>& endpoints) {
-  for (const transport::Transport* transport : transports) {
-    for (size_t i = 0; i < endpoints.size(); ++i) {
-      if (endpoints[i].transport() == transport->name()) {
-        return static_cast<int>(i);
-      }
-    }
+const worker::v1::TransportEndpoint* FindEndpoint(
+    const std::vector<worker::v1::TransportEndpoint>& endpoints,
+    const transport::Transport& transport) {
+  const auto found = std::find_if(endpoints.begin(), endpoints.end(), [&](const auto& endpoint) {
+    return endpoint.transport() == transport.name();
+  });
+  return found == endpoints.end() ? nullptr : &*found;
+}
+
+absl::Status CheckOffers(const std::string& control_address,
+                         const std::vector<worker::v1::TransportEndpoint>& endpoints,
+                         const std::vector<transport::Transport*>& transports) {
+  const auto offered = [&](const transport::Transport* transport) {
+    return FindEndpoint(endpoints, *transport) != nullptr;
+  };
+  if (std::none_of(transports.begin(), transports.end(), offered)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("decode worker ", control_address, " offers no transport that is known here"));
   }
-  return -1;
+  return absl::OkStatus();
 }
 
 PeerCache::PeerCache(std::vector<transport::Transport*> transports,
@@ -43,14 +53,12 @@ PeerCache::~PeerCache() {
 }
 
 bool PeerCache::IsCurrent(const Peer& peer,
-                          const std::vector<worker::v1::TransportEndpoint>& endpoints) const {
+                          const std::vector<worker::v1::TransportEndpoint>& endpoints) {
   if (endpoints.empty()) {
     return true;
   }
-  const int chosen = ChooseEndpoint(transports_, endpoints);
-  return chosen >= 0 &&
-         endpoints[static_cast<size_t>(chosen)].transport() == peer.transport->name() &&
-         endpoints[static_cast<size_t>(chosen)].connection_data() == peer.connection_data;
+  const worker::v1::TransportEndpoint* const endpoint = FindEndpoint(endpoints, *peer.transport);
+  return endpoint != nullptr && endpoint->connection_data() == peer.connection_data;
 }
 
 void PeerCache::Get(const std::string& control_address,
@@ -131,22 +139,28 @@ absl::StatusOr<std::shared_ptr<const Peer>> PeerCache::MakePeer(
   if (endpoints.empty()) {
     endpoints.assign(response->endpoints().begin(), response->endpoints().end());
   }
-  const int chosen = ChooseEndpoint(transports_, endpoints);
-  if (chosen < 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("decode worker ", control_address, " offers no transport that is known here"));
-  }
-  const worker::v1::TransportEndpoint& endpoint = endpoints[static_cast<size_t>(chosen)];
-  auto peer = std::make_shared<Peer>();
-  peer->connection_data = endpoint.connection_data();
+  BATON_RETURN_IF_ERROR(CheckOffers(control_address, endpoints, transports_));
+  return ConnectTo(endpoints);
+}
+
+absl::StatusOr<std::shared_ptr<const Peer>> PeerCache::ConnectTo(
+    const std::vector<worker::v1::TransportEndpoint>& endpoints) const {
+  absl::Status status;
   for (transport::Transport* transport : transports_) {
-    if (endpoint.transport() == transport->name()) {
-      peer->transport = transport;
-      break;
+    const worker::v1::TransportEndpoint* const endpoint = FindEndpoint(endpoints, *transport);
+    if (endpoint == nullptr) {
+      continue;
     }
+    absl::StatusOr<std::shared_ptr<transport::Connection>> connection =
+        transport->Connect(endpoint->connection_data());
+    if (connection.ok()) {
+      return std::make_shared<const Peer>(Peer{.transport = transport,
+                                               .connection_data = endpoint->connection_data(),
+                                               .connection = *std::move(connection)});
+    }
+    status = connection.status();
   }
-  BATON_ASSIGN_OR_RETURN(peer->connection, peer->transport->Connect(peer->connection_data));
-  return peer;
+  return status;
 }
 
 void PeerCache::Drop(const std::string& control_address, const std::shared_ptr<const Peer>& peer) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 
@@ -25,12 +26,19 @@ struct Peer {
   std::shared_ptr<transport::Connection> connection;
 };
 
-// Index into `endpoints` of the first of `transports` that they offer, or -1.
-int ChooseEndpoint(const std::vector<transport::Transport*>& transports,
-                   const std::vector<worker::v1::TransportEndpoint>& endpoints);
+// The endpoint of a transport; null when they offer none.
+const worker::v1::TransportEndpoint* FindEndpoint(
+    const std::vector<worker::v1::TransportEndpoint>& endpoints,
+    const transport::Transport& transport);
+
+// kFailedPrecondition when a decode worker's endpoints have none of `transports`.
+absl::Status CheckOffers(const std::string& control_address,
+                         const std::vector<worker::v1::TransportEndpoint>& endpoints,
+                         const std::vector<transport::Transport*>& transports);
 
 // One entry per control address; concurrent demands share one attempt. A peer that was dropped, or
-// whose endpoint is another one than before (it restarted), is connected to anew. Thread-safe.
+// whose endpoint is another one than before (it restarted), is connected to anew, by the first
+// transport that can. Thread-safe.
 class PeerCache {
  public:
   using Ready = std::function<void(absl::StatusOr<std::shared_ptr<const Peer>>)>;
@@ -57,13 +65,16 @@ class PeerCache {
     std::vector<Ready> waiting;
   };
 
-  bool IsCurrent(const Peer& peer,
-                 const std::vector<worker::v1::TransportEndpoint>& endpoints) const;
+  static bool IsCurrent(const Peer& peer,
+                        const std::vector<worker::v1::TransportEndpoint>& endpoints);
   void Connect(const std::string& control_address,
                const std::vector<worker::v1::TransportEndpoint>& endpoints);
   absl::StatusOr<std::shared_ptr<const Peer>> MakePeer(
       const std::string& control_address,
       std::vector<worker::v1::TransportEndpoint> endpoints) const;
+  // Over the first transport that the endpoints offer and that connects; else the last one's error.
+  absl::StatusOr<std::shared_ptr<const Peer>> ConnectTo(
+      const std::vector<worker::v1::TransportEndpoint>& endpoints) const;
 
   const std::vector<transport::Transport*> transports_;
   HandshakeClient* const handshake_;

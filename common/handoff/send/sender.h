@@ -75,7 +75,7 @@ class Sender {
   // Handshakes with a decode worker and connects to it ahead of its first request. Returns at once.
   void Warm(const std::string& control_address);
 
-  // Starts a transfer: sends the manifest and connects to the peer while the prompt computes. An
+  // Starts a transfer: connects to the peer and sends the manifest while the prompt computes. An
   // error is remembered and reported by the sink's Commit. `control` must not have been started.
   std::unique_ptr<engine::KvSink> Open(OutgoingTransfer transfer,
                                        std::unique_ptr<ControlStream> control);

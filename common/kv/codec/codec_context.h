@@ -9,6 +9,7 @@
 #include "common/kv/codec/kv_format.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
+#include "kernels/core/memory.h"
 #include "kernels/ops/op_table.h"
 
 namespace baton::kv {
@@ -24,6 +25,8 @@ struct CodecRope {
 struct CodecContext {
   const kernels::OpTable* ops = nullptr;
   kernels::ExecContext exec;  // of the executor thread
+  // Where pools lie; null: in the memory that the ops of `exec` work on.
+  kernels::MemorySpace* kv_memory = nullptr;
   KvDimensions dimensions;
   // Stored layers that have their own KV projections over the layer's input; fewer than
   // dimensions.layers for a SwiftKV model, whose upper ones are projections of one hidden state.
@@ -34,6 +37,10 @@ struct CodecContext {
   CodecRope rope;
   std::vector<const float*> key_bias;  // by stored layer: [kv_heads x head_dim] or null; or empty
   std::shared_ptr<const KvCalibration> calibration = {};  // of the model; null: none
+
+  kernels::MemorySpace& pool_memory() const {
+    return kv_memory != nullptr ? *kv_memory : *exec.memory;
+  }
 };
 
 }  // namespace baton::kv

@@ -13,8 +13,8 @@
 #include "absl/time/time.h"
 
 #include "common/transport/inbound_window.h"
+#include "common/transport/inbox.h"
 #include "common/transport/ucx/endpoint.h"
-#include "common/transport/ucx/inbox.h"
 #include "common/transport/ucx/landing_slots.h"
 #include "common/transport/ucx/message.h"
 #include "common/transport/window_table.h"

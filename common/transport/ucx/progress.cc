@@ -17,10 +17,11 @@
 #include "absl/time/clock.h"
 
 #include "common/base/status_macros.h"
+#include "common/transport/inbox.h"
+#include "common/transport/threaded_transport.h"
 #include "common/transport/transport.h"
 #include "common/transport/ucx/carrier.h"
 #include "common/transport/ucx/endpoint.h"
-#include "common/transport/ucx/inbox.h"
 #include "common/transport/ucx/landing_slots.h"
 #include "common/transport/ucx/message.h"
 #include "common/transport/ucx/outbound_peer.h"
@@ -134,8 +135,7 @@ void Progress::OnConnection(ucp_conn_request_h request, const sockaddr_storage& 
 void Progress::Connect(const std::shared_ptr<ConnectCall>& call, const sockaddr_storage& peer) {
   absl::StatusOr<std::unique_ptr<Endpoint>> endpoint = Endpoint::Connect(*worker_, peer);
   if (stopping_ || !endpoint.ok()) {
-    call->result = stopping_ ? absl::CancelledError("the transport is ending") : endpoint.status();
-    call->done.Notify();
+    call->Answer(stopping_ ? absl::CancelledError("the transport is ending") : endpoint.status());
     return;
   }
   const uint64_t id = next_connection_++;
@@ -170,11 +170,10 @@ void Progress::AdvancePreflight(Outbound& outbound, uint64_t id, absl::Time now)
 
 void Progress::AnswerConnect(Outbound& outbound, uint64_t id) {
   const std::string carrier = outbound.peer->endpoint().carrier();
-  auto connection = std::make_shared<UcxConnection>(
+  auto connection = std::make_shared<PeerConnection>(
       id, carrier, [this, id, inbox = inbox_] { inbox->Push([this, id] { CloseOutbound(id); }); });
   outbound.connection = connection;
-  outbound.call->result = std::move(connection);
-  outbound.call->done.Notify();
+  outbound.call->Answer(std::move(connection));
   outbound.call.reset();
 }
 
@@ -187,8 +186,7 @@ void Progress::CloseOutbound(uint64_t connection) {
 void Progress::CloseOutbound(Outbound& outbound, const absl::Status& reason) {
   outbound.peer->Close(reason);
   if (outbound.call != nullptr) {
-    outbound.call->result = reason;
-    outbound.call->done.Notify();
+    outbound.call->Answer(reason);
     outbound.call.reset();
   }
   if (const auto connection = outbound.connection.lock()) {

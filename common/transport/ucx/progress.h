@@ -3,9 +3,7 @@
 
 #include <ucp/api/ucp.h>
 
-#include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -16,12 +14,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 
+#include "common/transport/inbox.h"
+#include "common/transport/threaded_transport.h"
 #include "common/transport/transport.h"
 #include "common/transport/ucx/inbound_peer.h"
-#include "common/transport/ucx/inbox.h"
 #include "common/transport/ucx/message.h"
 #include "common/transport/ucx/outbound_peer.h"
 #include "common/transport/ucx/peer_list.h"
@@ -32,32 +30,8 @@
 
 namespace baton::transport::ucx {
 
-// Handle of an outgoing connection; thread-safe. Its last reference closes the connection.
-class UcxConnection : public Connection {
- public:
-  UcxConnection(uint64_t id, std::string carrier, std::function<void()> close)
-      : id_(id), carrier_(std::move(carrier)), close_(std::move(close)) {}
-  ~UcxConnection() override { close_(); }
-  std::string_view carrier() const override { return carrier_; }
-  uint64_t id() const { return id_; }
-  bool lost() const { return lost_; }
-  void set_lost() { lost_ = true; }
-
- private:
-  const uint64_t id_;
-  const std::string carrier_;
-  const std::function<void()> close_;
-  std::atomic<bool> lost_{false};
-};
-
-// A Connect that waits for its answer. Shared by the caller and the progress thread.
-struct ConnectCall {
-  absl::Notification done;
-  absl::StatusOr<std::shared_ptr<UcxConnection>> result = absl::UnknownError("not done");
-};
-
 // Made and run by the progress thread alone, stats() excepted.
-class Progress {
+class Progress final : public PostProgress {
  public:
   // Connections of peers that may be open, those refused soon included.
   static constexpr size_t kMaxInboundPeers = 1024;
@@ -69,16 +43,15 @@ class Progress {
 
   // Returns the port that it listens at; 0 without a listener.
   absl::StatusOr<uint16_t> Bring();
-  // Until Stop has ended every connection.
-  void Run();
+  void Run() override;
 
   // Calls of the inbox.
   void Connect(const std::shared_ptr<ConnectCall>& call, const sockaddr_storage& peer);
   void CloseOutbound(uint64_t connection);
-  void Post(uint64_t connection, PostParams params);
-  void Cancel(uint64_t tag);
-  void CancelAll();
-  void Stop();
+  void Post(uint64_t connection, PostParams params) override;
+  void Cancel(uint64_t tag) override;
+  void CancelAll() override;
+  void Stop() override;
 
   UcxStats stats() const;
 
@@ -87,7 +60,7 @@ class Progress {
     std::unique_ptr<OutboundPeer> peer;
     std::unique_ptr<Preflight> preflight;  // while it goes on
     std::shared_ptr<ConnectCall> call;     // until it is answered
-    std::weak_ptr<UcxConnection> connection;
+    std::weak_ptr<PeerConnection> connection;
   };
   struct Arrived {
     ucp_ep_h endpoint = nullptr;

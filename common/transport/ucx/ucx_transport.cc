@@ -1,28 +1,18 @@
 #include "common/transport/ucx/ucx_transport.h"
 
-#include <algorithm>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
-#include <thread>
-#include <unordered_map>
-#include <utility>
-#include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 
 #include "common/base/status_macros.h"
 #include "common/config/host_port.h"
-#include "common/transport/completion_queue.h"
+#include "common/transport/threaded_transport.h"
 #include "common/transport/transport.h"
-#include "common/transport/ucx/inbox.h"
 #include "common/transport/ucx/peer_list.h"
 #include "common/transport/ucx/progress.h"
 #include "common/transport/ucx/ucx_worker.h"
-#include "common/transport/window_table.h"
 
 namespace baton::transport {
 namespace {
@@ -30,46 +20,24 @@ namespace {
 class Transported : public UcxTransport {
  public:
   explicit Transported(const UcxTransportOptions& options)
-      : options_(options), progress_(options, inbox_, windows_, [this](Completion completion) {
-          OnSent(std::move(completion));
-        }) {}
-  ~Transported() override;
+      : UcxTransport(options.max_open_posts),
+        options_(options),
+        progress_(options, inbox(), windows(), OnSent()) {}
+  ~Transported() override { StopThread(); }
   absl::Status Bring();
 
   std::string connection_data() const override { return connection_data_; }
-  absl::StatusOr<std::unique_ptr<Window>> Register(
-      std::vector<std::span<std::byte>> extents) override {
-    return windows_->Register(std::move(extents));
-  }
   absl::StatusOr<std::shared_ptr<Connection>> Connect(std::string_view connection_data) override;
-  absl::Status Post(const std::shared_ptr<Connection>& connection, PostParams params) override;
-  void CancelPost(uint64_t tag) override;
-  absl::Status Expect(const ExpectParams& params) override { return WindowTable::Announce(params); }
-  std::vector<Completion> Poll(absl::Time deadline) override {
-    return completions_->Poll(deadline);
-  }
-  void Release() override;
   UcxStats stats() const override { return progress_.stats(); }
 
  private:
-  void OnSent(Completion completion);
-
   const UcxTransportOptions options_;
   std::string connection_data_;
-  const std::shared_ptr<CompletionQueue> completions_ = std::make_shared<CompletionQueue>();
-  const std::shared_ptr<WindowTable> windows_ = std::make_shared<WindowTable>(completions_);
-  const std::shared_ptr<ucx::Inbox> inbox_ = std::make_shared<ucx::Inbox>();
   ucx::Progress progress_;
-  std::thread thread_;
-
-  absl::Mutex mutex_;
-  // Posts by tag; each keeps its connection.
-  std::unordered_map<uint64_t, std::shared_ptr<ucx::UcxConnection>> open_posts_
-      ABSL_GUARDED_BY(mutex_);
 };
 
 absl::Status Transported::Bring() {
-  BATON_RETURN_IF_ERROR(inbox_->Open());
+  BATON_RETURN_IF_ERROR(inbox()->Open());
   BATON_ASSIGN_OR_RETURN(const uint16_t port, progress_.Bring());
   if (port != 0) {
     config::HostPort address{.host = options_.advertise_host, .port = port};
@@ -80,85 +48,18 @@ absl::Status Transported::Bring() {
     }
     connection_data_ = address.ToString();
   }
-  thread_ = std::thread([this] { progress_.Run(); });
+  StartThread(progress_);
   return absl::OkStatus();
 }
 
-Transported::~Transported() {
-  if (!thread_.joinable()) {
-    return;
-  }
-  Release();
-  inbox_->Push([this] { progress_.Stop(); });
-  thread_.join();
-  inbox_->Close();
-}
-
+// The call is answered by connect_timeout.
 absl::StatusOr<std::shared_ptr<Connection>> Transported::Connect(std::string_view connection_data) {
   const std::string address(connection_data);
   BATON_ASSIGN_OR_RETURN(const sockaddr_storage peer,
                          ucx::Resolve(address, /*allow_port_zero=*/false));
-  const auto call = std::make_shared<ucx::ConnectCall>();
-  inbox_->Push([this, call, peer] { progress_.Connect(call, peer); });
-  call->done.WaitForNotification();  // at the latest by connect_timeout
-  if (!call->result.ok()) {
-    const absl::Status& status = call->result.status();
-    return absl::Status(status.code(),
-                        absl::StrCat("connecting to ", address, ": ", status.message()));
-  }
-  return *call->result;
-}
-
-absl::Status Transported::Post(const std::shared_ptr<Connection>& connection, PostParams params) {
-  const auto peer = std::dynamic_pointer_cast<ucx::UcxConnection>(connection);
-  if (peer == nullptr) {
-    return absl::InvalidArgumentError("the connection was not made by this transport");
-  }
-  const auto has_bytes = [](const SendRun& run) { return !run.source.empty(); };
-  if (std::none_of(params.runs.begin(), params.runs.end(), has_bytes)) {
-    return absl::InvalidArgumentError("a post needs at least one byte");
-  }
-  if (peer->lost()) {
-    return absl::UnavailableError("the connection is lost");
-  }
-  absl::MutexLock lock(&mutex_);
-  if (completions_->released()) {
-    return absl::UnavailableError("the transport was released");
-  }
-  if (open_posts_.size() >= static_cast<size_t>(options_.max_open_posts)) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(options_.max_open_posts, " posts are open; retry after a completion"));
-  }
-  if (!open_posts_.emplace(params.tag, peer).second) {
-    return absl::AlreadyExistsError("a post with this tag is open");
-  }
-  // With the lock, so that a Release comes before the check or after the start.
-  inbox_->Push([this, id = peer->id(), params = std::move(params)]() mutable {
-    progress_.Post(id, std::move(params));
+  return AwaitConnect(address, [this, peer](const std::shared_ptr<ConnectCall>& call) {
+    progress_.Connect(call, peer);
   });
-  return absl::OkStatus();
-}
-
-void Transported::OnSent(Completion completion) {
-  std::shared_ptr<ucx::UcxConnection> connection;  // released without the lock
-  {
-    absl::MutexLock lock(&mutex_);
-    const auto found = open_posts_.find(completion.tag);
-    connection = std::move(found->second);
-    open_posts_.erase(found);
-  }
-  completions_->Push(std::move(completion));
-}
-
-void Transported::CancelPost(uint64_t tag) {
-  inbox_->Push([this, tag] { progress_.Cancel(tag); });
-}
-
-void Transported::Release() {
-  completions_->Release();
-  windows_->WithdrawAll();
-  absl::MutexLock lock(&mutex_);
-  inbox_->Push([this] { progress_.CancelAll(); });
 }
 
 absl::Status CheckOptions(const UcxTransportOptions& options) {

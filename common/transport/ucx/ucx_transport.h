@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-#include "common/transport/transport.h"
+#include "common/transport/threaded_transport.h"
 
 namespace baton::transport {
 
@@ -50,7 +50,7 @@ struct UcxStats {
 // One thread makes progress. Puts take sources from where they lie, and what they brought is copied
 // once, from the slot into the window; messages cost a copy more on each side (architecture.md
 // section 7, adr/0014).
-class UcxTransport : public Transport {
+class UcxTransport : public ThreadedTransport {
  public:
   // Whether this build has UCX.
   static bool available();
@@ -59,6 +59,9 @@ class UcxTransport : public Transport {
 
   std::string_view name() const override { return "ucx"; }
   virtual UcxStats stats() const = 0;
+
+ protected:
+  using ThreadedTransport::ThreadedTransport;
 };
 
 }  // namespace baton::transport

@@ -252,7 +252,7 @@ TEST_P(HandoffTest, ShutdownOfTheSenderEndsOpenTransfers) {
 
 INSTANTIATE_TEST_SUITE_P(BackEnds,
                          HandoffTest,
-                         testing::Values("loopback", "grpc"),
+                         testing::Values("loopback", "grpc", "ipc"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 }  // namespace

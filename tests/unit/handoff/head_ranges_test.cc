@@ -280,7 +280,7 @@ class HeadRangesTest : public testing::TestWithParam<const char*> {
 
 INSTANTIATE_TEST_SUITE_P(BackEnds,
                          HeadRangesTest,
-                         testing::Values("loopback", "grpc"),
+                         testing::Values("loopback", "grpc", "ipc"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 // Catalogue T17: a transfer without one rank's part.

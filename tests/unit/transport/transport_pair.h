@@ -2,18 +2,25 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 
 #include "common/transport/grpc/grpc_transport.h"
+#include "common/transport/ipc/ipc_transport.h"
 #include "common/transport/loopback/loopback_transport.h"
 #include "common/transport/transport.h"
 #include "common/transport/ucx/ucx_transport.h"
+#include "kernels/core/memory.h"
+#include "kernels/core/shared_memory.h"
 
 namespace baton::transport {
 
@@ -36,7 +43,7 @@ class TransportPair {
   static constexpr int kMaxOpenPosts = 64;
 
   virtual ~TransportPair() = default;
-  // `kind` is "loopback", "grpc", "ucx" or "ucx_puts".
+  // `kind` is "loopback", "grpc", "ipc", "ipc_shared", "ucx" or "ucx_puts".
   static std::unique_ptr<TransportPair> Make(const std::string& kind);
 
   Transport& sender() { return *sender_; }
@@ -44,6 +51,8 @@ class TransportPair {
   // The receiver dies as a process would: connections break, its windows are gone.
   virtual void KillReceiver() = 0;
   virtual void StartReceiver() = 0;
+  // The bytes where this kind of sender has them; they stay there.
+  virtual std::span<const std::byte> Place(std::span<const std::byte> source) { return source; }
 
  protected:
   std::unique_ptr<Transport> sender_;
@@ -110,6 +119,30 @@ class GrpcPair : public TransportPair {
   std::unique_ptr<grpc::Server> server_;
 };
 
+// Bytes go through the socket, or lie in memory that the receiver maps.
+class IpcPair : public TransportPair {
+ public:
+  explicit IpcPair(bool shares) : shares_(shares) {
+    sender_ = *IpcTransport::Make({.max_open_posts = kMaxOpenPosts});
+    StartReceiver();
+  }
+  void KillReceiver() override { receiver_.reset(); }
+  void StartReceiver() override { receiver_ = *IpcTransport::Make({.listens = true}); }
+  std::span<const std::byte> Place(std::span<const std::byte> source) override {
+    if (!shares_ || source.empty()) {
+      return source;
+    }
+    kernels::Memory memory = *kernels::SharedHostMemory().Allocate(source.size());
+    std::memcpy(memory.data(), source.data(), source.size());
+    placed_.push_back(std::move(memory));
+    return {placed_.back().data(), placed_.back().size()};
+  }
+
+ private:
+  const bool shares_;
+  std::vector<kernels::Memory> placed_;
+};
+
 // UCX 1.13's TCP has puts of its own, which fail an assertion now and then; without them puts are
 // emulated by messages. Set before there are threads.
 inline const int kPutsAreEmulated = setenv("UCX_TCP_PUT_ENABLE", "n", /*overwrite=*/0);
@@ -138,6 +171,9 @@ class UcxPair : public TransportPair {
 inline std::unique_ptr<TransportPair> TransportPair::Make(const std::string& kind) {
   if (kind == "grpc") {
     return std::make_unique<GrpcPair>();
+  }
+  if (kind == "ipc" || kind == "ipc_shared") {
+    return std::make_unique<IpcPair>(/*shares=*/kind == "ipc_shared");
   }
   if (kind == "ucx" || kind == "ucx_puts") {
     return std::make_unique<UcxPair>(UcxTransportOptions{.put_without_rdma = kind == "ucx_puts"});

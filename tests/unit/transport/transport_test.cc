@@ -1,5 +1,5 @@
-// What every transport owes its callers; runs over loopback, and over gRPC and UCX on
-// 127.0.0.1.
+// What every transport owes its callers; runs over loopback, local sockets, and gRPC and
+// UCX on 127.0.0.1.
 #include "common/transport/transport.h"
 
 #include <algorithm>
@@ -65,7 +65,7 @@ class TransportTest : public testing::TestWithParam<const char*> {
 
   PostParams MakePost(uint64_t transfer_id, int64_t offset, std::span<const std::byte> source) {
     return PostParams{.window = window_->descriptor(),
-                      .runs = {{.offset = offset, .source = source}},
+                      .runs = {{.offset = offset, .source = pair_->Place(source)}},
                       .transfer_id = transfer_id,
                       .tag = 100 + transfer_id};
   }
@@ -139,9 +139,10 @@ TEST_P(TransportTest, ManySmallRunsArriveAsOneTransfer) {
   PostParams post = MakePost(1, 0, {});
   post.runs.clear();
   std::vector<ReceiveRun> runs;
+  const std::span<const std::byte> placed = pair_->Place(source);
   for (int i = 0; i < 1000; ++i) {
     const int64_t offset = i < 500 ? i * 64 : 100'000 + i * 64;
-    post.runs.push_back({offset, std::span(source).subspan(static_cast<size_t>(i) * 64, 64)});
+    post.runs.push_back({offset, placed.subspan(static_cast<size_t>(i) * 64, 64)});
     runs.push_back({offset, 64});
   }
   ASSERT_TRUE(pair_->receiver()
@@ -349,7 +350,7 @@ TEST_P(TransportTest, NothingIsWrittenAfterWithdrawReturns) {
 
 // UCX where the build has it.
 std::vector<const char*> BackEnds() {
-  std::vector<const char*> kinds = {"loopback", "grpc"};
+  std::vector<const char*> kinds = {"loopback", "grpc", "ipc", "ipc_shared"};
   if (UcxTransport::available()) {
     kinds.insert(kinds.end(), {"ucx", "ucx_puts"});
   }

@@ -58,7 +58,7 @@ absl::StatusOr<std::unique_ptr<ShadowKvFormat>> ShadowKvFormat::Create(const Cod
         absl::StrCat("KV format shadowkv wants a head_dim that is a multiple of 8; the model has ",
                      context.dimensions.head_dim));
   }
-  BATON_ASSIGN_OR_RETURN(auto pool, RunPool::Create(pool_bytes, *context.exec.memory));
+  BATON_ASSIGN_OR_RETURN(auto pool, RunPool::Create(pool_bytes, context.pool_memory()));
   std::unique_ptr<ShadowKvFormat> format(new ShadowKvFormat(context, std::move(pool)));
   BATON_ASSIGN_OR_RETURN(format->codec_,
                          ShadowKvCodec::Create(context, *format->pool_, format->blocks_));

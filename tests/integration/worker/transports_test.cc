@@ -1,4 +1,4 @@
-// Prefill and decode workers whose KV goes over UCX.
+// Prefill and decode workers whose KV goes over something else than gRPC.
 #include <memory>
 #include <string>
 #include <thread>
@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 
 #include "common/engine/engine.h"
+#include "common/transport/ucx/ucx_transport.h"
 #include "common/worker/worker.h"
 #include "common/worker/worker_options.h"
 #include "tests/integration/worker/worker_pair.h"
@@ -36,7 +37,7 @@ double Granted(worker::Worker& worker) {
   return slots;
 }
 
-class UcxWorkersTest : public testing::Test {
+class WorkersTest : public testing::Test {
  protected:
   void Start(const worker::WorkerOptions& prefill, const worker::WorkerOptions& decode) {
     prefill_ = StartPrefill(prefill);
@@ -51,8 +52,11 @@ class UcxWorkersTest : public testing::Test {
   std::unique_ptr<prefill::PrefillServer> prefill_;
 };
 
-TEST_F(UcxWorkersTest, TokensEqualThoseOverGrpcInEveryFormat) {
-  Start(Options(engine::Role::kPrefill, {"ucx"}), Options(engine::Role::kDecode, {"ucx", "grpc"}));
+class TransportsTest : public WorkersTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(TransportsTest, TokensEqualThoseOverGrpcInEveryFormat) {
+  Start(Options(engine::Role::kPrefill, {GetParam()}),
+        Options(engine::Role::kDecode, {GetParam(), "grpc"}));
   const auto grpc_prefill = StartPrefill(TinyOptions(engine::Role::kPrefill));
   ASSERT_NE(grpc_prefill, nullptr);
   for (const char* policy : {"dense", "diffkv", "shadowkv:rank=8,budget=8,outliers=1,local=1"}) {
@@ -60,25 +64,25 @@ TEST_F(UcxWorkersTest, TokensEqualThoseOverGrpcInEveryFormat) {
       SCOPED_TRACE(absl::StrCat(policy, " ", prompt_tokens));
       Request request = GreedyRequest(absl::StrCat("r-", policy, prompt_tokens), prompt_tokens, 12);
       request.kv_policy = policy;
-      const Outcome ucx = Split(request);
+      const Outcome other = Split(request);
       const Outcome grpc =
           RunSplit(ChannelTo(grpc_prefill->worker()), ChannelTo(decode_->worker()), request);
-      ASSERT_TRUE(ucx.status.ok()) << ucx.status;
+      ASSERT_TRUE(other.status.ok()) << other.status;
       ASSERT_TRUE(grpc.status.ok()) << grpc.status;
-      EXPECT_EQ(ucx.tokens, grpc.tokens);
-      EXPECT_EQ(ucx.committed.kv_logical_bytes(), grpc.committed.kv_logical_bytes());
-      EXPECT_THAT(ucx.committed.transport(), testing::StartsWith("ucx/"));
+      EXPECT_EQ(other.tokens, grpc.tokens);
+      EXPECT_EQ(other.committed.kv_logical_bytes(), grpc.committed.kv_logical_bytes());
+      EXPECT_THAT(other.committed.transport(), testing::StartsWith(GetParam()));
       EXPECT_EQ(grpc.committed.transport(), "grpc");
     }
   }
-  EXPECT_THAT(decode_->worker().metrics().registry().Text(), HasSubstr("transport=\"ucx/"));
   EXPECT_TRUE(Eventually([&] { return Granted(decode_->worker()) == 0; }));
   EXPECT_TRUE(AtBaseline(decode_->worker()));
   EXPECT_TRUE(AtBaseline(prefill_->worker()));
 }
 
-TEST_F(UcxWorkersTest, ConcurrentAndCancelledRequestsLeaveNothingBehind) {
-  Start(Options(engine::Role::kPrefill, {"ucx"}), Options(engine::Role::kDecode, {"ucx"}));
+TEST_P(TransportsTest, ConcurrentAndCancelledRequestsLeaveNothingBehind) {
+  Start(Options(engine::Role::kPrefill, {GetParam()}),
+        Options(engine::Role::kDecode, {GetParam()}));
   constexpr int kThreads = 8;
   std::vector<Outcome> outcomes(kThreads);
   const Outcome alone = Split(GreedyRequest("alone", 300, 10));
@@ -115,17 +119,19 @@ TEST_F(UcxWorkersTest, ConcurrentAndCancelledRequestsLeaveNothingBehind) {
   EXPECT_TRUE(Eventually([&] { return Granted(decode_->worker()) == 0; }));
 }
 
-TEST_F(UcxWorkersTest, WorkersThatShareOnlyGrpcUseIt) {
-  Start(Options(engine::Role::kPrefill, {"ucx", "grpc"}), Options(engine::Role::kDecode, {"grpc"}));
+TEST_P(TransportsTest, WorkersThatShareOnlyGrpcUseIt) {
+  Start(Options(engine::Role::kPrefill, {GetParam(), "grpc"}),
+        Options(engine::Role::kDecode, {"grpc"}));
   const Outcome outcome = Split(GreedyRequest("r", 40, 4));
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_EQ(outcome.committed.transport(), "grpc");
 }
 
-TEST_F(UcxWorkersTest, RestartedDecodeWorkerIsConnectedToAgain) {
-  Start(Options(engine::Role::kPrefill, {"ucx"}), Options(engine::Role::kDecode, {"ucx"}));
+TEST_P(TransportsTest, RestartedDecodeWorkerIsConnectedToAgain) {
+  Start(Options(engine::Role::kPrefill, {GetParam()}),
+        Options(engine::Role::kDecode, {GetParam()}));
   ASSERT_TRUE(Split(GreedyRequest("before", 40, 4)).status.ok());
-  worker::WorkerOptions same = Options(engine::Role::kDecode, {"ucx"});
+  worker::WorkerOptions same = Options(engine::Role::kDecode, {GetParam()});
   same.listen = decode_->worker().address();
   decode_.reset();
   decode_ = StartDecode(same);
@@ -133,7 +139,33 @@ TEST_F(UcxWorkersTest, RestartedDecodeWorkerIsConnectedToAgain) {
   EXPECT_TRUE(Eventually([&] { return Split(GreedyRequest("after", 40, 4)).status.ok(); }));
 }
 
-TEST_F(UcxWorkersTest, RequiredRdmaThatUcxDoesNotSelectFailsThePrecondition) {
+// UCX where the build has it.
+std::vector<const char*> Names() {
+  std::vector<const char*> names = {"ipc"};
+  if (transport::UcxTransport::available()) {
+    names.push_back("ucx");
+  }
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Over,
+                         TransportsTest,
+                         testing::ValuesIn(Names()),
+                         [](const auto& instance) { return std::string(instance.param); });
+
+TEST_F(WorkersTest, UcxIsPublishedWithItsCarrier) {
+  if (!transport::UcxTransport::available()) {
+    GTEST_SKIP() << "the build has no UCX";
+  }
+  Start(Options(engine::Role::kPrefill, {"ucx"}), Options(engine::Role::kDecode, {"ucx"}));
+  ASSERT_TRUE(Split(GreedyRequest("r", 40, 4)).status.ok());
+  EXPECT_THAT(decode_->worker().metrics().registry().Text(), HasSubstr("transport=\"ucx/"));
+}
+
+TEST_F(WorkersTest, RequiredRdmaThatUcxDoesNotSelectFailsThePrecondition) {
+  if (!transport::UcxTransport::available()) {
+    GTEST_SKIP() << "the build has no UCX";
+  }
   worker::WorkerOptions strict = Options(engine::Role::kPrefill, {"ucx"});
   strict.ucx.require_rdma = true;
   Start(strict, Options(engine::Role::kDecode, {"ucx"}));

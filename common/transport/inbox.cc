@@ -1,4 +1,4 @@
-#include "common/transport/ucx/inbox.h"
+#include "common/transport/inbox.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 #include "absl/synchronization/mutex.h"
 
-namespace baton::transport::ucx {
+namespace baton::transport {
 
 Inbox::~Inbox() {
   if (fd_ >= 0) {
@@ -19,7 +19,7 @@ Inbox::~Inbox() {
 
 absl::Status Inbox::Open() {
   fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  return fd_ < 0 ? absl::ResourceExhaustedError("no event descriptor for the UCX transport")
+  return fd_ < 0 ? absl::ResourceExhaustedError("no event descriptor for a transport")
                  : absl::OkStatus();
 }
 
@@ -51,4 +51,4 @@ void Inbox::Close() {
   dropped.swap(work_);
 }
 
-}  // namespace baton::transport::ucx
+}  // namespace baton::transport

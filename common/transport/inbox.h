@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 
-namespace baton::transport::ucx {
+namespace baton::transport {
 
 // Thread-safe. Bounded by its users: a post has at most a start and a cancellation in it, a
 // connection an opening and a closing, an announced transfer one answer. Shared, because windows
@@ -38,4 +38,4 @@ class Inbox {
   std::vector<Work> work_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace baton::transport::ucx
+}  // namespace baton::transport

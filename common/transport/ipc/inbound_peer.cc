@@ -1,0 +1,190 @@
+#include "common/transport/ipc/inbound_peer.h"
+
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+#include "common/base/status_macros.h"
+#include "common/transport/ipc/channel.h"
+#include "common/transport/ipc/message.h"
+#include "common/transport/window_table.h"
+#include "kernels/core/shared_memory.h"
+
+namespace baton::transport::ipc {
+
+InboundPeer::InboundPeer(Descriptor socket, std::shared_ptr<WindowTable> windows, OnReady on_ready)
+    : windows_(std::move(windows)),
+      on_ready_(std::move(on_ready)),
+      since_(absl::Now()),
+      channel_(std::move(socket)) {}
+
+InboundPeer::~InboundPeer() {
+  for (auto& [id, post] : posts_) {
+    post.window->Abandon(
+        post.transfer_id, &post, absl::UnavailableError("the sender's connection has ended"));
+  }
+}
+
+absl::Status InboundPeer::Advance() {
+  const std::optional<Channel::Received> received = channel_.Receive();
+  if (!received.has_value()) {
+    return channel_.status();
+  }
+  if (!introduced_ && !std::holds_alternative<Hello>(received->message)) {
+    return absl::InvalidArgumentError("a message came before Hello");
+  }
+  return std::visit([&](const auto& body) { return Take(body, received->attached); },
+                    received->message);
+}
+
+absl::Status InboundPeer::Take(const Hello& /*hello*/, const Descriptor& /*attached*/) {
+  BATON_ASSIGN_OR_RETURN(const unsigned user, channel_.peer_user());
+  if (user != geteuid() && user != 0) {
+    return absl::PermissionDeniedError(absl::StrCat("the peer runs as user ", user));
+  }
+  if (introduced_) {
+    return absl::InvalidArgumentError("a second Hello");
+  }
+  introduced_ = true;
+  channel_.Send(Welcome{});
+  return absl::OkStatus();
+}
+
+absl::Status InboundPeer::Take(const Export& exported, const Descriptor& attached) {
+  if (blocks_.size() >= kMaxBlocks || blocks_.contains(exported.block)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "block ", exported.block, " was exported twice, or more than ", kMaxBlocks, " blocks"));
+  }
+  BATON_ASSIGN_OR_RETURN(kernels::SharedMapping mapping,
+                         kernels::SharedMapping::Map(attached.get(), exported.size));
+  blocks_.emplace(exported.block, std::move(mapping));
+  return absl::OkStatus();
+}
+
+absl::Status InboundPeer::Take(const Request& request, const Descriptor& /*attached*/) {
+  std::shared_ptr<InboundWindow> window = windows_->Find(request.window);
+  if (window == nullptr || posts_.size() >= kMaxPosts) {
+    const absl::Status verdict =
+        window == nullptr ? absl::FailedPreconditionError("the window is unknown or withdrawn")
+                          : absl::ResourceExhaustedError(
+                                absl::StrCat(kMaxPosts, " transfers of this peer are open"));
+    channel_.Send(Verdict{.post = request.post,
+                          .code = static_cast<uint8_t>(verdict.code()),
+                          .message = std::string(verdict.message())});
+    return absl::OkStatus();
+  }
+  const auto [found, is_new] = posts_.try_emplace(request.post);
+  if (!is_new) {
+    return absl::InvalidArgumentError(absl::StrCat("post ", request.post, " was requested twice"));
+  }
+  Post& post = found->second;
+  post.window = std::move(window);
+  post.transfer_id = request.transfer_id;
+  post.total_bytes = static_cast<int64_t>(request.total_bytes);
+  post.window->Claim(
+      post.transfer_id, &post, [on_ready = on_ready_, id = request.post](absl::Status verdict) {
+        on_ready(id, std::move(verdict));
+      });
+  return absl::OkStatus();
+}
+
+void InboundPeer::Ready(uint64_t id, const absl::Status& verdict) {
+  const auto found = posts_.find(id);
+  if (found == posts_.end() || found->second.open) {
+    return;  // given up meanwhile
+  }
+  if (!verdict.ok()) {
+    End(id, verdict);
+    return;
+  }
+  found->second.open = true;
+  channel_.Send(ipc::Ready{.post = id});
+}
+
+absl::Status InboundPeer::Take(const Written& written, const Descriptor& /*attached*/) {
+  const auto found = posts_.find(written.post);
+  if (found == posts_.end()) {
+    return absl::OkStatus();  // it crossed the verdict
+  }
+  Post& post = found->second;
+  if (!post.open) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("pieces of post ", written.post, ", which was not called ready"));
+  }
+  absl::Status status = Copy(post, written);
+  if (status.ok() && written.last) {
+    status = post.window->Finish(post.transfer_id, &post, post.total_bytes);
+  }
+  if (!status.ok() || written.last) {
+    End(written.post, status);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status InboundPeer::Copy(const Post& post, const Written& written) const {
+  auto carried = std::as_bytes(std::span(written.bytes.data(), written.bytes.size()));
+  for (const Piece& piece : written.pieces) {
+    std::span<const std::byte> source;
+    if (piece.block == 0) {
+      source = carried.first(piece.size);
+      carried = carried.subspan(piece.size);
+    } else {
+      BATON_ASSIGN_OR_RETURN(source, BytesOf(piece));
+    }
+    BATON_RETURN_IF_ERROR(
+        post.window->Write(post.transfer_id, &post, static_cast<int64_t>(piece.offset), source));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::span<const std::byte>> InboundPeer::BytesOf(const Piece& piece) const {
+  const auto block = blocks_.find(piece.block);
+  if (block == blocks_.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a piece lies in block ", piece.block, ", which was not exported"));
+  }
+  const std::span<const std::byte> bytes = block->second.bytes();
+  if (piece.source > bytes.size() || piece.size > bytes.size() - piece.source) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a piece of ", piece.size, " bytes at ", piece.source, " of a block of ", bytes.size()));
+  }
+  return bytes.subspan(piece.source, piece.size);
+}
+
+absl::Status InboundPeer::Take(const Release& release, const Descriptor& /*attached*/) {
+  if (posts_.contains(release.post)) {
+    End(release.post, absl::CancelledError("the sender gave the transfer up"));
+  }
+  return absl::OkStatus();
+}
+
+template <typename Body>
+absl::Status InboundPeer::Take(const Body& /*body*/, const Descriptor& /*attached*/) {
+  return absl::InvalidArgumentError("a message that only receivers send");
+}
+
+void InboundPeer::End(uint64_t id, const absl::Status& verdict) {
+  const auto found = posts_.find(id);
+  Post& post = found->second;
+  if (!verdict.ok()) {
+    post.window->Abandon(post.transfer_id, &post, verdict);
+  }
+  posts_.erase(found);
+  channel_.Send(Verdict{.post = id,
+                        .code = static_cast<uint8_t>(verdict.code()),
+                        .message = std::string(verdict.message())});
+}
+
+}  // namespace baton::transport::ipc

@@ -1,0 +1,122 @@
+#include "common/transport/ipc/message.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/status/statusor.h"
+
+#include "common/base/status_macros.h"
+#include "common/transport/message_bytes.h"
+
+namespace baton::transport::ipc {
+namespace {
+
+constexpr MessageFormat kFormat = {.name = "local",
+                                   .magic = kMessageMagic,
+                                   .version = kMessageVersion,
+                                   .max_bytes = kMaxMessageBytes};
+constexpr uint8_t kMaxStatusCode = 16;
+
+void Encode(ByteWriter& /*out*/, const Hello& /*hello*/) {}
+void Decode(ByteReader& /*in*/, Hello& /*hello*/) {}
+
+void Encode(ByteWriter& /*out*/, const Welcome& /*welcome*/) {}
+void Decode(ByteReader& /*in*/, Welcome& /*welcome*/) {}
+
+void Encode(ByteWriter& out, const Export& exported) {
+  out.Put(exported.block);
+  out.Put(exported.size);
+}
+void Decode(ByteReader& in, Export& exported) {
+  exported.block = in.Take<uint32_t>();
+  exported.size = in.Take<uint64_t>();
+  in.Require(exported.block != 0 && exported.size > 0 && exported.size <= INT64_MAX);
+}
+
+void Encode(ByteWriter& out, const Request& request) {
+  out.Put(request.post);
+  out.Put(request.transfer_id);
+  out.Put(request.total_bytes);
+  out.PutText(request.window, kMaxWindowBytes);
+}
+void Decode(ByteReader& in, Request& request) {
+  request.post = in.Take<uint64_t>();
+  request.transfer_id = in.Take<uint64_t>();
+  request.total_bytes = in.Take<uint64_t>();
+  request.window = in.TakeText(kMaxWindowBytes);
+  in.Require(request.total_bytes > 0 && request.total_bytes <= INT64_MAX);
+}
+
+void Encode(ByteWriter& out, const Ready& ready) { out.Put(ready.post); }
+void Decode(ByteReader& in, Ready& ready) { ready.post = in.Take<uint64_t>(); }
+
+void Encode(ByteWriter& out, const Written& written) {
+  out.Put(written.post);
+  out.Put(static_cast<uint8_t>(written.last));
+  out.Put(static_cast<uint16_t>(written.pieces.size()));
+  for (const Piece& piece : written.pieces) {
+    out.Put(piece.offset);
+    out.Put(piece.size);
+    out.Put(piece.block);
+    out.Put(piece.source);
+  }
+  out.PutText(written.bytes, kMaxCarriedBytes);
+}
+void Decode(ByteReader& in, Written& written) {
+  written.post = in.Take<uint64_t>();
+  const auto last = in.Take<uint8_t>();
+  const auto count = in.Take<uint16_t>();
+  in.Require(last <= 1 && count > 0 && count <= kMaxPieces);
+  written.last = last == 1;
+  uint64_t carried = 0;
+  for (size_t i = 0; i < count && in.ok(); ++i) {
+    Piece& piece = written.pieces.emplace_back();
+    piece.offset = in.Take<uint64_t>();
+    piece.size = in.Take<uint64_t>();
+    piece.block = in.Take<uint32_t>();
+    piece.source = in.Take<uint64_t>();
+    in.Require(piece.size > 0 && piece.size <= INT64_MAX &&
+               piece.offset <= INT64_MAX - piece.size && piece.source <= INT64_MAX - piece.size);
+    if (piece.block == 0) {
+      in.Require(piece.source == 0 && piece.size <= kMaxCarriedBytes - carried);
+      carried += in.ok() ? piece.size : 0;
+    }
+  }
+  written.bytes = in.TakeText(kMaxCarriedBytes);
+  in.Require(written.bytes.size() == carried);
+}
+
+void Encode(ByteWriter& out, const Verdict& verdict) {
+  out.Put(verdict.post);
+  out.Put(verdict.code);
+  out.PutText(verdict.message, kMaxVerdictBytes);
+}
+void Decode(ByteReader& in, Verdict& verdict) {
+  verdict.post = in.Take<uint64_t>();
+  verdict.code = in.Take<uint8_t>();
+  verdict.message = in.TakeText(kMaxVerdictBytes);
+  in.Require(verdict.code <= kMaxStatusCode);
+}
+
+void Encode(ByteWriter& out, const Release& release) { out.Put(release.post); }
+void Decode(ByteReader& in, Release& release) { release.post = in.Take<uint64_t>(); }
+
+}  // namespace
+
+std::string EncodeMessage(const Message& message) {
+  ByteWriter out = BeginMessage(kFormat, message.index() + 1);
+  std::visit([&out](const auto& body) { Encode(out, body); }, message);
+  return std::move(out).Seal();
+}
+
+absl::StatusOr<Message> DecodeMessage(std::span<const std::byte> bytes) {
+  BATON_ASSIGN_OR_RETURN(OpenedMessage opened, OpenMessage(kFormat, bytes));
+  return DecodeBody<Message>(
+      kFormat, opened.type, opened.fields, [](ByteReader& in, auto& body) { Decode(in, body); });
+}
+
+}  // namespace baton::transport::ipc

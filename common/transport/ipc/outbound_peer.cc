@@ -1,0 +1,219 @@
+#include "common/transport/ipc/outbound_peer.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+#include "common/base/status_macros.h"
+#include "common/transport/ipc/channel.h"
+#include "common/transport/ipc/message.h"
+#include "common/transport/transport.h"
+#include "kernels/core/shared_memory.h"
+
+namespace baton::transport::ipc {
+
+OutboundPeer::OutboundPeer(Descriptor socket, OnCompletion completed)
+    : completed_(std::move(completed)), since_(absl::Now()), channel_(std::move(socket)) {
+  channel_.Send(Hello{});
+}
+
+OutboundPeer::~OutboundPeer() { Close(absl::CancelledError("the connection was closed")); }
+
+void OutboundPeer::Start(PostParams params) {
+  const uint64_t id = next_post_++;
+  Post& post = posts_[id];
+  post.params = std::move(params);
+  std::erase_if(post.params.runs, [](const SendRun& run) { return run.source.empty(); });
+  for (const SendRun& run : post.params.runs) {
+    post.total_bytes += static_cast<int64_t>(run.source.size());
+  }
+  post_of_tag_[post.params.tag] = id;
+  channel_.Send(Request{.post = id,
+                        .transfer_id = post.params.transfer_id,
+                        .total_bytes = static_cast<uint64_t>(post.total_bytes),
+                        .window = post.params.window});
+}
+
+absl::Status OutboundPeer::Advance() {
+  while (std::optional<Channel::Received> received = channel_.Receive()) {
+    BATON_RETURN_IF_ERROR(Take(received->message));
+  }
+  channel_.Flush();
+  while (channel_.idle() && channel_.status().ok() && !ready_.empty()) {
+    TellPieces();
+  }
+  return channel_.status();
+}
+
+absl::Status OutboundPeer::Take(const Message& message) {
+  if (std::holds_alternative<Welcome>(message)) {
+    welcomed_ = true;
+    return absl::OkStatus();
+  }
+  if (const auto* verdict = std::get_if<Verdict>(&message)) {
+    return TakeVerdict(*verdict);
+  }
+  const auto* ready = std::get_if<Ready>(&message);
+  if (ready == nullptr) {
+    return absl::InvalidArgumentError("a message that only senders send");
+  }
+  const auto post = posts_.find(ready->post);
+  if (post == posts_.end() || post->second.given_up.has_value()) {
+    return absl::OkStatus();  // it crossed the end of the post
+  }
+  if (post->second.run_index != 0 || post->second.position != 0 ||
+      std::find(ready_.begin(), ready_.end(), ready->post) != ready_.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("post ", ready->post, " was called ready twice"));
+  }
+  ready_.push_back(ready->post);
+  return absl::OkStatus();
+}
+
+absl::Status OutboundPeer::TakeVerdict(const Verdict& verdict) {
+  const auto found = posts_.find(verdict.post);
+  if (found == posts_.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("a verdict of no post, ", verdict.post));
+  }
+  const Post& post = found->second;
+  const bool told = post.run_index == post.params.runs.size();
+  absl::Status status(static_cast<absl::StatusCode>(verdict.code), verdict.message);
+  if (status.ok() && !told) {
+    return absl::InvalidArgumentError("a transfer was called complete before its last byte");
+  }
+  End(verdict.post, status.ok() ? status : post.given_up.value_or(status));
+  return absl::OkStatus();
+}
+
+void OutboundPeer::Cancel(uint64_t tag, const absl::Status& reason) {
+  if (const auto found = post_of_tag_.find(tag); found != post_of_tag_.end()) {
+    GiveUp(found->second, posts_.at(found->second), reason);
+  }
+}
+
+void OutboundPeer::CancelAll(const absl::Status& reason) {
+  for (auto& [id, post] : posts_) {
+    GiveUp(id, post, reason);
+  }
+}
+
+void OutboundPeer::GiveUp(uint64_t id, Post& post, const absl::Status& reason) {
+  if (post.given_up.has_value()) {
+    return;
+  }
+  post.given_up = reason;
+  post.given_up_at = absl::Now();
+  std::erase(ready_, id);
+  channel_.Send(Release{.post = id});
+}
+
+void OutboundPeer::End(uint64_t id, absl::Status status) {
+  const auto found = posts_.find(id);
+  const Completion completion = {.kind = CompletionKind::kSent,
+                                 .tag = found->second.params.tag,
+                                 .status = std::move(status),
+                                 .bytes = found->second.total_bytes};
+  std::erase(ready_, id);
+  post_of_tag_.erase(completion.tag);
+  posts_.erase(found);
+  completed_(completion);
+}
+
+absl::Status OutboundPeer::EndOverdue(absl::Time now, absl::Time& next) {
+  for (auto& [id, post] : posts_) {
+    if (post.params.deadline <= now) {
+      GiveUp(
+          id, post, absl::DeadlineExceededError("the peer did not take the bytes by the deadline"));
+    }
+    if (now - post.given_up_at > kStuck) {
+      return absl::UnavailableError("the peer does not answer");
+    }
+    next = std::min(next,
+                    post.given_up.has_value() ? post.given_up_at + kStuck + absl::Milliseconds(1)
+                                              : post.params.deadline);
+  }
+  return absl::OkStatus();
+}
+
+void OutboundPeer::Close(const absl::Status& reason) {
+  while (!posts_.empty()) {
+    const auto& [id, post] = *posts_.begin();
+    End(id, post.given_up.value_or(reason));
+  }
+}
+
+void OutboundPeer::TellPieces() {
+  const uint64_t id = ready_.front();
+  ready_.pop_front();
+  Post& post = posts_.at(id);
+  const Written written = NextPieces(id, post);
+  if (!written.last) {
+    ready_.push_back(id);
+  }
+  channel_.Send(written);
+}
+
+Written OutboundPeer::NextPieces(uint64_t id, Post& post) {
+  const std::vector<SendRun>& runs = post.params.runs;
+  Written written = {.post = id};
+  uint64_t pointed = 0;
+  while (post.run_index < runs.size() && written.pieces.size() < kMaxPieces &&
+         pointed < kPointedBytes && written.bytes.size() < kMaxCarriedBytes) {
+    const SendRun& run = runs[post.run_index];
+    std::span<const std::byte> bytes = run.source.subspan(post.position);
+    Piece piece = {.offset = static_cast<uint64_t>(run.offset) + post.position};
+    piece.block = BlockOf(bytes, piece.source);
+    const uint64_t room =
+        piece.block == 0 ? kMaxCarriedBytes - written.bytes.size() : kPointedBytes - pointed;
+    bytes = bytes.first(std::min<uint64_t>(bytes.size(), room));
+    piece.size = bytes.size();
+    if (piece.block == 0) {
+      written.bytes.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    } else {
+      pointed += bytes.size();
+    }
+    Piece* const last = written.pieces.empty() ? nullptr : &written.pieces.back();
+    if (last != nullptr && last->block == piece.block &&
+        last->offset + last->size == piece.offset &&
+        (piece.block == 0 || last->source + last->size == piece.source)) {
+      last->size += piece.size;
+    } else {
+      written.pieces.push_back(piece);
+    }
+    post.position += bytes.size();
+    if (post.position == run.source.size()) {
+      ++post.run_index;
+      post.position = 0;
+    }
+  }
+  written.last = post.run_index == runs.size();
+  return written;
+}
+
+uint32_t OutboundPeer::BlockOf(std::span<const std::byte> bytes, uint64_t& source) {
+  const std::optional<kernels::SharedLocation> location = kernels::FindShared(bytes);
+  if (!location.has_value()) {
+    return 0;
+  }
+  const uint32_t id = location->block->id();
+  if (!exported_.contains(id)) {
+    if (exported_.size() >= kMaxBlocks) {
+      return 0;
+    }
+    exported_.insert(id);
+    channel_.Send(Export{.block = id, .size = location->block->size()}, location->block);
+  }
+  source = location->offset;
+  return id;
+}
+
+}  // namespace baton::transport::ipc

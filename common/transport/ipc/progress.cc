@@ -1,0 +1,214 @@
+#include "common/transport/ipc/progress.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+#include "common/base/status_macros.h"
+#include "common/transport/inbox.h"
+#include "common/transport/ipc/channel.h"
+#include "common/transport/ipc/inbound_peer.h"
+#include "common/transport/ipc/listener.h"
+#include "common/transport/ipc/outbound_peer.h"
+#include "common/transport/threaded_transport.h"
+#include "common/transport/transport.h"
+
+namespace baton::transport::ipc {
+namespace {
+
+absl::Status Lost(const absl::Status& reason) {
+  return absl::UnavailableError(
+      absl::StrCat("the connection is lost: ", std::string(reason.message())));
+}
+
+}  // namespace
+
+Progress::Progress(const IpcTransportOptions& options,
+                   std::shared_ptr<Inbox> inbox,
+                   std::shared_ptr<WindowTable> windows,
+                   OutboundPeer::OnCompletion completed)
+    : options_(options),
+      inbox_(std::move(inbox)),
+      windows_(std::move(windows)),
+      completed_(std::move(completed)) {}
+
+absl::Status Progress::ListenAt(const std::string& socket) {
+  BATON_ASSIGN_OR_RETURN(listener_, Listen(socket));
+  return absl::OkStatus();
+}
+
+void Progress::Run() {
+  for (;;) {
+    for (const Inbox::Work& work : inbox_->Take()) {
+      work();
+    }
+    if (stopping_) {
+      break;
+    }
+    next_look_ = absl::InfiniteFuture();
+    AcceptPeers();
+    AdvanceInbound();
+    AdvanceOutbound();
+    Wait(next_look_);
+  }
+  inbound_.clear();
+  while (!outbound_.empty()) {
+    CloseOutbound(outbound_.begin()->first, absl::CancelledError("the transport is ending"));
+  }
+}
+
+void Progress::Wait(absl::Time next) {
+  polled_.assign(1, {.fd = inbox_->fd(), .events = POLLIN, .revents = 0});
+  if (listener_.get() >= 0 && inbound_.size() < kMaxInboundPeers) {
+    polled_.push_back({.fd = listener_.get(), .events = POLLIN, .revents = 0});
+  }
+  const auto add = [this](const Channel& channel, bool sends) {
+    const auto events = static_cast<short>(sends ? POLLIN | POLLOUT : POLLIN);
+    polled_.push_back({.fd = channel.fd(), .events = events, .revents = 0});
+  };
+  for (const auto& [id, peer] : inbound_) {
+    add(peer->channel(), !peer->channel().idle());
+  }
+  for (const auto& [id, outbound] : outbound_) {
+    add(outbound.peer->channel(), outbound.peer->wants_to_send());
+  }
+  // A day at most, so that the time fits.
+  const absl::Duration time = std::clamp(next - absl::Now(), absl::ZeroDuration(), absl::Hours(24));
+  const timespec timeout = absl::ToTimespec(time);
+  ppoll(polled_.data(), polled_.size(), &timeout, nullptr);
+}
+
+void Progress::AcceptPeers() {
+  while (listener_.get() >= 0 && inbound_.size() < kMaxInboundPeers) {
+    Descriptor socket = Accept(listener_);
+    if (socket.get() < 0) {
+      return;
+    }
+    const uint64_t id = next_connection_++;
+    const auto on_ready = [this, id, inbox = inbox_](uint64_t post, absl::Status verdict) {
+      inbox->Push([this, id, post, verdict = std::move(verdict)] {
+        if (const auto found = inbound_.find(id); found != inbound_.end()) {
+          found->second->Ready(post, verdict);
+        }
+      });
+    };
+    inbound_.emplace(id, std::make_unique<InboundPeer>(std::move(socket), windows_, on_ready));
+  }
+}
+
+// One message of each, so that all have their turn.
+void Progress::AdvanceInbound() {
+  const absl::Time now = absl::Now();
+  for (auto entry = inbound_.begin(); entry != inbound_.end();) {
+    InboundPeer& peer = *entry->second;
+    const absl::Time introduced_by = peer.since() + options_.connect_timeout;
+    peer.channel().Flush();
+    if (!peer.Advance().ok() || (!peer.introduced() && now > introduced_by)) {
+      entry = inbound_.erase(entry);
+      continue;
+    }
+    if (!peer.introduced()) {
+      next_look_ = std::min(next_look_, introduced_by + absl::Milliseconds(1));
+    }
+    ++entry;
+  }
+}
+
+void Progress::Connect(const std::shared_ptr<ConnectCall>& call, const std::string& socket) {
+  absl::StatusOr<Descriptor> connected = Dial(socket);
+  if (stopping_ || !connected.ok()) {
+    call->Answer(stopping_ ? absl::CancelledError("the transport is ending") : connected.status());
+    return;
+  }
+  Outbound& outbound = outbound_[next_connection_++];
+  outbound.peer = std::make_unique<OutboundPeer>(*std::move(connected), completed_);
+  outbound.call = call;
+}
+
+void Progress::AdvanceOutbound() {
+  const absl::Time now = absl::Now();
+  std::vector<std::pair<uint64_t, absl::Status>> lost;
+  for (auto& [id, outbound] : outbound_) {
+    OutboundPeer& peer = *outbound.peer;
+    absl::Status status = peer.EndOverdue(now, next_look_);
+    status.Update(peer.Advance());
+    if (outbound.call != nullptr && status.ok()) {
+      const absl::Time by = peer.since() + options_.connect_timeout;
+      if (peer.welcomed()) {
+        AnswerConnect(id, outbound);
+      } else if (now > by) {
+        status = absl::UnavailableError(
+            absl::StrCat("no answer within ", absl::FormatDuration(options_.connect_timeout)));
+      } else {
+        next_look_ = std::min(next_look_, by + absl::Milliseconds(1));
+      }
+    }
+    if (!status.ok()) {
+      lost.emplace_back(id, Lost(status));
+    }
+  }
+  for (const auto& [id, status] : lost) {
+    CloseOutbound(id, status);
+  }
+}
+
+void Progress::AnswerConnect(uint64_t id, Outbound& outbound) {
+  const auto close = [this, id, inbox = inbox_] {
+    inbox->Push(
+        [this, id] { CloseOutbound(id, absl::CancelledError("the connection was closed")); });
+  };
+  auto connection = std::make_shared<PeerConnection>(id, "ipc", close);
+  outbound.connection = connection;
+  std::exchange(outbound.call, nullptr)->Answer(std::move(connection));
+}
+
+void Progress::CloseOutbound(uint64_t connection, const absl::Status& reason) {
+  const auto found = outbound_.find(connection);
+  if (found == outbound_.end()) {
+    return;
+  }
+  Outbound outbound = std::move(found->second);
+  outbound_.erase(found);
+  if (const auto handle = outbound.connection.lock()) {
+    handle->set_lost();
+  }
+  outbound.peer->Close(reason);
+  if (outbound.call != nullptr) {
+    outbound.call->Answer(reason);
+  }
+}
+
+void Progress::Post(uint64_t connection, PostParams params) {
+  const auto found = outbound_.find(connection);
+  if (found == outbound_.end()) {
+    completed_(Completion{.kind = CompletionKind::kSent,
+                          .tag = params.tag,
+                          .status = absl::UnavailableError("the connection is lost")});
+    return;
+  }
+  found->second.peer->Start(std::move(params));
+}
+
+void Progress::Cancel(uint64_t tag) {
+  for (auto& [id, outbound] : outbound_) {
+    outbound.peer->Cancel(tag, absl::CancelledError("the post was cancelled"));
+  }
+}
+
+void Progress::CancelAll() {
+  for (auto& [id, outbound] : outbound_) {
+    outbound.peer->CancelAll(absl::CancelledError("the transport was released"));
+  }
+}
+
+}  // namespace baton::transport::ipc

@@ -1,0 +1,176 @@
+#include <xxhash.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/transport/ipc/message.h"
+
+namespace baton::transport::ipc {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<Message> OneOfEach() {
+  return {Hello{},
+          Welcome{},
+          Export{.block = 7, .size = uint64_t{1} << 40},
+          Request{.post = 1, .transfer_id = 5, .total_bytes = 300, .window = std::string(24, 'w')},
+          Ready{.post = 1},
+          Written{.post = 1,
+                  .last = true,
+                  .pieces = {{.offset = 0, .size = 100, .block = 7, .source = 4096},
+                             {.offset = 4096, .size = uint64_t{1} << 33, .block = 7}}},
+          Written{.post = 1,
+                  .pieces = {{.offset = 0, .size = 2},
+                             {.offset = 9, .size = 50, .block = 7},
+                             {.offset = 90, .size = 3}},
+                  .bytes = std::string("\0byte", 5)},
+          Verdict{.post = 1, .code = 9, .message = "withdrawn"},
+          Release{.post = 1}};
+}
+
+absl::StatusOr<Message> Decode(const std::string& bytes) {
+  return DecodeMessage(std::as_bytes(std::span(bytes.data(), bytes.size())));
+}
+
+// With the checksum that belongs to what is before it.
+std::string Sealed(std::string bytes) {
+  bytes.resize(bytes.size() - 8);
+  const uint64_t checksum = XXH3_64bits(bytes.data(), bytes.size());
+  for (int i = 0; i < 8; ++i) {
+    bytes.push_back(static_cast<char>(checksum >> (8 * i) & 0xff));
+  }
+  return bytes;
+}
+
+TEST(IpcMessageTest, EveryTypeSurvivesARoundTrip) {
+  for (const Message& message : OneOfEach()) {
+    const auto decoded = Decode(EncodeMessage(message));
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    EXPECT_EQ(*decoded, message) << message.index();
+  }
+}
+
+TEST(IpcMessageTest, BytesAreThoseOfTheFormat) {
+  const std::string bytes = EncodeMessage(
+      Written{.post = 0x0102030405060708,
+              .last = true,
+              .pieces = {{.offset = 4096, .size = 3},
+                         {.offset = 5000, .size = 256, .block = 2, .source = 0x010203}},
+              .bytes = "abc"});
+  EXPECT_EQ(absl::BytesToHexString(bytes.substr(0, bytes.size() - 8)),
+            "42544950"          // magic
+            "0100"              // version
+            "0600"              // type
+            "0807060504030201"  // post
+            "01"                // last
+            "0200"              // pieces
+            "0010000000000000"  // offset
+            "0300000000000000"  // size
+            "00000000"          // block: in the message
+            "0000000000000000"  // source
+            "8813000000000000"  // offset
+            "0001000000000000"  // size
+            "02000000"          // block
+            "0302010000000000"  // source
+            "0300"              // bytes
+            "616263");
+  EXPECT_EQ(Sealed(bytes), bytes);
+}
+
+TEST(IpcMessageTest, EveryTruncationIsRefusedEvenWithItsOwnChecksum) {
+  for (const Message& message : OneOfEach()) {
+    const std::string bytes = EncodeMessage(message);
+    for (size_t size = 0; size < bytes.size(); ++size) {
+      EXPECT_FALSE(Decode(bytes.substr(0, size)).ok()) << message.index() << " at " << size;
+      if (size >= 8) {
+        EXPECT_FALSE(Decode(Sealed(bytes.substr(0, size))).ok())
+            << message.index() << " at " << size;
+      }
+    }
+  }
+}
+
+TEST(IpcMessageTest, BytesBehindTheBodyAreRefused) {
+  for (const Message& message : OneOfEach()) {
+    EXPECT_FALSE(Decode(Sealed(EncodeMessage(message) + "x")).ok());
+  }
+  EXPECT_FALSE(Decode(std::string(kMaxMessageBytes + 1, 'x')).ok());
+}
+
+TEST(IpcMessageTest, EveryFlippedBitIsRefused) {
+  for (const Message& message : OneOfEach()) {
+    const std::string bytes = EncodeMessage(message);
+    for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+      std::string flipped = bytes;
+      flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << (bit % 8)));
+      EXPECT_FALSE(Decode(flipped).ok()) << message.index() << " bit " << bit;
+    }
+  }
+}
+
+TEST(IpcMessageTest, AnotherVersionIsNamed) {
+  std::string bytes = EncodeMessage(OneOfEach().front());
+  bytes[4] = 2;
+  EXPECT_THAT(std::string(Decode(Sealed(bytes)).status().message()), HasSubstr("version 2"));
+}
+
+TEST(IpcMessageTest, UnknownTypesAreRefused) {
+  for (const int type : {0, 9, 255}) {
+    std::string bytes = EncodeMessage(OneOfEach().front());
+    bytes[6] = static_cast<char>(type);
+    EXPECT_THAT(std::string(Decode(Sealed(bytes)).status().message()), HasSubstr("unknown type"));
+  }
+}
+
+TEST(IpcMessageTest, ValuesOutOfRangeAreRefused) {
+  const Piece piece{.offset = 0, .size = 1, .block = 1};
+  const Piece carried{.offset = 0, .size = 1};
+  for (const Message& message : std::vector<Message>{
+           Export{.block = 0, .size = 1},
+           Export{.block = 1, .size = 0},
+           Export{.block = 1, .size = UINT64_MAX},
+           Request{.total_bytes = 0, .window = "w"},
+           Request{.total_bytes = UINT64_MAX, .window = "w"},
+           Written{.pieces = {}},
+           Written{.pieces = std::vector<Piece>(kMaxPieces + 1, piece)},
+           Written{.pieces = {{.offset = 0, .size = 0, .block = 1}}},
+           Written{.pieces = {{.offset = INT64_MAX, .size = 1, .block = 1}}},
+           Written{.pieces = {{.offset = 0, .size = 1, .block = 1, .source = INT64_MAX}}},
+           Written{.pieces = {{.offset = 0, .size = UINT64_MAX, .block = 1}}},
+           Written{.pieces = {{.offset = 0, .size = UINT64_MAX}}},
+           Written{.pieces = {{.offset = 0, .size = 1, .source = 1}}, .bytes = "x"},
+           Written{.pieces = {piece}, .bytes = "x"},
+           Written{.pieces = {carried}, .bytes = "xx"},
+           Written{.pieces = {carried, carried}, .bytes = "x"},
+           Verdict{.code = 17}}) {
+    EXPECT_FALSE(Decode(EncodeMessage(message)).ok()) << message.index();
+  }
+}
+
+TEST(IpcMessageTest, FullestMessageFits) {
+  Written written{.pieces = std::vector<Piece>(kMaxPieces, {.offset = 0, .size = 1})};
+  written.pieces[0].size = kMaxCarriedBytes - kMaxPieces + 1;
+  written.bytes.assign(kMaxCarriedBytes, 'x');
+  const auto decoded = Decode(EncodeMessage(written));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(std::get<Written>(*decoded), written);
+}
+
+TEST(IpcMessageTest, LongVerdictsAreCut) {
+  const auto decoded = Decode(EncodeMessage(Verdict{.message = std::string(9999, 'x')}));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(std::get<Verdict>(*decoded).message.size(), kMaxVerdictBytes);
+}
+
+}  // namespace
+}  // namespace baton::transport::ipc
