@@ -1,6 +1,8 @@
 #include "common/transport/inbound_window.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -14,11 +16,15 @@
 #include "absl/synchronization/mutex.h"
 
 #include "common/base/status_macros.h"
+#include "common/base/xxh3.h"
 #include "common/transport/completion_queue.h"
 #include "common/transport/transport.h"
 
 namespace baton::transport {
 namespace {
+
+// Copied at once, so that a processor still has the bytes when they are added to the checksum.
+constexpr size_t kCachedBytes = size_t{128} << 10;
 
 absl::Status Withdrawn() {
   return absl::FailedPreconditionError(
@@ -177,7 +183,10 @@ absl::Status InboundWindow::Write(uint64_t transfer_id,
                                expected_offset,
                                " were announced"));
   }
-  Copy(offset, bytes);
+  if (transfer->checksum == nullptr) {
+    transfer->checksum = std::make_unique<Xxh3Stream>();
+  }
+  Copy(offset, bytes, *transfer->checksum);
   transfer->run_written += size;
   transfer->written_bytes += size;
   if (transfer->run_written == run.size_bytes) {
@@ -187,19 +196,23 @@ absl::Status InboundWindow::Write(uint64_t transfer_id,
   return absl::OkStatus();
 }
 
-void InboundWindow::Copy(int64_t offset, std::span<const std::byte> bytes) {
+void InboundWindow::Copy(int64_t offset, std::span<const std::byte> bytes, Xxh3Stream& checksum) {
   const auto after = std::upper_bound(extent_begin_.begin(), extent_begin_.end(), offset);
   auto index = static_cast<size_t>(after - extent_begin_.begin()) - 1;
   auto skip = static_cast<size_t>(offset - extent_begin_[index]);
   while (!bytes.empty()) {
     const std::span<std::byte> target = extents_[index].subspan(skip);
-    const size_t size = std::min(target.size(), bytes.size());
+    const size_t size = std::min({target.size(), bytes.size(), kCachedBytes});
     if (size > 0) {
       std::memcpy(target.data(), bytes.data(), size);
+      checksum.Update(target.first(size));
     }
     bytes = bytes.subspan(size);
-    ++index;
-    skip = 0;
+    skip += size;
+    if (size == target.size()) {
+      ++index;
+      skip = 0;
+    }
   }
 }
 
@@ -241,10 +254,13 @@ bool InboundWindow::IsOpen(uint64_t transfer_id, const void* owner) {
 
 void InboundWindow::End(Transfer& transfer, absl::Status status) {
   transfer.ended = true;
+  const uint64_t checksum = status.ok() ? transfer.checksum->value() : 0;
+  transfer.checksum = nullptr;
   completions_->Push(Completion{.kind = CompletionKind::kReceived,
                                 .tag = transfer.tag,
                                 .status = std::move(status),
-                                .bytes = transfer.written_bytes});
+                                .bytes = transfer.written_bytes,
+                                .checksum = checksum});
 }
 
 absl::Status InboundWindow::Refuse(Transfer& transfer, const std::string& message) {

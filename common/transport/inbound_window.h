@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 
+#include "common/base/xxh3.h"
 #include "common/transport/completion_queue.h"
 #include "common/transport/transport.h"
 
@@ -68,6 +69,7 @@ class InboundWindow {
     int64_t run_written = 0;  // bytes of it in place
     int64_t total_bytes = 0;
     int64_t written_bytes = 0;
+    std::unique_ptr<Xxh3Stream> checksum{};  // of these; null before the first
     bool ended = false;
   };
   struct Waiter {
@@ -84,7 +86,9 @@ class InboundWindow {
   // Ends a transfer whose sender broke the rules.
   absl::Status Refuse(Transfer& transfer, const std::string& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Copy(int64_t offset, std::span<const std::byte> bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // And adds what is in place then to the checksum.
+  void Copy(int64_t offset, std::span<const std::byte> bytes, Xxh3Stream& checksum)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::vector<std::span<std::byte>> extents_;
   std::vector<int64_t> extent_begin_;  // offset of each extent in the window

@@ -47,6 +47,8 @@ struct Completion {
   uint64_t tag = 0;  // the caller's
   absl::Status status{};
   int64_t bytes = 0;
+  // kReceived with OK: xxh3-64 of the bytes that are in place, in the order of the announced runs.
+  uint64_t checksum = 0;
 };
 
 // A contiguous piece of a transfer: `source` goes to bytes [offset, offset + size) of the window.

@@ -1,12 +1,18 @@
 // A segment lands: its header says where its bytes may be written, the transport writes them there
-// (common/transport/inbound_window.h), then they are verified in place.
+// and tells the checksum of what is in place (common/transport/inbound_window.h).
+#include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 
 #include "common/base/status_macros.h"
 #include "common/handoff/land/landing_core.h"
 #include "common/handoff/land/transfer_session.h"
 #include "common/kv/manifest/segment_header.h"
+#include "common/transport/transport.h"
 
 namespace baton::handoff {
 
@@ -23,28 +29,20 @@ absl::Status TransferSession::ExpectSegment(const std::string& header_bytes) {
   return status;
 }
 
-void TransferSession::OnReceived(uint32_t segment_index, const absl::Status& received) {
-  if (absl::IsCancelled(received)) {
+void TransferSession::OnReceived(uint32_t segment_index, const transport::Completion& received) {
+  if (absl::IsCancelled(received.status)) {
     return;  // given up by this side, which ends the session with the reason
   }
-  std::shared_ptr<LandingReservation> reservation;
-  SegmentExtent extent;
   {
-    absl::MutexLock lock(&mutex_);
+    const absl::MutexLock lock(&mutex_);
     if (state_ != State::kLanding) {
       return;
     }
-    reservation = reservation_;
-    extent = ledger_->segment(segment_index);
-  }
-  absl::Status status = received.ok() ? reservation->Verify(extent) : received;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (state_ != State::kLanding) {
-      return;
+    absl::Status status = received.status;
+    if (status.ok()) {
+      status = ledger_->MarkLanded(segment_index, received.checksum);
     }
     if (status.ok()) {
-      ledger_->MarkLanded(segment_index);
       CommitIfLanded();
     } else {
       EndWith(std::move(status));

@@ -27,8 +27,8 @@ struct LandingOptions {
 };
 
 // One per decode worker. Owns a progress thread per transport (no one else may call Poll on them);
-// these threads also verify checksums. Thread-safe. The engine must be stopped, and every session's
-// stream ended, before it is destroyed.
+// these threads also compare checksums. Thread-safe. The engine must be stopped, and every
+// session's stream ended, before it is destroyed.
 class Landing : public engine::ReservationObserver {
  public:
   // `transports`, preferred first, are borrowed. `layout` is this worker's.

@@ -105,7 +105,7 @@ void LandingCore::ProgressLoop(transport::Transport* transport) {
         awaited_.erase(found);
       }
       if (const auto session = awaited.session.lock(); session != nullptr) {
-        session->OnReceived(awaited.segment_index, completion.status);
+        session->OnReceived(awaited.segment_index, completion);
       }
     }
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,20 +12,11 @@
 
 #include "common/base/status_macros.h"
 #include "common/engine/request.h"
-#include "common/handoff/land/segment_ledger.h"
 #include "common/handoff/land/transfer_session.h"
-#include "common/kv/manifest/digest.h"
-#include "common/kv/manifest/head_range.h"
 #include "common/kv/manifest/layout.h"
 #include "common/transport/transport.h"
 
 namespace baton::handoff {
-namespace {
-
-// Bytes hashed before a waiting Close is let in.
-constexpr int64_t kReadBytes = int64_t{1} << 20;
-
-}  // namespace
 
 LandingReservation::LandingReservation(const engine::ReservationGrant& grant,
                                        const kv::v1::KvLayout& layout,
@@ -121,48 +111,6 @@ absl::Status LandingReservation::Expect(std::string_view transport,
       absl::StrCat("transport ", std::string(transport), " is not offered by this worker"));
 }
 
-absl::Status LandingReservation::Verify(const SegmentExtent& extent) {
-  kv::Xxh3Stream checksum;
-  const std::vector<kv::PagePiece> pieces = geometry_.pieces(extent.layer_begin, extent.heads);
-  const int64_t pages_at_once =
-      std::max<int64_t>(1, kReadBytes / geometry_.page_bytes_of(extent.layer_begin));
-  for (int64_t layer = extent.layer_begin; layer < extent.layer_end; ++layer) {
-    for (int64_t page = extent.page_begin; page < extent.page_end;) {
-      const int64_t end = std::min(extent.page_end, page + pages_at_once);
-      absl::MutexLock lock(&read_mutex_);
-      if (!unreadable_.ok()) {
-        return unreadable_;
-      }
-      for (; page < end; ++page) {
-        const std::span<const std::byte> bytes =
-            grant_.pages[static_cast<size_t>(geometry_.index(layer, page))];
-        for (const kv::PagePiece& piece : pieces) {
-          checksum.Update(bytes.subspan(static_cast<size_t>(piece.offset),
-                                        static_cast<size_t>(piece.size_bytes)));
-        }
-      }
-    }
-  }
-  if (checksum.value() != extent.checksum) {
-    return absl::DataLossError(absl::StrCat("the checksum of layers ",
-                                            extent.layer_begin,
-                                            "..",
-                                            extent.layer_end,
-                                            ", pages ",
-                                            extent.page_begin,
-                                            "..",
-                                            extent.page_end,
-                                            ", heads ",
-                                            extent.heads.begin,
-                                            "..",
-                                            extent.heads.end,
-                                            " of reservation ",
-                                            id(),
-                                            " does not match; the payload was damaged on its way"));
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::vector<int32_t>> LandingReservation::SentPages(std::string_view kv_state) {
   std::vector<int32_t> pages;
   if (grant_.sent_pages == nullptr) {
@@ -173,8 +121,8 @@ absl::StatusOr<std::vector<int32_t>> LandingReservation::SentPages(std::string_v
     pages.assign(static_cast<size_t>(geometry_.layers),
                  static_cast<int32_t>(geometry_.pages_per_layer));
   } else {
-    absl::MutexLock lock(&read_mutex_);
-    BATON_RETURN_IF_ERROR(unreadable_);
+    absl::MutexLock lock(&mutex_);
+    BATON_RETURN_IF_ERROR(end_);
     BATON_ASSIGN_OR_RETURN(pages, grant_.sent_pages(kv_state));
   }
   if (geometry_.hidden_pages > 0) {
@@ -193,9 +141,7 @@ std::shared_ptr<TransferSession> LandingReservation::Close(const absl::Status& r
     session = session_.lock();
     session_.reset();
   }
-  windows.clear();  // withdraws them
-  absl::MutexLock lock(&read_mutex_);
-  unreadable_ = reason;
+  windows.clear();  // withdraws them, without the lock
   return session;
 }
 

@@ -50,14 +50,11 @@ class LandingReservation {
                       uint64_t transfer_id,
                       uint64_t tag,
                       std::vector<transport::ReceiveRun> runs);
-  // Compares the checksum of a landed segment, in place. kDataLoss when it differs, after Close its
-  // reason.
-  absl::Status Verify(const SegmentExtent& extent);
   // Pages of each section of the window that a commit with this format state has sent.
   // kInvalidArgument when the state can't be of this prompt, after Close its reason.
   absl::StatusOr<std::vector<int32_t>> SentPages(std::string_view kv_state);
-  // Withdraws the windows; waits for a write or a checksum that is running. `reason` (not OK) is
-  // what later calls get. Returns the newest session, which the caller ends.
+  // Withdraws the windows; waits for a write that is running. `reason` (not OK) is what later calls
+  // get. Returns the newest session, which the caller ends.
   std::shared_ptr<TransferSession> Close(const absl::Status& reason);
 
  private:
@@ -78,9 +75,6 @@ class LandingReservation {
   uint32_t newest_attempt_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status end_ ABSL_GUARDED_BY(mutex_);  // not OK: closed
   std::weak_ptr<TransferSession> session_ ABSL_GUARDED_BY(mutex_);
-
-  absl::Mutex read_mutex_;                                // held while page bytes are read
-  absl::Status unreadable_ ABSL_GUARDED_BY(read_mutex_);  // not OK: the pages are gone
 };
 
 }  // namespace baton::handoff

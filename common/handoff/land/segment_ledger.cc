@@ -186,10 +186,29 @@ std::vector<transport::ReceiveRun> SegmentLedger::Runs(uint32_t segment_index) c
   return runs;
 }
 
-void SegmentLedger::MarkLanded(uint32_t segment_index) {
-  BATON_CHECK(!segments_[segment_index].landed);
-  segments_[segment_index].landed = true;
+absl::Status SegmentLedger::MarkLanded(uint32_t segment_index, uint64_t checksum) {
+  SegmentExtent& extent = segments_[segment_index];
+  BATON_CHECK(!extent.landed);
+  if (checksum != extent.checksum) {
+    return absl::DataLossError(absl::StrCat("the checksum of layers ",
+                                            extent.layer_begin,
+                                            "..",
+                                            extent.layer_end,
+                                            ", pages ",
+                                            extent.page_begin,
+                                            "..",
+                                            extent.page_end,
+                                            ", heads ",
+                                            extent.heads.begin,
+                                            "..",
+                                            extent.heads.end,
+                                            " of reservation ",
+                                            reservation_id_,
+                                            " does not match; the payload was damaged on its way"));
+  }
+  extent.landed = true;
   ++landed_;
+  return absl::OkStatus();
 }
 
 absl::Status SegmentLedger::CheckCommit(const worker::v1::Commit& commit,

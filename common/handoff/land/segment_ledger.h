@@ -46,9 +46,10 @@ class SegmentLedger {
   absl::StatusOr<uint32_t> Announce(const kv::SegmentHeader& header);
   // Window runs of a segment in payload order.
   std::vector<transport::ReceiveRun> Runs(uint32_t segment_index) const;
-  const SegmentExtent& segment(uint32_t segment_index) const { return segments_[segment_index]; }
 
-  void MarkLanded(uint32_t segment_index);
+  // The segment's bytes are in place and have this checksum; kDataLoss when its header says
+  // another.
+  absl::Status MarkLanded(uint32_t segment_index, uint64_t checksum);
   bool all_landed() const { return landed_ == segments_.size(); }
   // Whether the commit agrees with what was announced and covers the whole prompt.
   // kInvalidArgument: counts or coverage; kDataLoss: the digest.

@@ -31,9 +31,8 @@ class TransferSession final : public LandingSession,
   void OnMessage(const worker::v1::TransferRequest& message) override;
   void OnClosed() override;
 
-  // A payload is in place (or will not be); called by the progress thread, which verifies it
-  // (land_segment.cc).
-  void OnReceived(uint32_t segment_index, const absl::Status& status);
+  // A payload is in place (or will not be); called by the progress thread (land_segment.cc).
+  void OnReceived(uint32_t segment_index, const transport::Completion& received);
   // Ends the session with an error answer, unless the engine is committing it: then its verdict
   // does.
   void Fail(absl::Status status);

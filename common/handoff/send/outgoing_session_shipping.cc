@@ -10,13 +10,13 @@
 #include "absl/synchronization/mutex.h"
 
 #include "common/base/status_macros.h"
+#include "common/base/xxh3.h"
 #include "common/handoff/commit_digest.h"
 #include "common/handoff/send/commit_message.h"
 #include "common/handoff/send/outgoing_session.h"
 #include "common/handoff/send/peer_cache.h"
 #include "common/handoff/send/segment_grouper.h"
 #include "common/handoff/send/sender_core.h"  // IWYU pragma: keep
-#include "common/kv/manifest/digest.h"
 #include "common/kv/manifest/segment_header.h"
 #include "common/transport/transport.h"
 
@@ -97,7 +97,7 @@ absl::Status OutgoingSession::Ship(Outgoing& outgoing) {
 }
 
 void OutgoingSession::SendHeader(const Segment& segment) {
-  kv::Xxh3Stream checksum;
+  Xxh3Stream checksum;
   for (const std::span<const std::byte> page : segment.pages) {
     checksum.Update(page);
   }

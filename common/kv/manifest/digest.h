@@ -1,35 +1,14 @@
-// Checksums of what is shipped: XXH3 with 64 bits, seed 0 (xxHash library).
+// The digest of a commit.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string_view>
 
 namespace baton::kv {
 
-// xxh3-64 of a contiguous range.
-uint64_t Xxh3(std::span<const std::byte> bytes);
-
-// xxh3-64 of bytes given piece by piece, such as the pages of a segment. Not thread-safe.
-class Xxh3Stream {
- public:
-  Xxh3Stream();
-  ~Xxh3Stream();
-  Xxh3Stream(const Xxh3Stream&) = delete;
-  Xxh3Stream& operator=(const Xxh3Stream&) = delete;
-
-  void Update(std::span<const std::byte> bytes);
-  uint64_t value() const;
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
-};
-
-// The digest of a commit: xxh3-64 over the checksums as u64 little-endian, in order of segment
-// index, and then the other bytes of the commit.
+// xxh3-64 over the checksums as u64 little-endian, in order of segment index, and then the other
+// bytes of the commit.
 uint64_t DigestOfCommit(std::span<const uint64_t> checksums, std::string_view commit);
 
 }  // namespace baton::kv

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
-#include "common/kv/manifest/digest.h"
+#include "common/base/xxh3.h"
 
 namespace baton::kv {
 namespace {

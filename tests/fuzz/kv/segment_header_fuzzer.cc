@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "common/kv/manifest/digest.h"
+#include "common/base/xxh3.h"
 #include "common/kv/manifest/segment_header.h"
 
 namespace {
@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == SegmentHeader::kBytes) {
     const auto input = std::as_bytes(std::span(data, size));
     std::vector<std::byte> bytes(input.begin(), input.end());
-    const uint64_t checksum = baton::kv::Xxh3(std::span(bytes).first(SegmentHeader::kBytes - 8));
+    const uint64_t checksum = baton::Xxh3(std::span(bytes).first(SegmentHeader::kBytes - 8));
     for (size_t i = 0; i < 8; ++i) {
       bytes[SegmentHeader::kBytes - 8 + i] = static_cast<std::byte>((checksum >> (8 * i)) & 0xff);
     }

@@ -18,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 
+#include "common/base/xxh3.h"
 #include "common/engine/request.h"
 #include "common/handoff/commit_digest.h"
 #include "common/handoff/land/landing.h"
@@ -25,7 +26,6 @@
 #include "common/handoff/send/commit_message.h"
 #include "common/handoff/send/handshake_client.h"
 #include "common/handoff/send/peer_cache.h"
-#include "common/kv/manifest/digest.h"
 #include "common/kv/manifest/head_range.h"
 #include "common/kv/manifest/layout.h"
 #include "common/kv/manifest/segment_header.h"
@@ -95,7 +95,7 @@ class Ranks {
   // The header of the heads of a layer, in all pages; returns the segment's index.
   uint32_t Announce(int32_t layer, const HeadRange& heads) {
     const std::vector<transport::SendRun> runs = Runs(layer, heads, source_);
-    kv::Xxh3Stream checksum;
+    Xxh3Stream checksum;
     kv::SegmentHeader header;
     for (const transport::SendRun& run : runs) {
       checksum.Update(run.source);

@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/xxh3.h"
 #include "common/kv/manifest/digest.h"
 #include "common/kv/manifest/reason.h"
 #include "proto/google/rpc/error_details.pb.h"

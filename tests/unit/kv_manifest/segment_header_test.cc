@@ -6,7 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "gtest/gtest.h"
 
-#include "common/kv/manifest/digest.h"
+#include "common/base/xxh3.h"
 
 namespace baton::kv {
 namespace {

@@ -19,6 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/xxh3.h"
 #include "common/transport/ucx/ucx_transport.h"
 #include "tests/unit/transport/transport_pair.h"
 
@@ -125,6 +126,7 @@ TEST_P(TransportTest, BytesLandInPlaceAcrossExtentsAndBothSidesComplete) {
   EXPECT_EQ(received->kind, CompletionKind::kReceived);
   EXPECT_EQ(received->tag, 201u);
   EXPECT_EQ(received->bytes, 3 << 20);
+  EXPECT_EQ(received->checksum, Xxh3(source));
   const auto sent = NextSent();
   ASSERT_TRUE(sent.has_value());
   EXPECT_TRUE(sent->status.ok()) << sent->status;
@@ -149,7 +151,10 @@ TEST_P(TransportTest, ManySmallRunsArriveAsOneTransfer) {
                   .Expect({.window = window_.get(), .runs = runs, .transfer_id = 1, .tag = 7})
                   .ok());
   ASSERT_TRUE(pair_->sender().Post(connection_, post).ok());
-  EXPECT_TRUE(NextReceived()->status.ok());
+  const std::optional<Completion> received = NextReceived();
+  ASSERT_TRUE(received.has_value());
+  EXPECT_TRUE(received->status.ok());
+  EXPECT_EQ(received->checksum, Xxh3(source));
   EXPECT_TRUE(NextSent()->status.ok());
   EXPECT_EQ(std::memcmp(memory_.data(), source.data(), 500 * 64), 0);
   EXPECT_EQ(std::memcmp(memory_.data() + 100'000 + 500 * 64, source.data() + 500 * 64, 500 * 64),

@@ -1,0 +1,143 @@
+// Bytes per second of each transport between two ends of one process, over the machine's loopback,
+// beside what one thread copies there. One transfer of pages of 64 KiB at a time, to where other
+// pages lay before; the bytes are checked first.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+
+#include "common/transport/transport.h"
+#include "common/transport/ucx/ucx_transport.h"
+#include "tests/bench/kernels/bench_support.h"
+#include "tests/unit/transport/transport_pair.h"
+
+namespace baton::transport {
+namespace {
+
+constexpr size_t kPageBytes = size_t{64} << 10;
+
+// With the slots that workers have.
+class UcxWithDefaults final : public TransportPair {
+ public:
+  UcxWithDefaults() {
+    sender_ = *UcxTransport::Make({});
+    StartReceiver();
+  }
+  void KillReceiver() override { receiver_.reset(); }
+  void StartReceiver() override { receiver_ = *UcxTransport::Make({.listen = "127.0.0.1:0"}); }
+};
+
+std::unique_ptr<TransportPair> MakePair(const std::string& kind) {
+  return kind == "ucx" ? std::make_unique<UcxWithDefaults>() : TransportPair::Make(kind);
+}
+
+// A sender's pages, and where they go: behind one another, but from last to first.
+class Transfers {
+ public:
+  Transfers(const std::string& kind, size_t bytes)
+      : pair_(MakePair(kind)), source_(bytes), target_(bytes) {
+    std::mt19937_64 random(1);
+    std::generate(source_.begin(), source_.end(), [&] { return static_cast<std::byte>(random()); });
+    window_ = *pair_->receiver().Register({std::span(target_)});
+    connection_ = *pair_->sender().Connect(pair_->receiver().connection_data());
+    const std::span<const std::byte> placed = pair_->Place(source_);
+    const size_t page_bytes = std::min(bytes, kPageBytes);
+    for (size_t page = bytes / page_bytes; page-- > 0;) {
+      sent_.push_back({.offset = static_cast<int64_t>(bytes - (page + 1) * page_bytes),
+                       .source = placed.subspan(page * page_bytes, page_bytes)});
+      expected_.push_back(
+          {.offset = sent_.back().offset, .size_bytes = static_cast<int64_t>(page_bytes)});
+    }
+  }
+
+  // False when a side has an error.
+  bool One() {
+    const uint64_t id = ++next_;
+    return pair_->receiver()
+               .Expect({.window = window_.get(), .runs = expected_, .transfer_id = id, .tag = id})
+               .ok() &&
+           pair_->sender()
+               .Post(connection_,
+                     {.window = window_->descriptor(), .runs = sent_, .transfer_id = id, .tag = id})
+               .ok() &&
+           Ended(pair_->sender()) && Ended(pair_->receiver());
+  }
+  bool Arrived() const {
+    return std::all_of(sent_.begin(), sent_.end(), [&](const SendRun& run) {
+      return std::memcmp(target_.data() + run.offset, run.source.data(), run.source.size()) == 0;
+    });
+  }
+
+ private:
+  static bool Ended(Transport& transport) {
+    const auto completions = transport.Poll(absl::Now() + absl::Seconds(20));
+    return completions.size() == 1 && completions[0].status.ok();
+  }
+
+  const std::unique_ptr<TransportPair> pair_;
+  std::vector<std::byte> source_;
+  std::vector<std::byte> target_;
+  std::unique_ptr<Window> window_;
+  std::shared_ptr<Connection> connection_;
+  std::vector<SendRun> sent_;
+  std::vector<ReceiveRun> expected_;
+  uint64_t next_ = 0;
+};
+
+void Transfer(benchmark::State& state, const std::string& kind) {
+  const auto bytes = static_cast<size_t>(state.range(0));
+  Transfers transfers(kind, bytes);
+  if (!transfers.One() || !transfers.Arrived()) {
+    state.SkipWithError("the bytes did not arrive");
+    return;
+  }
+  for (auto _ : state) {
+    if (!transfers.One()) {
+      state.SkipWithError("a transfer failed");
+      return;
+    }
+  }
+  kernels::Report(state, kernels::Machine(1).limits, 0, static_cast<double>(bytes));
+}
+
+void Copy(benchmark::State& state) {
+  const auto bytes = static_cast<size_t>(state.range(0));
+  const std::vector<std::byte> source(bytes, std::byte{1});
+  std::vector<std::byte> target(bytes);
+  for (auto _ : state) {
+    for (size_t at = 0; at < bytes; at += kPageBytes) {
+      std::memcpy(target.data() + at, source.data() + at, std::min(kPageBytes, bytes - at));
+    }
+    benchmark::ClobberMemory();
+  }
+  kernels::Report(state, kernels::Machine(1).limits, 0, static_cast<double>(bytes));
+}
+
+[[maybe_unused]] const int kRegistered = [] {
+  std::vector<std::string> kinds = {"ipc_shared", "ipc", "grpc"};
+  if (UcxTransport::available()) {
+    kinds.emplace_back("ucx");
+  }
+  const auto sized = [](benchmark::internal::Benchmark* bench) {
+    bench->RangeMultiplier(16)->Range(int64_t{64} << 10, int64_t{256} << 20)->UseRealTime();
+  };
+  sized(benchmark::RegisterBenchmark("copy", Copy));
+  for (const std::string& kind : kinds) {
+    sized(benchmark::RegisterBenchmark(kind.c_str(), Transfer, kind));
+  }
+  return 0;
+}();
+
+}  // namespace
+}  // namespace baton::transport
+
+BENCHMARK_MAIN();
