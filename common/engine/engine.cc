@@ -34,6 +34,7 @@
 #include "common/model/forward.h"
 #include "common/model/model.h"
 #include "kernels/core/exec_context.h"
+#include "kernels/core/landing_memory.h"
 #include "kernels/core/memory.h"
 #include "kernels/kv_format/dense.h"
 #include "kernels/ops/op_table.h"
@@ -91,9 +92,11 @@ absl::StatusOr<std::shared_ptr<kv::RunPool>> MakeStaging(const EngineOptions& op
   if (exec.copies == nullptr) {
     return absl::InternalError("a device that hands off KV needs a queue of copies");
   }
-  auto staging = kv::RunPool::Create(options.staging_bytes, exec.memory->staging());
+  kernels::MemorySpace& space =
+      options.role == Role::kDecode ? *exec.memory : exec.memory->staging();
+  auto staging = kv::RunPool::Create(options.staging_bytes, space);
   BATON_RETURN_IF_ERROR(
-      WithContext(staging.status(), "staging_bytes, host memory for KV that is handed off"));
+      WithContext(staging.status(), "staging_bytes, memory for KV that is handed off"));
   return std::shared_ptr<kv::RunPool>(*std::move(staging));
 }
 
@@ -376,6 +379,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<model::Mo
       kv::DenseFormat::Create(parts.dimensions,
                               {.page_tokens = options.page_tokens, .dtype = options.page_dtype}));
   BATON_ASSIGN_OR_RETURN(parts.staging, MakeStaging(options, exec));
+  parts.landing = options.role == Role::kDecode ? &exec.memory->landing() : &kernels::HostLanding();
   const int64_t max_sequence_tokens =
       options.max_sequence_tokens > 0 ? options.max_sequence_tokens : max_positions;
   kv::CodecContext codec_context =

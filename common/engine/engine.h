@@ -36,9 +36,10 @@ struct EngineOptions {
   int64_t kv_pool_bytes = int64_t{1} << 30;
   // Bytes of the pools of encoded formats; a format without a pool is not served.
   kv::CodecPools codec_pools;
-  // Roles prefill and decode on a device: bytes of host memory for prompts on their way from or to
-  // its pages, each from its admission to its hand-off, or from its reservation to the first step
-  // behind its commit. Requests that find none of it free wait or are refused, as with pages.
+  // Roles prefill and decode on a device: bytes for prompts on their way from or to its pages, each
+  // from its admission to its hand-off, or from its reservation to the first step behind its
+  // commit; of the host with prefill, of the device with decode. Requests that find none of it free
+  // wait or are refused, as with pages.
   int64_t staging_bytes = int64_t{1} << 30;
   // Where the pools lie; null: in the memory that ops work on. Host memory may be of another kind,
   // such as one that other processes read.

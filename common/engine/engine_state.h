@@ -36,6 +36,7 @@
 #include "common/kv/pool/page_pool.h"
 #include "common/kv/pool/reservation_table.h"
 #include "common/kv/pool/run_pool.h"
+#include "kernels/core/landing_memory.h"
 
 namespace baton::engine {
 
@@ -50,9 +51,11 @@ struct EngineParts {
   const Clock* clock = nullptr;
   std::shared_ptr<kv::PagePool> pool;
   std::shared_ptr<kv::CodecSet> codecs;
-  // Host memory for prompts on their way from or to a device; null: pages are handed off
-  // themselves.
+  // Memory for prompts on their way from a device (the host's) or to one (its own); null: pages are
+  // handed off themselves.
   std::shared_ptr<kv::RunPool> staging;
+  // Of the memory in which prompts land.
+  kernels::LandingMemory* landing = nullptr;
   std::shared_ptr<CommandQueue> commands;
   AdmissionGate* gate = nullptr;
   LoadSnapshot* load = nullptr;

@@ -17,6 +17,7 @@
 
 #include "common/engine/kv_sink.h"
 #include "common/engine/sampling_params.h"
+#include "kernels/core/landing_memory.h"
 
 namespace baton::engine {
 
@@ -129,6 +130,8 @@ struct ReservationGrant {
   // Prompt page memory in window order: [shipped layers][pages_per_layer], each page_bytes long,
   // then hidden_pages of hidden states.
   std::vector<std::span<std::byte>> pages;
+  // How bytes get there; borrowed, outlives the engine.
+  kernels::LandingMemory* landing = &kernels::HostLanding();
   // Encoded formats: how many pages of each shipped layer a commit's kv_state says were sent;
   // kInvalidArgument when it can't be of this prompt. Pure, thread-safe, valid while the
   // reservation is open. Empty: all pages are sent.

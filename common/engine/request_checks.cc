@@ -118,7 +118,7 @@ absl::Status CheckStaging(const EngineLimits& limits, const KvChoice& kv, int64_
   return absl::InvalidArgumentError(
       absl::StrCat("EXCEEDS_CAPACITY: the prompt takes ",
                    bytes,
-                   " bytes of host memory while it is handed off; there are ",
+                   " bytes of memory while it is handed off; there are ",
                    *limits.staging_bytes));
 }
 

@@ -78,7 +78,7 @@ void StagedCopies::EndStep(const Step& step) {
 
 void StagedCopies::Land(const StepLanding& landing) {
   Entry landed = {.request = landing.request};
-  if (auto mark = Upload(landing); mark.ok()) {
+  if (auto mark = Move(landing); mark.ok()) {
     landed.mark = *std::move(mark);
   } else {
     landed.status = mark.status();
@@ -86,11 +86,11 @@ void StagedCopies::Land(const StepLanding& landing) {
   Push(std::move(landed));
 }
 
-absl::StatusOr<std::unique_ptr<kernels::CopyQueue::Mark>> StagedCopies::Upload(
+absl::StatusOr<std::unique_ptr<kernels::CopyQueue::Mark>> StagedCopies::Move(
     const StepLanding& landing) {
   BATON_RETURN_IF_ERROR(exec_.copies->Follow(exec_));
   for (size_t layer = 0; layer < landing.pages.size(); ++layer) {
-    BATON_RETURN_IF_ERROR(landing.sequence->staged->StartUpload(
+    BATON_RETURN_IF_ERROR(landing.sequence->staged->StartMove(
         *exec_.copies, static_cast<int32_t>(layer), landing.pages[layer]));
   }
   return exec_.copies->MakeMark();

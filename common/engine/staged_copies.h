@@ -1,4 +1,4 @@
-// Pages on their way between a device and prompts that are staged in host memory.
+// Pages on their way between a device's pools and where prompts are staged.
 #pragma once
 
 #include <deque>
@@ -43,7 +43,7 @@ class StagedCopies {
   absl::Status Ship(const StepSequence& rows, ReadyKv ready);
   // Executor thread: no more pages of this step, which may have failed, are shipped.
   void EndStep(const Step& step);
-  // Executor thread. Begins to bring a staged prompt to the device, behind the ops that were called
+  // Executor thread. Begins to move a staged prompt to its pages, behind the ops that were called
   // before.
   void Land(const StepLanding& landing);
 
@@ -57,7 +57,7 @@ class StagedCopies {
     absl::Status status{};
   };
 
-  absl::StatusOr<std::unique_ptr<kernels::CopyQueue::Mark>> Upload(const StepLanding& landing);
+  absl::StatusOr<std::unique_ptr<kernels::CopyQueue::Mark>> Move(const StepLanding& landing);
   void Push(Entry entry);
   // Nothing when the object ends and no entry is left.
   std::optional<Entry> Take();

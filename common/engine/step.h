@@ -61,7 +61,7 @@ struct StepExpansion {
   bool completes_prompt = false;
 };
 
-// Pages of a prompt that has landed in host memory, to be brought to the device beside this step
+// Pages of a prompt that has landed beside the pool, to be moved to their places beside this step
 // and those after it.
 struct StepLanding {
   ActiveRequest* request = nullptr;  // for the engine thread

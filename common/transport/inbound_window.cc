@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -34,8 +33,9 @@ absl::Status Withdrawn() {
 }  // namespace
 
 InboundWindow::InboundWindow(std::vector<std::span<std::byte>> extents,
+                             kernels::LandingMemory& memory,
                              std::shared_ptr<CompletionQueue> completions)
-    : extents_(std::move(extents)), completions_(std::move(completions)) {
+    : extents_(std::move(extents)), memory_(memory), completions_(std::move(completions)) {
   extent_begin_.reserve(extents_.size());
   for (const std::span<std::byte> extent : extents_) {
     extent_begin_.push_back(size_bytes_);
@@ -186,7 +186,9 @@ absl::Status InboundWindow::Write(uint64_t transfer_id,
   if (transfer->checksum == nullptr) {
     transfer->checksum = std::make_unique<Xxh3Stream>();
   }
-  Copy(offset, bytes, *transfer->checksum);
+  if (const absl::Status status = Copy(offset, bytes, *transfer->checksum); !status.ok()) {
+    return End(*transfer, status);
+  }
   transfer->run_written += size;
   transfer->written_bytes += size;
   if (transfer->run_written == run.size_bytes) {
@@ -196,7 +198,11 @@ absl::Status InboundWindow::Write(uint64_t transfer_id,
   return absl::OkStatus();
 }
 
-void InboundWindow::Copy(int64_t offset, std::span<const std::byte> bytes, Xxh3Stream& checksum) {
+// Memory of another process may change until it is copied: where the host can read the copy, that
+// is what counts.
+absl::Status InboundWindow::Copy(int64_t offset,
+                                 std::span<const std::byte> bytes,
+                                 Xxh3Stream& checksum) {
   const auto after = std::upper_bound(extent_begin_.begin(), extent_begin_.end(), offset);
   auto index = static_cast<size_t>(after - extent_begin_.begin()) - 1;
   auto skip = static_cast<size_t>(offset - extent_begin_[index]);
@@ -204,8 +210,8 @@ void InboundWindow::Copy(int64_t offset, std::span<const std::byte> bytes, Xxh3S
     const std::span<std::byte> target = extents_[index].subspan(skip);
     const size_t size = std::min({target.size(), bytes.size(), kCachedBytes});
     if (size > 0) {
-      std::memcpy(target.data(), bytes.data(), size);
-      checksum.Update(target.first(size));
+      BATON_RETURN_IF_ERROR(memory_.Write(target.data(), bytes.first(size)));
+      checksum.Update(memory_.is_host() ? target.first(size) : bytes.first(size));
     }
     bytes = bytes.subspan(size);
     skip += size;
@@ -214,6 +220,7 @@ void InboundWindow::Copy(int64_t offset, std::span<const std::byte> bytes, Xxh3S
       skip = 0;
     }
   }
+  return absl::OkStatus();
 }
 
 absl::Status InboundWindow::Finish(uint64_t transfer_id, const void* owner, int64_t total_bytes) {
@@ -230,8 +237,7 @@ absl::Status InboundWindow::Finish(uint64_t transfer_id, const void* owner, int6
                                ", announced are ",
                                transfer->total_bytes));
   }
-  End(*transfer, absl::OkStatus());
-  return absl::OkStatus();
+  return End(*transfer, absl::OkStatus());
 }
 
 void InboundWindow::Abandon(uint64_t transfer_id, const void* owner, const absl::Status& reason) {
@@ -243,7 +249,7 @@ void InboundWindow::Abandon(uint64_t transfer_id, const void* owner, const absl:
   }
   const auto found = transfers_.find(transfer_id);
   if (found != transfers_.end() && found->second.owner == owner && !found->second.ended) {
-    End(found->second, reason);
+    End(found->second, reason).IgnoreError();
   }
 }
 
@@ -252,28 +258,30 @@ bool InboundWindow::IsOpen(uint64_t transfer_id, const void* owner) {
   return FindOwned(transfer_id, owner).ok();
 }
 
-void InboundWindow::End(Transfer& transfer, absl::Status status) {
+absl::Status InboundWindow::End(Transfer& transfer, absl::Status status) {
   transfer.ended = true;
+  if (transfer.written_bytes > 0) {
+    status.Update(memory_.Wait());
+  }
   const uint64_t checksum = status.ok() ? transfer.checksum->value() : 0;
   transfer.checksum = nullptr;
   completions_->Push(Completion{.kind = CompletionKind::kReceived,
                                 .tag = transfer.tag,
-                                .status = std::move(status),
+                                .status = status,
                                 .bytes = transfer.written_bytes,
                                 .checksum = checksum});
+  return status;
 }
 
 absl::Status InboundWindow::Refuse(Transfer& transfer, const std::string& message) {
-  absl::Status status = absl::InvalidArgumentError(message);
-  End(transfer, status);
-  return status;
+  return End(transfer, absl::InvalidArgumentError(message));
 }
 
 void InboundWindow::CancelTransfers() {
   absl::MutexLock lock(&mutex_);
   for (auto& [id, transfer] : transfers_) {
     if (!transfer.ended) {
-      End(transfer, absl::CancelledError("the receiver gave the transfer up"));
+      End(transfer, absl::CancelledError("the receiver gave the transfer up")).IgnoreError();
     }
   }
 }
@@ -289,7 +297,7 @@ void InboundWindow::Withdraw() {
     waiters.swap(waiters_);
     for (auto& [id, transfer] : transfers_) {
       if (!transfer.ended) {
-        End(transfer, absl::CancelledError("the window was withdrawn"));
+        End(transfer, absl::CancelledError("the window was withdrawn")).IgnoreError();
       }
     }
   }

@@ -16,6 +16,7 @@
 #include "common/base/xxh3.h"
 #include "common/transport/completion_queue.h"
 #include "common/transport/transport.h"
+#include "kernels/core/landing_memory.h"
 
 namespace baton::transport {
 
@@ -30,7 +31,9 @@ class InboundWindow {
   // Streams that may wait for their announcement.
   static constexpr size_t kMaxWaiters = 4096;
 
+  // `memory`, by which the extents are reached, is borrowed.
   InboundWindow(std::vector<std::span<std::byte>> extents,
+                kernels::LandingMemory& memory,
                 std::shared_ptr<CompletionQueue> completions);
 
   int64_t size_bytes() const { return size_bytes_; }
@@ -82,15 +85,17 @@ class InboundWindow {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Transfer*> FindOwned(uint64_t transfer_id, const void* owner)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void End(Transfer& transfer, absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // When it returns nothing of the transfer is under way. The status that the transfer ends with.
+  absl::Status End(Transfer& transfer, absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Ends a transfer whose sender broke the rules.
   absl::Status Refuse(Transfer& transfer, const std::string& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // And adds what is in place then to the checksum.
-  void Copy(int64_t offset, std::span<const std::byte> bytes, Xxh3Stream& checksum)
+  // And adds the bytes to the checksum.
+  absl::Status Copy(int64_t offset, std::span<const std::byte> bytes, Xxh3Stream& checksum)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::vector<std::span<std::byte>> extents_;
+  kernels::LandingMemory& memory_;
   std::vector<int64_t> extent_begin_;  // offset of each extent in the window
   int64_t size_bytes_ = 0;
   const std::shared_ptr<CompletionQueue> completions_;

@@ -24,6 +24,7 @@
 #include "common/transport/inbox.h"
 #include "common/transport/transport.h"
 #include "common/transport/window_table.h"
+#include "kernels/core/landing_memory.h"
 
 namespace baton::transport {
 
@@ -74,9 +75,9 @@ class PostProgress {
 // the progress, starts the thread when that is complete, and ends it in its destructor.
 class ThreadedTransport : public Transport {
  public:
-  absl::StatusOr<std::unique_ptr<Window>> Register(
-      std::vector<std::span<std::byte>> extents) override {
-    return windows_->Register(std::move(extents));
+  absl::StatusOr<std::unique_ptr<Window>> Register(std::vector<std::span<std::byte>> extents,
+                                                   kernels::LandingMemory& memory) override {
+    return windows_->Register(std::move(extents), memory);
   }
   absl::Status Post(const std::shared_ptr<Connection>& connection, PostParams params) override;
   void CancelPost(uint64_t tag) override;

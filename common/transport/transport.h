@@ -17,6 +17,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#include "kernels/core/landing_memory.h"
+
 namespace baton::transport {
 
 // Registered receive memory; destroying it withdraws the window. When the destructor returns no
@@ -86,9 +88,10 @@ class Transport {
   virtual std::string_view name() const = 0;
   // Blob by which a peer connects to this worker; empty when it can't receive.
   virtual std::string connection_data() const = 0;
-  // Makes `extents` writable by peers that hold the descriptor. The memory must outlive the window.
+  // Makes `extents`, which are reached by `memory`, writable by peers that hold the descriptor.
+  // Both must outlive the window.
   virtual absl::StatusOr<std::unique_ptr<Window>> Register(
-      std::vector<std::span<std::byte>> extents) = 0;
+      std::vector<std::span<std::byte>> extents, kernels::LandingMemory& memory) = 0;
   virtual absl::StatusOr<std::shared_ptr<Connection>> Connect(std::string_view connection_data) = 0;
   // Queues a transfer; its completion comes from Poll. kResourceExhausted when the queue is full,
   // kUnavailable when the connection is gone.

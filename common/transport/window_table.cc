@@ -52,8 +52,8 @@ WindowTable::WindowTable(std::shared_ptr<CompletionQueue> completions)
     : completions_(std::move(completions)) {}
 
 absl::StatusOr<std::unique_ptr<Window>> WindowTable::Register(
-    std::vector<std::span<std::byte>> extents) {
-  auto inbound = std::make_shared<InboundWindow>(std::move(extents), completions_);
+    std::vector<std::span<std::byte>> extents, kernels::LandingMemory& memory) {
+  auto inbound = std::make_shared<InboundWindow>(std::move(extents), memory, completions_);
   absl::StatusOr<std::string> descriptor = MakeDescriptor(inbound->size_bytes());
   if (!descriptor.ok()) {
     return descriptor.status();

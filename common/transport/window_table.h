@@ -14,6 +14,7 @@
 
 #include "common/transport/inbound_window.h"
 #include "common/transport/transport.h"
+#include "kernels/core/landing_memory.h"
 
 namespace baton::transport {
 
@@ -26,7 +27,8 @@ class WindowTable : public std::enable_shared_from_this<WindowTable> {
   explicit WindowTable(std::shared_ptr<CompletionQueue> completions);
 
   // The returned window withdraws itself when destroyed; it keeps the table alive.
-  absl::StatusOr<std::unique_ptr<Window>> Register(std::vector<std::span<std::byte>> extents);
+  absl::StatusOr<std::unique_ptr<Window>> Register(std::vector<std::span<std::byte>> extents,
+                                                   kernels::LandingMemory& memory);
   // Null when the descriptor is malformed, unknown or withdrawn.
   std::shared_ptr<InboundWindow> Find(std::string_view descriptor) const;
   // Withdraws every window, as if it were destroyed.

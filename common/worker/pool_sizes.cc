@@ -28,7 +28,8 @@ void SetHostPools(const PoolSizes& told, engine::EngineOptions& options) {
 }
 
 absl::Status SetDevicePools(const PoolSizes& told, int64_t left, engine::EngineOptions& options) {
-  int64_t rest = left;
+  // Where prompts land is memory of the device, too.
+  int64_t rest = left - (options.role == engine::Role::kDecode ? options.staging_bytes : 0);
   int64_t untold = 0;
   for (const std::optional<int64_t>& pool : {told.dense, told.fp8, told.diffkv, told.shadowkv}) {
     rest -= pool.value_or(0);
@@ -44,7 +45,9 @@ absl::Status SetDevicePools(const PoolSizes& told, int64_t left, engine::EngineO
         " MiB and leave ",
         untold,
         " pools without a size; lower --kv_pool_mib, --fp8_pool_mib, --diffkv_pool_mib "
-        "or --shadowkv_pool_mib (0 turns a format off) or raise --device_memory_share"));
+        "or --shadowkv_pool_mib (0 turns a format off), or with role decode --staging_mib, or "
+        "raise "
+        "--device_memory_share"));
   }
   options.kv_pool_bytes = told.dense.value_or(part);
   options.codec_pools = {

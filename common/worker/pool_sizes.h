@@ -23,10 +23,10 @@ struct PoolSizes {
 // On the host, which backs pools with memory when it is used: defaults for a small machine.
 void SetHostPools(const PoolSizes& told, engine::EngineOptions& options);
 
-// On a device `left` bytes are for pools. Those that were told get what was told, the others of
-// dense, fp8, diffkv and shadowkv equal parts of the rest. Hidden states lie in the host's memory,
-// and only between workers: one that does both halves makes none, and a device hands off none.
-// kResourceExhausted, naming the sizes, when that is not enough.
+// On a device `left` bytes are for pools, and with role decode for staging_bytes. Pools that were
+// told get what was told, the others of dense, fp8, diffkv and shadowkv equal parts of the rest.
+// Hidden states lie in the host's memory, and only between workers: one that does both halves makes
+// none, and a device hands off none. kResourceExhausted, naming the sizes, when that is not enough.
 absl::Status SetDevicePools(const PoolSizes& told, int64_t left, engine::EngineOptions& options);
 
 }  // namespace baton::worker

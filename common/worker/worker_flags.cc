@@ -122,8 +122,8 @@ ABSL_FLAG(
     int64_t,
     staging_mib,
     4096,
-    "host memory for prompts whose KV is on its way from or to a GPU's memory, in MiB; none on a "
-    "CPU and with --role=both");
+    "memory for prompts whose KV is on its way from a GPU (prefill: the host's) or to one (decode: "
+    "the GPU's), in MiB; none on a CPU and with --role=both");
 ABSL_FLAG(double,
           device_memory_share,
           0.92,

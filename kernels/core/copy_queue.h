@@ -1,4 +1,4 @@
-// Copies from and to a device that go on beside its queues, also beyond a step.
+// Copies from, to and within a device that go on beside its queues, also beyond a step.
 #pragma once
 
 #include <cstddef>
@@ -27,10 +27,11 @@ class CopyQueue {
 
   // What is started from now on waits for what was called on the queue of `exec` so far.
   virtual absl::Status Follow(const ExecContext& exec) = 0;
-  // From and to a part of a block of MemorySpace::staging(). `target` has the bytes once a mark
+  // From a block of the device to one of MemorySpace::staging(). `target` has the bytes once a mark
   // that is made afterwards has been waited for; until then `source` must stay as it is.
   virtual absl::Status StartDownload(std::byte* target, const std::byte* source, size_t bytes) = 0;
-  virtual absl::Status StartUpload(std::byte* target, const std::byte* source, size_t bytes) = 0;
+  // The same from one block of the device to another.
+  virtual absl::Status StartMove(std::byte* target, const std::byte* source, size_t bytes) = 0;
   virtual absl::StatusOr<std::unique_ptr<Mark>> MakeMark() = 0;
 };
 

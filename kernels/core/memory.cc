@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "kernels/core/buffer.h"
+#include "kernels/core/landing_memory.h"
 
 namespace baton::kernels {
 namespace {
@@ -70,6 +71,8 @@ class HostSpace final : public MemorySpace {
 }  // namespace
 
 MemorySpace& MemorySpace::staging() { return HostMemory(); }
+
+LandingMemory& MemorySpace::landing() { return HostLanding(); }
 
 MemorySpace& HostMemory() {
   static HostSpace* const kSpace = new HostSpace;

@@ -12,6 +12,8 @@
 
 namespace baton::kernels {
 
+class LandingMemory;
+
 // An owned block of a back end's memory, aligned to at least 64 bytes. Only on the host may the
 // bytes be looked at from outside of ops. Move-only; gives itself back. Not thread-safe.
 class Memory {
@@ -50,7 +52,7 @@ class Memory {
 };
 
 // Where blocks come from, and how bytes get there and back. Copies are ordered with the ops of the
-// executor thread, to which everything but Allocate, Adopt, is_host and staging belongs.
+// executor thread, to which everything but Allocate, Adopt, is_host, staging and landing belongs.
 class MemorySpace {
  public:
   virtual ~MemorySpace() = default;
@@ -73,6 +75,8 @@ class MemorySpace {
   // Memory of the host, thread-safe like HostMemory(), from and to which a device copies by itself
   // (pinned; see copy_queue.h). Lives as long as the process.
   virtual MemorySpace& staging();
+  // How bytes of other processes get into blocks of this space. Lives as long as the space.
+  virtual LandingMemory& landing();
 };
 
 // The host's memory. Lives as long as the process; thread-safe.

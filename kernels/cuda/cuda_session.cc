@@ -19,6 +19,7 @@
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/runtime/device_space.h"
 #include "kernels/cuda/runtime/graph_cache.h"
+#include "kernels/cuda/runtime/landing_stream.h"
 #include "kernels/cuda/runtime/side_streams.h"
 
 namespace baton::kernels::cuda {
@@ -27,11 +28,13 @@ namespace {
 class SessionImpl final : public Session {
  public:
   SessionImpl(std::unique_ptr<DeviceQueue> queue,
+              std::unique_ptr<LandingStream> landing,
               std::unique_ptr<SideStreams> side,
               std::unique_ptr<CopyStream> copies)
       : queue_(std::move(queue)),
+        landing_(std::move(landing)),
         graphs_(*queue_),
-        space_(*queue_, &graphs_),
+        space_(*queue_, &graphs_, landing_.get()),
         side_(std::move(side)),
         copies_(std::move(copies)) {}
   DeviceQueue& queue() override { return *queue_; }
@@ -52,6 +55,7 @@ class SessionImpl final : public Session {
 
  private:
   const std::unique_ptr<DeviceQueue> queue_;
+  const std::unique_ptr<LandingStream> landing_;
   GraphCache graphs_;
   DeviceSpace space_;
   const std::unique_ptr<SideStreams> side_;
@@ -78,7 +82,12 @@ absl::StatusOr<std::unique_ptr<Session>> OpenSession(const SessionSizes& sizes) 
   if (!copies.ok()) {
     return copies.status();
   }
-  return std::make_unique<SessionImpl>(*std::move(queue), std::move(side), *std::move(copies));
+  absl::StatusOr<std::unique_ptr<LandingStream>> landing = LandingStream::Create();
+  if (!landing.ok()) {
+    return landing.status();
+  }
+  return std::make_unique<SessionImpl>(
+      *std::move(queue), *std::move(landing), std::move(side), *std::move(copies));
 }
 
 }  // namespace baton::kernels::cuda

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,6 +16,7 @@
 #include "kernels/cuda/runtime/copy_stream.h"
 #include "kernels/cuda/runtime/device_space.h"
 #include "kernels/cuda/runtime/graph_cache.h"
+#include "kernels/cuda/runtime/landing_stream.h"
 #include "kernels/cuda/runtime/side_streams.h"
 #include "tests/gpu/support/gpu_test.h"
 
@@ -179,16 +181,18 @@ TEST_F(OrderGpuTest, TheMainQueueWaitsForTheSideQueueThatItAwaits) {
   }
 }
 
-// Copies to and from staging memory come behind the ops that they follow, and are there when their
-// mark says so, whatever the queue does since.
+// Bytes that land, and copies within the device and to staging memory, are there when they have
+// been waited for. Copies come behind the ops that they follow, whatever the queue does since.
 TEST_F(OrderGpuTest, StagedCopiesAreInOrderWithOps) {
   DeviceSpace space(queue());
   const auto copies = CopyStream::Create();
   ASSERT_TRUE(copies.ok()) << copies.status();
+  const auto landing = LandingStream::Create();
+  ASSERT_TRUE(landing.ok()) << landing.status();
   const size_t bytes = static_cast<size_t>(kRows * kDim) * sizeof(uint16_t);
-  const auto source = space.staging().Allocate(bytes);
+  const auto landed = space.Allocate(bytes);
   const auto target = space.staging().Allocate(bytes);
-  ASSERT_TRUE(source.ok() && target.ok()) << source.status() << target.status();
+  ASSERT_TRUE(landed.ok() && target.ok()) << landed.status() << target.status();
   const DeviceArray<int32_t> index = Backwards();
   const Rows a = Empty();
   const Rows b = Empty();
@@ -197,13 +201,17 @@ TEST_F(OrderGpuTest, StagedCopiesAreInOrderWithOps) {
   exec.memory = &space;
   for (int round = 0; round < 4; ++round) {
     const std::vector<uint16_t> values = Numbered(round);
-    std::memcpy(source->data(), values.data(), bytes);
+    ASSERT_TRUE((*landing)->Write(landed->data(), std::as_bytes(std::span(values))).ok());
+    ASSERT_TRUE((*landing)->Wait().ok());
+    std::vector<std::byte> read(bytes);
+    ASSERT_TRUE((*landing)->Read(read, landed->data()).ok());
+    EXPECT_EQ(std::memcmp(read.data(), values.data(), bytes), 0);
     ASSERT_TRUE((*copies)->Follow(exec).ok());
     ASSERT_TRUE(
-        (*copies)->StartUpload(reinterpret_cast<std::byte*>(a.data()), source->data(), bytes).ok());
-    const auto uploaded = (*copies)->MakeMark();
-    ASSERT_TRUE(uploaded.ok()) << uploaded.status();
-    ASSERT_TRUE((*uploaded)->Wait().ok());
+        (*copies)->StartMove(reinterpret_cast<std::byte*>(a.data()), landed->data(), bytes).ok());
+    const auto moved = (*copies)->MakeMark();
+    ASSERT_TRUE(moved.ok()) << moved.status();
+    ASSERT_TRUE((*moved)->Wait().ok());
     ASSERT_TRUE(Turn(exec, index, a, b).ok());
     ASSERT_TRUE((*copies)->Follow(exec).ok());
     ASSERT_TRUE(

@@ -36,9 +36,9 @@ class FaultyTransport : public Transport {
 
   std::string_view name() const override { return inner_->name(); }
   std::string connection_data() const override { return inner_->connection_data(); }
-  absl::StatusOr<std::unique_ptr<Window>> Register(
-      std::vector<std::span<std::byte>> extents) override {
-    return inner_->Register(std::move(extents));
+  absl::StatusOr<std::unique_ptr<Window>> Register(std::vector<std::span<std::byte>> extents,
+                                                   kernels::LandingMemory& memory) override {
+    return inner_->Register(std::move(extents), memory);
   }
   absl::StatusOr<std::shared_ptr<Connection>> Connect(std::string_view connection_data) override;
   absl::Status Post(const std::shared_ptr<Connection>& connection, PostParams params) override;

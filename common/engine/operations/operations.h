@@ -72,9 +72,9 @@ void ReservePages(EngineState& state,
 absl::Status BeginAttempt(EngineState& state, const kv::ReservationKey& key, uint32_t attempt);
 absl::Status RenewLease(EngineState& state, const kv::ReservationKey& key);
 
-// land.cc: a committed prompt that is staged, `sent` pages of each shipped layer, is brought to the
-// device beside the next steps; when it is there its host memory goes back and its sequences start
-// to decode.
+// land.cc: a committed prompt that is staged, `sent` pages of each shipped layer, is moved to its
+// pages beside the next steps; when it is there what it was staged in goes back and its sequences
+// start to decode.
 void StartLanding(EngineState& state,
                   ActiveRequest& request,
                   std::span<const int32_t> sent,

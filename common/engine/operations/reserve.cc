@@ -42,7 +42,7 @@ absl::Status Allocate(EngineState& state, ActiveRequest& request) {
     return absl::ResourceExhaustedError(
         absl::StrCat("KV_POOL_FULL: too little KV memory of format ",
                      request.kv.canonical(),
-                     parts.staging == nullptr ? "" : " or host memory for prompts that land",
+                     parts.staging == nullptr ? "" : " or memory for prompts that land",
                      " is free for the request now; retry later"));
   }
   request.running_slots = n;
@@ -62,7 +62,7 @@ void GrantDensePages(EngineState& state, const ActiveRequest& request, Reservati
   }
 }
 
-// Where the prompt lands: in the pages themselves, or in host memory beside a device's.
+// Where the prompt lands: in the pages themselves, or beside a device's.
 void GrantWindow(EngineState& state, const ActiveRequest& request, ReservationGrant& grant) {
   const kv::KvFormat& format = *state.parts.format;
   const Sequence& first = request.sequences.front();
@@ -92,6 +92,7 @@ ReservationGrant MakeGrant(EngineState& state, const ActiveRequest& request) {
   grant.epoch = request.reservation.epoch;
   grant.lease = state.reservations.lease();
   grant.prompt_tokens = request.prompt_tokens;
+  grant.landing = state.parts.landing;
   GrantWindow(state, request, grant);
   if (const kv::HiddenState* hidden = request.sequences.front().hidden.get()) {
     grant.hidden_pages = hidden->shape().pages();

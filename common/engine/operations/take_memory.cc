@@ -9,8 +9,8 @@
 namespace baton::engine {
 namespace {
 
-// Where the prompt's pages are handed off over host memory, sets `staged`; false: there is too
-// little of it now.
+// Where the prompt's pages are staged for a hand-off, sets `staged`; false: there is too little
+// memory for that now.
 bool TakeStaging(EngineState& state,
                  const ActiveRequest& request,
                  std::unique_ptr<kv::StagedWindow>& staged) {
@@ -19,6 +19,7 @@ bool TakeStaging(EngineState& state,
     return true;
   }
   staged = kv::StagedWindow::Take(state.parts.staging,
+                                  *state.parts.landing,
                                   ShippedLayers(dense, request.kv),
                                   PromptWindow(dense, request.kv, request.prompt_tokens));
   return staged != nullptr;

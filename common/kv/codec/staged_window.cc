@@ -14,6 +14,7 @@
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/pool/run_pool.h"
 #include "kernels/core/copy_queue.h"
+#include "kernels/core/landing_memory.h"
 
 namespace baton::kv {
 namespace {
@@ -36,19 +37,22 @@ int64_t StagedWindow::BytesFor(int32_t layers, const WindowShape& shape) {
 }
 
 std::unique_ptr<StagedWindow> StagedWindow::Take(const std::shared_ptr<RunPool>& pool,
+                                                 kernels::LandingMemory& landing,
                                                  int32_t layers,
                                                  const WindowShape& shape) {
   const std::optional<RunPool::Run> run = pool->Allocate(BytesFor(layers, shape));
   return run.has_value()
-             ? std::unique_ptr<StagedWindow>(new StagedWindow(pool, *run, layers, shape))
+             ? std::unique_ptr<StagedWindow>(new StagedWindow(pool, landing, *run, layers, shape))
              : nullptr;
 }
 
 StagedWindow::StagedWindow(std::shared_ptr<RunPool> pool,
+                           kernels::LandingMemory& landing,
                            RunPool::Run run,
                            int32_t layers,
                            const WindowShape& shape)
     : pool_(std::move(pool)),
+      landing_(landing),
       run_(run),
       layers_(layers),
       shape_(shape),
@@ -88,13 +92,17 @@ absl::Status StagedWindow::StartDownload(kernels::CopyQueue& copies,
   return absl::OkStatus();
 }
 
-absl::Status StagedWindow::StartUpload(kernels::CopyQueue& copies,
-                                       int32_t layer,
-                                       std::span<const std::span<std::byte>> pages) const {
+absl::Status StagedWindow::Read(int32_t layer, int64_t begin, std::span<std::byte> target) const {
+  return landing_.Read(target, page(layer, 0).data() + begin);
+}
+
+absl::Status StagedWindow::StartMove(kernels::CopyQueue& copies,
+                                     int32_t layer,
+                                     std::span<const std::span<std::byte>> pages) const {
   for (size_t first = 0, end = 0; first < pages.size(); first = end) {
     const size_t bytes = BytesInOnePiece(pages, first, end);
     const std::byte* const source = page(layer, static_cast<int32_t>(first)).data();
-    BATON_RETURN_IF_ERROR(copies.StartUpload(pages[first].data(), source, bytes));
+    BATON_RETURN_IF_ERROR(copies.StartMove(pages[first].data(), source, bytes));
   }
   return absl::OkStatus();
 }

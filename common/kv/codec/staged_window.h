@@ -1,4 +1,4 @@
-// Host memory for a prompt that is handed off from or to a device.
+// Memory for a prompt that is handed off from or to a device.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +12,21 @@
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/pool/run_pool.h"
 #include "kernels/core/copy_queue.h"
+#include "kernels/core/landing_memory.h"
 
 namespace baton::kv {
 
-// Transports read and write the host's memory: the pages of a prompt are copied here before they
-// are sent, or land here before they are copied to the device's. Pages lie in window order, layer
-// by layer, without gaps. Made and destroyed by the engine thread; copies are the executor's.
+// The pages of a prompt are copied here, memory of the host, before they are sent, or land here,
+// memory of the device, before they are moved to pages whose place is known at the commit. They lie
+// in window order, layer by layer, without gaps. Made and destroyed by the engine thread; copies
+// are the executor's.
 class StagedWindow {
  public:
   // Bytes of the pool that such a window takes.
   static int64_t BytesFor(int32_t layers, const WindowShape& shape);
-  // Null when `pool`, which is the host's, has no such room now.
+  // Null when `pool` has no such room now. `landing` is of its memory, and outlives the window.
   static std::unique_ptr<StagedWindow> Take(const std::shared_ptr<RunPool>& pool,
+                                            kernels::LandingMemory& landing,
                                             int32_t layers,
                                             const WindowShape& shape);
   ~StagedWindow();
@@ -35,24 +38,28 @@ class StagedWindow {
   std::span<std::byte> page(int32_t layer, int32_t page) const;
   int64_t ReservedBytes() const;
 
+  // Copies to the host what has landed from byte `begin` of a layer on.
+  absl::Status Read(int32_t layer, int64_t begin, std::span<std::byte> target) const;
   // Copies the device's `pages` to pages [page_begin, page_begin + pages.size()) of a layer, or the
-  // first pages of a layer to the device's; see CopyQueue. What lies in one piece
-  // in both is one copy.
+  // first pages of a layer to the device's; see CopyQueue. What lies in one piece in both is one
+  // copy.
   absl::Status StartDownload(kernels::CopyQueue& copies,
                              int32_t layer,
                              int32_t page_begin,
                              std::span<const std::span<const std::byte>> pages) const;
-  absl::Status StartUpload(kernels::CopyQueue& copies,
-                           int32_t layer,
-                           std::span<const std::span<std::byte>> pages) const;
+  absl::Status StartMove(kernels::CopyQueue& copies,
+                         int32_t layer,
+                         std::span<const std::span<std::byte>> pages) const;
 
  private:
   StagedWindow(std::shared_ptr<RunPool> pool,
+               kernels::LandingMemory& landing,
                RunPool::Run run,
                int32_t layers,
                const WindowShape& shape);
 
   const std::shared_ptr<RunPool> pool_;
+  kernels::LandingMemory& landing_;
   const RunPool::Run run_;
   const int32_t layers_;
   const WindowShape shape_;

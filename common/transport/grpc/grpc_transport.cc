@@ -97,8 +97,8 @@ GrpcTransport::NewPushKvReactor(grpc::CallbackServerContext* /*context*/) {
 }
 
 absl::StatusOr<std::unique_ptr<Window>> GrpcTransport::Register(
-    std::vector<std::span<std::byte>> extents) {
-  return windows_->Register(std::move(extents));
+    std::vector<std::span<std::byte>> extents, kernels::LandingMemory& memory) {
+  return windows_->Register(std::move(extents), memory);
 }
 
 absl::StatusOr<std::shared_ptr<Connection>> GrpcTransport::Connect(

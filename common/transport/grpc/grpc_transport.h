@@ -17,6 +17,7 @@
 #include "common/transport/completion_queue.h"
 #include "common/transport/transport.h"
 #include "common/transport/window_table.h"
+#include "kernels/core/landing_memory.h"
 #include "proto/baton/worker/v1/kv_transfer.grpc.pb.h"
 
 namespace baton::transport {
@@ -54,8 +55,8 @@ class GrpcTransport : public Transport {
   grpc::ServerBidiReactor<worker::v1::KvChunk, worker::v1::KvChunkAck>* NewPushKvReactor(
       grpc::CallbackServerContext* context);
 
-  absl::StatusOr<std::unique_ptr<Window>> Register(
-      std::vector<std::span<std::byte>> extents) override;
+  absl::StatusOr<std::unique_ptr<Window>> Register(std::vector<std::span<std::byte>> extents,
+                                                   kernels::LandingMemory& memory) override;
   // `connection_data` is the peer's address. kUnavailable when it can't be reached in time.
   absl::StatusOr<std::shared_ptr<Connection>> Connect(std::string_view connection_data) override;
   absl::Status Post(const std::shared_ptr<Connection>& connection, PostParams params) override;

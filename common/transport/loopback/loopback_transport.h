@@ -15,6 +15,7 @@
 #include "common/transport/completion_queue.h"
 #include "common/transport/transport.h"
 #include "common/transport/window_table.h"
+#include "kernels/core/landing_memory.h"
 
 namespace baton::transport {
 
@@ -47,8 +48,8 @@ class LoopbackTransport : public Transport {
 
   std::string_view name() const override { return "loopback"; }
   std::string connection_data() const override { return options_.name; }
-  absl::StatusOr<std::unique_ptr<Window>> Register(
-      std::vector<std::span<std::byte>> extents) override;
+  absl::StatusOr<std::unique_ptr<Window>> Register(std::vector<std::span<std::byte>> extents,
+                                                   kernels::LandingMemory& memory) override;
   absl::StatusOr<std::shared_ptr<Connection>> Connect(std::string_view connection_data) override;
   absl::Status Post(const std::shared_ptr<Connection>& connection, PostParams params) override;
   void CancelPost(uint64_t tag) override;

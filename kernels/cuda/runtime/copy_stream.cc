@@ -65,9 +65,9 @@ absl::Status CopyStream::StartDownload(std::byte* target, const std::byte* sourc
                   "copy from the device");
 }
 
-absl::Status CopyStream::StartUpload(std::byte* target, const std::byte* source, size_t bytes) {
-  return ToStatus(cudaMemcpyAsync(target, source, bytes, cudaMemcpyHostToDevice, stream_),
-                  "copy to the device");
+absl::Status CopyStream::StartMove(std::byte* target, const std::byte* source, size_t bytes) {
+  return ToStatus(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToDevice, stream_),
+                  "copy within the device");
 }
 
 // Who waits sleeps: copies of a long prompt take milliseconds.

@@ -25,7 +25,7 @@ class CopyStream final : public CopyQueue {
 
   absl::Status Follow(const ExecContext& exec) override;
   absl::Status StartDownload(std::byte* target, const std::byte* source, size_t bytes) override;
-  absl::Status StartUpload(std::byte* target, const std::byte* source, size_t bytes) override;
+  absl::Status StartMove(std::byte* target, const std::byte* source, size_t bytes) override;
   absl::StatusOr<std::unique_ptr<Mark>> MakeMark() override;
 
  private:

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 
 #include "kernels/core/buffer.h"
+#include "kernels/core/landing_memory.h"
 #include "kernels/core/memory.h"
 #include "kernels/core/op_graphs.h"
 #include "kernels/cuda/runtime/device_queue.h"
@@ -19,9 +20,12 @@ namespace baton::kernels::cuda {
 // is taken into CUDA's own buffers before Upload returns; staging() is pinned.
 class DeviceSpace final : public MemorySpace {
  public:
-  // `queue` is borrowed, and so is what gathers its ops, null if nothing does.
-  explicit DeviceSpace(const DeviceQueue& queue, OpGraphs* graphs = nullptr)
-      : queue_(queue), graphs_(graphs) {}
+  // `queue` is borrowed, and so are what gathers its ops, null if nothing does, and `landing`, null
+  // where nothing lands.
+  explicit DeviceSpace(const DeviceQueue& queue,
+                       OpGraphs* graphs = nullptr,
+                       LandingMemory* landing = nullptr)
+      : queue_(queue), graphs_(graphs), landing_(landing) {}
 
   bool is_host() const override { return false; }
   absl::StatusOr<Memory> Allocate(size_t bytes) override;
@@ -30,6 +34,7 @@ class DeviceSpace final : public MemorySpace {
   absl::Status Download(void* target, const void* source, size_t bytes) override;
   absl::Status Zero(std::byte* target, size_t bytes) override;
   MemorySpace& staging() override;
+  LandingMemory& landing() override { return *landing_; }
 
  private:
   // Launches the ops that were called before a copy.
@@ -39,6 +44,7 @@ class DeviceSpace final : public MemorySpace {
 
   const DeviceQueue& queue_;
   OpGraphs* const graphs_;
+  LandingMemory* const landing_;
 };
 
 }  // namespace baton::kernels::cuda

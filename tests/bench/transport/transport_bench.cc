@@ -17,6 +17,7 @@
 
 #include "common/transport/transport.h"
 #include "common/transport/ucx/ucx_transport.h"
+#include "kernels/core/landing_memory.h"
 #include "tests/bench/kernels/bench_support.h"
 #include "tests/unit/transport/transport_pair.h"
 
@@ -47,7 +48,7 @@ class Transfers {
       : pair_(MakePair(kind)), source_(bytes), target_(bytes) {
     std::mt19937_64 random(1);
     std::generate(source_.begin(), source_.end(), [&] { return static_cast<std::byte>(random()); });
-    window_ = *pair_->receiver().Register({std::span(target_)});
+    window_ = *pair_->receiver().Register({std::span(target_)}, kernels::HostLanding());
     connection_ = *pair_->sender().Connect(pair_->receiver().connection_data());
     const std::span<const std::byte> placed = pair_->Place(source_);
     const size_t page_bytes = std::min(bytes, kPageBytes);

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 
 #include "kernels/core/buffer.h"
+#include "kernels/core/landing_memory.h"
 #include "kernels/core/memory.h"
 #include "kernels/core/op_graphs.h"
 #include "tests/kernels/device_double/guarded_memory.h"
@@ -35,6 +36,7 @@ class GatheringMemory final : public MemorySpace {
     absl::Status status = graphs_.Flush();
     return status.ok() ? Device().Zero(target, bytes) : status;
   }
+  LandingMemory& landing() override { return Device().landing(); }
 
  private:
   static MemorySpace& Device() { return GuardedMemory::Get(); }

@@ -13,7 +13,9 @@
 #include "absl/synchronization/mutex.h"
 
 #include "kernels/core/buffer.h"
+#include "kernels/core/landing_memory.h"
 #include "kernels/core/memory.h"
+#include "tests/kernels/device_double/late_landing.h"
 
 namespace baton::kernels {
 namespace {
@@ -113,6 +115,8 @@ absl::Status GuardedMemory::Zero(std::byte* target, size_t bytes) {
   std::memset(target, 0, bytes);
   return absl::OkStatus();
 }
+
+LandingMemory& GuardedMemory::landing() { return LateLanding::Get(); }
 
 int64_t GuardedMemory::blocks() const {
   const absl::MutexLock lock(&mutex_);

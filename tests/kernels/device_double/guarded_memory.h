@@ -27,6 +27,7 @@ class GuardedMemory final : public MemorySpace {
   absl::Status Upload(std::byte* target, const void* source, size_t bytes) override;
   absl::Status Download(void* target, const void* source, size_t bytes) override;
   absl::Status Zero(std::byte* target, size_t bytes) override;
+  LandingMemory& landing() override;
 
   bool Contains(const void* address) const;
   // Blocks that are owned now, and copies from and to the host so far.

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <atomic>
-#include <cstring>
 #include <functional>
 #include <utility>
+
+#include "gtest/gtest.h"
 
 #include "common/engine/engine.h"
 #include "common/engine/kv_sink.h"
@@ -27,10 +28,11 @@ class CopySink final : public KvSink {
             static_cast<size_t>(ready.page_begin + page);
         const auto target = grant_.pages[index];
         const auto source = ready.pages[next++];
-        std::memcpy(target.data(), source.data(), source.size());
+        EXPECT_TRUE(grant_.landing->Write(target.data(), source).ok());
         bytes_ += static_cast<int64_t>(source.size());
       }
     }
+    EXPECT_TRUE(grant_.landing->Wait().ok());
   }
   void Commit(CommitInfo info, std::function<void(absl::Status, int64_t)> done) override {
     info.kv_wire_bytes = bytes_;

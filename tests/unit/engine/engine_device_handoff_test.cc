@@ -1,4 +1,4 @@
-// Prefill and decode on devices, joined over host memory: the tokens of one engine on the host.
+// Prefill and decode on devices, joined in this process: the tokens of one engine on the host.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -319,7 +319,7 @@ TEST_P(EngineDeviceHandoffTest, ACommitThatDoesNotFitChangesNothing) {
   decode.ExpectFree();
 }
 
-TEST_P(EngineDeviceHandoffTest, WithoutHostMemoryPromptsWaitOrAreRefused) {
+TEST_P(EngineDeviceHandoffTest, WithoutMemoryToStageThemPromptsWaitOrAreRefused) {
   // For one prompt of 300 tokens, not for two.
   const GenerateRequest request = MakeRequest(policy(), 0);
   HandoffShape shape;
@@ -346,7 +346,7 @@ TEST_P(EngineDeviceHandoffTest, WithoutHostMemoryPromptsWaitOrAreRefused) {
   decode.engine().Cancel("another", absl::CancelledError("enough"));
   decode.ExpectFree();
 
-  // The first is with its sink; the second starts when its host memory is back.
+  // The first is with its sink; the second starts when its staged memory is back.
   const auto log = std::make_shared<SinkLog>(/*answers_at_once=*/false);
   const auto waiting_log = std::make_shared<SinkLog>();
   const auto shipped = std::make_shared<RecordingListener>();

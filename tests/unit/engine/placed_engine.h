@@ -57,7 +57,7 @@ struct PlacedEngine {
     }
   }
   Engine& engine() const { return *real->engine; }
-  // Every page of every pool comes back, and all host memory of hand-offs.
+  // Every page of every pool comes back, and all memory of hand-offs.
   void ExpectFree() const {
     const auto free = [this] {
       const EngineLoad load = engine().load();
@@ -69,7 +69,7 @@ struct PlacedEngine {
     };
     EXPECT_TRUE(Eventually(free));
   }
-  // Whether host memory of hand-offs is taken, now or soon.
+  // Whether memory of hand-offs is taken, now or soon.
   bool StagesNow() const {
     const EngineLoad load = engine().load();
     return std::any_of(

@@ -43,7 +43,7 @@ class FakeTransport final : public transport::Transport {
   std::string_view name() const override { return name_; }
   std::string connection_data() const override { return name_ + "-here"; }
   absl::StatusOr<std::unique_ptr<transport::Window>> Register(
-      std::vector<std::span<std::byte>> /*extents*/) override {
+      std::vector<std::span<std::byte>> /*extents*/, kernels::LandingMemory& /*memory*/) override {
     return absl::UnimplementedError("not here");
   }
   absl::StatusOr<std::shared_ptr<transport::Connection>> Connect(

@@ -17,6 +17,7 @@
 #include "common/kv/pool/run_pool.h"
 #include "kernels/core/copy_queue.h"
 #include "kernels/core/exec_context.h"
+#include "kernels/core/landing_memory.h"
 #include "kernels/core/memory.h"
 
 namespace baton::kv {
@@ -33,7 +34,7 @@ class CountingCopies final : public kernels::CopyQueue {
     ++copies_;
     return kernels::HostMemory().Download(target, source, bytes);
   }
-  absl::Status StartUpload(std::byte* target, const std::byte* source, size_t bytes) override {
+  absl::Status StartMove(std::byte* target, const std::byte* source, size_t bytes) override {
     ++copies_;
     return kernels::HostMemory().Upload(target, source, bytes);
   }
@@ -62,7 +63,7 @@ class StagedWindowTest : public testing::Test {
 };
 
 TEST_F(StagedWindowTest, PagesFollowEachOtherInWindowOrder) {
-  const auto window = StagedWindow::Take(pool_, kLayers, kShape);
+  const auto window = StagedWindow::Take(pool_, kernels::HostLanding(), kLayers, kShape);
   ASSERT_NE(window, nullptr);
   const auto pages = window->pages();
   ASSERT_EQ(pages.size(), 15u);
@@ -75,7 +76,7 @@ TEST_F(StagedWindowTest, PagesFollowEachOtherInWindowOrder) {
 }
 
 TEST_F(StagedWindowTest, PagesInOnePieceAreOneCopy) {
-  const auto window = StagedWindow::Take(pool_, kLayers, kShape);
+  const auto window = StagedWindow::Take(pool_, kernels::HostLanding(), kLayers, kShape);
   const std::vector<std::span<const std::byte>> sources = {Page(7), Page(8), Page(2), Page(3)};
   ASSERT_TRUE(window->StartDownload(copies_, /*layer=*/1, /*page_begin=*/1, sources).ok());
   EXPECT_EQ(copies_.TakeCopies(), 2);
@@ -86,12 +87,12 @@ TEST_F(StagedWindowTest, PagesInOnePieceAreOneCopy) {
   EXPECT_EQ(window->page(2, 0)[0], std::byte{0});
 
   const std::vector<std::span<std::byte>> targets = {Page(0), Page(5), Page(6)};
-  ASSERT_TRUE(window->StartUpload(copies_, /*layer=*/1, targets).ok());
+  ASSERT_TRUE(window->StartMove(copies_, /*layer=*/1, targets).ok());
   EXPECT_EQ(copies_.TakeCopies(), 2);
   EXPECT_EQ(Page(0)[0], std::byte{0});
   EXPECT_EQ(Page(5)[0], std::byte{8});
   EXPECT_EQ(Page(6)[63], std::byte{9});
-  ASSERT_TRUE(window->StartUpload(copies_, /*layer=*/0, {}).ok());
+  ASSERT_TRUE(window->StartMove(copies_, /*layer=*/0, {}).ok());
   EXPECT_EQ(copies_.TakeCopies(), 0);
 }
 
@@ -100,11 +101,11 @@ TEST_F(StagedWindowTest, APoolWithoutRoomGivesNoneAndGetsAllBack) {
   const WindowShape half = {.pages_per_layer = 1, .page_bytes = all / 2};
   EXPECT_EQ(StagedWindow::BytesFor(1, half), all / 2);
   {
-    const auto first = StagedWindow::Take(pool_, 1, half);
+    const auto first = StagedWindow::Take(pool_, kernels::HostLanding(), 1, half);
     ASSERT_NE(first, nullptr);
     EXPECT_EQ(first->ReservedBytes(), all / 2);
-    EXPECT_EQ(StagedWindow::Take(pool_, 2, half), nullptr);
-    const auto second = StagedWindow::Take(pool_, 1, half);
+    EXPECT_EQ(StagedWindow::Take(pool_, kernels::HostLanding(), 2, half), nullptr);
+    const auto second = StagedWindow::Take(pool_, kernels::HostLanding(), 1, half);
     EXPECT_NE(second, nullptr);
     EXPECT_EQ(pool_->bytes_free(), 0);
   }

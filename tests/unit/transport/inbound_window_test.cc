@@ -1,9 +1,18 @@
 #include "common/transport/inbound_window.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <memory>
 #include <optional>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+
+#include "common/base/xxh3.h"
+#include "kernels/core/landing_memory.h"
 
 namespace baton::transport {
 namespace {
@@ -26,6 +35,7 @@ class InboundWindowTest : public testing::Test {
   std::vector<std::byte> bytes_ = std::vector<std::byte>(100, std::byte{7});
   std::shared_ptr<CompletionQueue> completions_ = std::make_shared<CompletionQueue>();
   InboundWindow window_{{std::span(memory_).first(10), std::span(memory_).subspan(10)},
+                        kernels::HostLanding(),
                         completions_};
   const int first_ = 0;
   const int second_ = 0;
@@ -86,6 +96,88 @@ TEST_F(InboundWindowTest, WithdrawRefusesWaitersAndIsFinal) {
   EXPECT_EQ(waiting->value().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(Announce(2, 0, 1).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(Claim(3, &first_)->value().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+// Memory that the host can't read, in which bytes are when they have been waited for.
+class FarMemory final : public kernels::LandingMemory {
+ public:
+  bool is_host() const override { return false; }
+  absl::Status Write(std::byte* target, std::span<const std::byte> source) override {
+    under_way.emplace_back(target, std::vector<std::byte>(source.begin(), source.end()));
+    return writes;
+  }
+  absl::Status Wait() override {
+    for (const auto& [target, bytes] : std::exchange(under_way, {})) {
+      std::copy(bytes.begin(), bytes.end(), target);
+    }
+    return waits;
+  }
+  absl::Status Read(std::span<std::byte> /*target*/, const std::byte* /*source*/) override {
+    return absl::UnimplementedError("not here");
+  }
+
+  std::vector<std::pair<std::byte*, std::vector<std::byte>>> under_way;
+  absl::Status writes;
+  absl::Status waits;
+};
+
+class FarWindowTest : public InboundWindowTest {
+ protected:
+  // Writes the first half of a transfer of 20 bytes.
+  absl::Status WriteHalf() {
+    EXPECT_TRUE(far_window_.Announce({.runs = {{5, 20}}, .transfer_id = 1, .tag = 1}).ok());
+    far_window_.Claim(1, &first_, [](const absl::Status& status) { EXPECT_TRUE(status.ok()); });
+    return far_window_.Write(1, &first_, 5, std::span(bytes_).first(10));
+  }
+  absl::Status Ended() {
+    const auto completions = Completions();
+    EXPECT_EQ(completions.size(), 1U);
+    return completions.empty() ? absl::UnknownError("nothing") : completions[0].status;
+  }
+
+  FarMemory far_;
+  InboundWindow far_window_{
+      {std::span(memory_).first(10), std::span(memory_).subspan(10)}, far_, completions_};
+};
+
+TEST_F(FarWindowTest, ATransferIsCompleteWhenItsBytesAreThere) {
+  ASSERT_TRUE(WriteHalf().ok());
+  EXPECT_FALSE(far_.under_way.empty());
+  ASSERT_TRUE(far_window_.Write(1, &first_, 15, std::span(bytes_).first(10)).ok());
+  ASSERT_TRUE(far_window_.Finish(1, &first_, 20).ok());
+  EXPECT_TRUE(far_.under_way.empty());
+  EXPECT_EQ(memory_[24], std::byte{7});
+  const auto completions = Completions();
+  ASSERT_EQ(completions.size(), 1U);
+  EXPECT_TRUE(completions[0].status.ok());
+  EXPECT_EQ(completions[0].checksum, Xxh3(std::span(bytes_).first(20)));
+}
+
+TEST_F(FarWindowTest, NothingIsUnderWayOnceATransferWasGivenUp) {
+  ASSERT_TRUE(WriteHalf().ok());
+  far_window_.CancelTransfers();
+  EXPECT_TRUE(far_.under_way.empty());
+  EXPECT_EQ(Ended().code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(FarWindowTest, NothingIsUnderWayOnceTheWindowIsWithdrawn) {
+  ASSERT_TRUE(WriteHalf().ok());
+  far_window_.Withdraw();
+  EXPECT_TRUE(far_.under_way.empty());
+}
+
+TEST_F(FarWindowTest, MemoryThatCanNotBeWrittenEndsTheTransfer) {
+  far_.writes = absl::InternalError("no writing");
+  EXPECT_EQ(WriteHalf().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(Ended().code(), absl::StatusCode::kInternal);
+}
+
+TEST_F(FarWindowTest, BytesThatDoNotGetThereEndTheTransfer) {
+  ASSERT_TRUE(WriteHalf().ok());
+  ASSERT_TRUE(far_window_.Write(1, &first_, 15, std::span(bytes_).first(10)).ok());
+  far_.waits = absl::InternalError("lost on the way");
+  EXPECT_EQ(far_window_.Finish(1, &first_, 20).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(Ended().code(), absl::StatusCode::kInternal);
 }
 
 }  // namespace

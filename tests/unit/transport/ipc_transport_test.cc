@@ -28,6 +28,7 @@
 #include "common/transport/ipc/listener.h"
 #include "common/transport/ipc/message.h"
 #include "common/transport/transport.h"
+#include "kernels/core/landing_memory.h"
 #include "kernels/core/memory.h"
 #include "kernels/core/shared_memory.h"
 
@@ -101,7 +102,7 @@ class IpcTransportTest : public testing::Test {
   IpcTransportTest() {
     receiver_ = *IpcTransport::Make({.listens = true, .connect_timeout = absl::Milliseconds(300)});
     memory_.assign(kWindowBytes, std::byte{0xee});
-    window_ = *receiver_->Register({std::span(memory_)});
+    window_ = *receiver_->Register({std::span(memory_)}, kernels::HostLanding());
   }
   absl::Status Expect(uint64_t transfer_id, int64_t offset, int64_t size_bytes) {
     return receiver_->Expect({.window = window_.get(),

@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 
 #include "common/transport/grpc/push_stream.h"
+#include "kernels/core/landing_memory.h"
 #include "tests/unit/transport/transport_pair.h"
 
 namespace baton::transport {
@@ -17,7 +18,7 @@ using worker::v1::KvChunkAck;
 class PushKvTest : public testing::Test {
  protected:
   PushKvTest() : memory_(kWindowBytes, std::byte{0xee}) {
-    window_ = *pair_.receiver().Register({std::span(memory_)});
+    window_ = *pair_.receiver().Register({std::span(memory_)}, kernels::HostLanding());
     stub_ = worker::v1::KvTransfer::NewStub(grpc::CreateChannel(
         pair_.receiver().connection_data(), grpc::InsecureChannelCredentials()));
     EXPECT_TRUE(

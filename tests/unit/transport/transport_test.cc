@@ -21,6 +21,7 @@
 
 #include "common/base/xxh3.h"
 #include "common/transport/ucx/ucx_transport.h"
+#include "kernels/core/landing_memory.h"
 #include "tests/unit/transport/transport_pair.h"
 
 namespace baton::transport {
@@ -46,7 +47,8 @@ class TransportTest : public testing::TestWithParam<const char*> {
   void Start() {
     memory_.assign(kWindowBytes, std::byte{0xee});
     window_ = *pair_->receiver().Register(
-        {std::span(memory_).first(kWindowBytes / 2), std::span(memory_).subspan(kWindowBytes / 2)});
+        {std::span(memory_).first(kWindowBytes / 2), std::span(memory_).subspan(kWindowBytes / 2)},
+        kernels::HostLanding());
     connection_ = *pair_->sender().Connect(pair_->receiver().connection_data());
     // Loopback executes posts in Poll, so the sender is polled all the time.
     stop_ = false;
@@ -302,7 +304,7 @@ TEST_P(TransportTest, DeadPeerCompletesEveryPostAndANewConnectionWorks) {
     EXPECT_FALSE(sent->status.ok());
   }
   pair_->StartReceiver();
-  window_ = *pair_->receiver().Register({std::span(memory_)});
+  window_ = *pair_->receiver().Register({std::span(memory_)}, kernels::HostLanding());
   const auto again = pair_->sender().Connect(pair_->receiver().connection_data());
   ASSERT_TRUE(again.ok()) << again.status();
   ASSERT_TRUE(Expect(9, 0, 3 << 20).ok());
@@ -342,7 +344,7 @@ TEST_P(TransportTest, ReleaseCancelsOpenPostsAndEndsPolls) {
 TEST_P(TransportTest, NothingIsWrittenAfterWithdrawReturns) {
   const std::vector<std::byte> source = RandomBytes(kWindowBytes, 17);
   for (uint64_t round = 0; round < 20; ++round) {
-    window_ = *pair_->receiver().Register({std::span(memory_)});
+    window_ = *pair_->receiver().Register({std::span(memory_)}, kernels::HostLanding());
     ASSERT_TRUE(Expect(round, 0, kWindowBytes).ok());
     ASSERT_TRUE(pair_->sender().Post(connection_, MakePost(round, 0, source)).ok());
     absl::SleepFor(absl::Microseconds(100 * round));

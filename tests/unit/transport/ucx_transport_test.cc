@@ -16,6 +16,7 @@
 
 #include "common/transport/ucx/carrier.h"
 #include "common/transport/ucx/message.h"
+#include "kernels/core/landing_memory.h"
 #include "tests/unit/transport/raw_ucx_peer.h"
 #include "tests/unit/transport/raw_ucx_receiver.h"
 #include "tests/unit/transport/transport_pair.h"
@@ -57,7 +58,7 @@ class UcxTransportTest : public testing::Test {
     options.put_without_rdma = puts_;
     receiver_ = Receiver(options);
     memory_.assign(kWindowBytes, std::byte{0xee});
-    window_ = *receiver_->Register({std::span(memory_)});
+    window_ = *receiver_->Register({std::span(memory_)}, kernels::HostLanding());
   }
   absl::Status Expect(uint64_t transfer_id, int64_t offset, int64_t size_bytes) {
     return receiver_->Expect({.window = window_.get(),
@@ -443,7 +444,7 @@ TEST_P(UcxBothWaysTest, RequestThatIsMadeTwiceEndsTheConnection) {
 TEST_P(UcxBothWaysTest, ReceiverThatDiesInMidTransferCompletesEveryPost) {
   UcxPair pair(UcxTransportOptions{.put_without_rdma = GetParam()});
   std::vector<std::byte> memory(64 << 20);
-  auto window = *pair.receiver().Register({std::span(memory)});
+  auto window = *pair.receiver().Register({std::span(memory)}, kernels::HostLanding());
   const auto connection = *pair.sender().Connect(pair.receiver().connection_data());
   const std::vector<std::byte> source(4 << 20, std::byte{5});
   for (uint64_t i = 0; i < 16; ++i) {

@@ -52,6 +52,17 @@ TEST(PoolSizesTest, WhatIsToldIsKeptAndTheRestDivided) {
   EXPECT_EQ(options.kv_pool_bytes, kGiB);
 }
 
+TEST(PoolSizesTest, WhereDecodeHasPromptsLandIsNotDivided) {
+  engine::EngineOptions options;
+  options.staging_bytes = kGiB;
+  for (const engine::Role role :
+       {engine::Role::kPrefill, engine::Role::kDecode, engine::Role::kBoth}) {
+    options.role = role;
+    ASSERT_TRUE(SetDevicePools({}, 9 * kGiB, options).ok());
+    EXPECT_EQ(options.kv_pool_bytes, (role == engine::Role::kDecode ? 8 : 9) * kGiB / 4);
+  }
+}
+
 TEST(PoolSizesTest, MoreThanTheDeviceHasIsRefusedWithTheSizes) {
   engine::EngineOptions options;
   const absl::Status status = SetDevicePools({.diffkv = 5 * kGiB}, 4 * kGiB, options);

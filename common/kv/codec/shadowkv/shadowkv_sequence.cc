@@ -182,14 +182,19 @@ absl::StatusOr<std::vector<int32_t>> ShadowKvSequence::SentPages(std::string_vie
 }
 
 // Ids index chunks in every decode step; everything else in a section is only computed with.
-absl::Status ShadowKvSequence::CheckStaticIds(int32_t kv_layer, const std::byte* section) const {
+absl::Status ShadowKvSequence::CheckStaticIds(int32_t kv_layer, const ReadSection& read) const {
   const kernels::ShadowKvPromptLayout& layout = map_.layout(kv_layer);
-  const std::byte* bytes = section + layout.static_ids;
+  const int64_t count = layout.config.kv_heads * layout.static_chunks;
+  if (count == 0) {
+    return absl::OkStatus();
+  }
+  std::vector<int32_t> ids(static_cast<size_t>(count));
+  BATON_RETURN_IF_ERROR(read(layout.static_ids, std::as_writable_bytes(std::span(ids))));
+  auto next = ids.begin();
   for (int32_t head = 0; head < layout.config.kv_heads; ++head) {
     int64_t previous = -1;
-    for (int64_t i = 0; i < layout.static_chunks; ++i, bytes += sizeof(int32_t)) {
-      int32_t id = 0;
-      std::memcpy(&id, bytes, sizeof(id));
+    for (int64_t i = 0; i < layout.static_chunks; ++i) {
+      const int32_t id = *next++;
       if (id <= previous || id >= layout.coded.chunks) {
         return absl::InvalidArgumentError(absl::StrCat("shadowkv section of layer ",
                                                        kv_layer,
@@ -207,17 +212,18 @@ absl::Status ShadowKvSequence::CheckStaticIds(int32_t kv_layer, const std::byte*
 }
 
 // Cluster ids index sums in every decode step.
-absl::Status ShadowKvSequence::CheckClusterIds(int32_t kv_layer, const std::byte* section) const {
+absl::Status ShadowKvSequence::CheckClusterIds(int32_t kv_layer, const ReadSection& read) const {
   const kernels::ShadowKvPromptLayout& layout = map_.layout(kv_layer);
   const int32_t clusters = layout.config.value_clusters;
   if (clusters == 0) {
     return absl::OkStatus();
   }
-  const auto* ids =
-      reinterpret_cast<const uint8_t*>(section + layout.coded_begin + layout.coded.cluster_ids);
-  const uint8_t* end = ids + layout.config.kv_heads * layout.coded.tokens;
-  const uint8_t* bad = std::find_if(ids, end, [&](uint8_t id) { return id >= clusters; });
-  if (bad != end) {
+  const int64_t count = layout.config.kv_heads * layout.coded.tokens;
+  std::vector<uint8_t> ids(static_cast<size_t>(count));
+  BATON_RETURN_IF_ERROR(
+      read(layout.coded_begin + layout.coded.cluster_ids, std::as_writable_bytes(std::span(ids))));
+  const auto bad = std::find_if(ids.begin(), ids.end(), [&](uint8_t id) { return id >= clusters; });
+  if (bad != ids.end()) {
     return absl::InvalidArgumentError(absl::StrCat("shadowkv section of layer ",
                                                    kv_layer,
                                                    ": value cluster ",
@@ -229,34 +235,34 @@ absl::Status ShadowKvSequence::CheckClusterIds(int32_t kv_layer, const std::byte
 }
 
 absl::Status ShadowKvSequence::Adopt(std::string_view state, int32_t layers) {
-  std::vector<const std::byte*> sections;
-  sections.reserve(static_cast<size_t>(layers));
-  for (int32_t kv_layer = 0; kv_layer < layers; ++kv_layer) {
-    sections.push_back(prompt(kv_layer));
-  }
-  return AdoptSections(state, sections);
+  return AdoptSections(
+      state, layers, [this](int32_t kv_layer, size_t begin, std::span<std::byte> target) {
+        std::memcpy(target.data(), prompt(kv_layer) + begin, target.size());
+        return absl::OkStatus();
+      });
 }
 
 // The pages of a layer are one piece there, too.
 absl::Status ShadowKvSequence::AdoptStaged(std::string_view state,
                                            int32_t layers,
                                            const StagedWindow& staged) {
-  std::vector<const std::byte*> sections;
-  sections.reserve(static_cast<size_t>(layers));
-  for (int32_t kv_layer = 0; kv_layer < layers; ++kv_layer) {
-    sections.push_back(staged.page(kv_layer, 0).data());
-  }
-  return AdoptSections(state, sections);
+  return AdoptSections(
+      state, layers, [&staged](int32_t kv_layer, size_t begin, std::span<std::byte> target) {
+        return staged.Read(kv_layer, static_cast<int64_t>(begin), target);
+      });
 }
 
+template <typename ReadLayer>
 absl::Status ShadowKvSequence::AdoptSections(std::string_view state,
-                                             std::span<const std::byte* const> sections) {
-  const auto layers = static_cast<int32_t>(sections.size());
+                                             int32_t layers,
+                                             const ReadLayer& read_layer) {
   BATON_RETURN_IF_ERROR(SentPages(state, layers).status());
   for (int32_t kv_layer = 0; kv_layer < layers; ++kv_layer) {
-    const std::byte* const section = sections[static_cast<size_t>(kv_layer)];
-    BATON_RETURN_IF_ERROR(CheckStaticIds(kv_layer, section));
-    BATON_RETURN_IF_ERROR(CheckClusterIds(kv_layer, section));
+    const ReadSection read = [&](size_t begin, std::span<std::byte> target) {
+      return read_layer(kv_layer, begin, target);
+    };
+    BATON_RETURN_IF_ERROR(CheckStaticIds(kv_layer, read));
+    BATON_RETURN_IF_ERROR(CheckClusterIds(kv_layer, read));
   }
   held_.TakeLayers(layers);
   return absl::OkStatus();

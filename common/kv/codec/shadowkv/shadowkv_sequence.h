@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -131,10 +132,13 @@ class ShadowKvSequence final : public EncodedKv {
   int64_t tokens_behind() const { return held_.tokens() - prompt_tokens(); }
   std::byte* prompt(int32_t kv_layer) const { return base_ + map_.prompt_begin(kv_layer); }
   std::byte* tail(size_t part) const { return tails_ + tail_map_.begins[part]; }
-  // `sections`: by layer, where the host reads them.
-  absl::Status AdoptSections(std::string_view state, std::span<const std::byte* const> sections);
-  absl::Status CheckStaticIds(int32_t kv_layer, const std::byte* section) const;
-  absl::Status CheckClusterIds(int32_t kv_layer, const std::byte* section) const;
+  // Copies bytes of a landed section, from `begin` on, to the host.
+  using ReadSection = std::function<absl::Status(size_t begin, std::span<std::byte> target)>;
+  // read_layer(kv_layer, begin, target) reads the section of a layer.
+  template <typename ReadLayer>
+  absl::Status AdoptSections(std::string_view state, int32_t layers, const ReadLayer& read_layer);
+  absl::Status CheckStaticIds(int32_t kv_layer, const ReadSection& read) const;
+  absl::Status CheckClusterIds(int32_t kv_layer, const ReadSection& read) const;
 
   ShadowKvCodec& codec_;
   const ShadowKvMap map_;
