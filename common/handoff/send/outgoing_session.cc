@@ -64,7 +64,7 @@ void OutgoingSession::Start(std::unique_ptr<ControlStream> control,
   format_ = *kv::WireFormatNamed(transfer_.layout.format());
   {
     absl::MutexLock lock(&mutex_);
-    grouper_.emplace(geometry_, core_->options().min_segment_bytes);
+    grouper_.emplace(geometry_);
     control_ = std::move(control);
   }
   this->control()->Start(shared_from_this());
@@ -187,10 +187,15 @@ void OutgoingSession::OnClosed(const absl::Status& status) {
 
 void OutgoingSession::OnPostDone(uint64_t tag, const absl::Status& status) {
   std::shared_ptr<const Peer> peer;
+  bool more = false;
   {
     absl::MutexLock lock(&mutex_);
-    open_tags_.erase(tag);
+    EraseOpen(tag);
     peer = peer_;
+    more = status.ok() && !segments_.empty();
+  }
+  if (more) {
+    core_->Schedule(shared_from_this());  // it may have waited for credit
   }
   if (!status.ok()) {
     if (absl::IsUnavailable(status)) {
@@ -220,7 +225,9 @@ void OutgoingSession::Fail(absl::Status status) {
     if (!status_.ok() || ended_) {
       return;
     }
-    tags.assign(open_tags_.begin(), open_tags_.end());
+    for (const auto& [tag, bytes] : open_posts_) {
+      tags.push_back(tag);
+    }
     // What decode has committed stays committed; only the posts' acks are not waited for any
     // longer.
     if (!committed_) {
@@ -272,7 +279,7 @@ void OutgoingSession::EndIfDue() {
     absl::MutexLock lock(&mutex_);
     const bool outcome_known = committed_ || !status_.ok();
     const bool engine_waits = done_ != nullptr || released_ != nullptr;
-    if (ended_ || working_ || !open_tags_.empty() || !outcome_known || !engine_waits) {
+    if (ended_ || working_ || !open_posts_.empty() || !outcome_known || !engine_waits) {
       return;
     }
     ended_ = true;

@@ -6,7 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <unordered_set>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -72,6 +72,10 @@ class OutgoingSession final : public ControlStreamEvents,
   void SendHeader(const Segment& segment);
   absl::Status PostSegment(const Segment& segment, uint32_t segment_index);
   void SendCommitIfDue();
+  int64_t segment_bytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether as much is on its way as may be: OnPostDone goes on.
+  bool OutOfCredit() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EraseOpen(uint64_t tag) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Failed() ABSL_LOCKS_EXCLUDED(mutex_);
   std::shared_ptr<ControlStream> control() ABSL_LOCKS_EXCLUDED(mutex_);
   void EndIfDue();
@@ -91,9 +95,10 @@ class OutgoingSession final : public ControlStreamEvents,
   absl::Time deadline_ ABSL_GUARDED_BY(mutex_);
   std::deque<engine::ReadyKv> waiting_ ABSL_GUARDED_BY(mutex_);
   std::optional<SegmentGrouper> grouper_ ABSL_GUARDED_BY(mutex_);
-  std::deque<std::shared_ptr<Outgoing>> segments_ ABSL_GUARDED_BY(mutex_);  // grouped, not posted
-  std::unordered_set<uint64_t> open_tags_ ABSL_GUARDED_BY(mutex_);
-  std::vector<uint64_t> checksums_ ABSL_GUARDED_BY(mutex_);  // by segment index
+  std::deque<std::shared_ptr<Outgoing>> segments_ ABSL_GUARDED_BY(mutex_);    // grouped, not posted
+  std::unordered_map<uint64_t, int64_t> open_posts_ ABSL_GUARDED_BY(mutex_);  // bytes, by tag
+  int64_t open_bytes_ ABSL_GUARDED_BY(mutex_) = 0;                            // of all of these
+  std::vector<uint64_t> checksums_ ABSL_GUARDED_BY(mutex_);                   // by segment index
   int64_t payload_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t manifest_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<engine::CommitInfo> commit_ ABSL_GUARDED_BY(mutex_);

@@ -31,7 +31,7 @@ std::shared_ptr<OutgoingSession::Outgoing> OutgoingSession::NextSegment() {
     }
     status = GroupWaiting();
     if (status.ok()) {
-      return segments_.empty() ? nullptr : segments_.front();
+      return segments_.empty() || OutOfCredit() ? nullptr : segments_.front();
     }
   }
   Fail(std::move(status));
@@ -41,7 +41,7 @@ std::shared_ptr<OutgoingSession::Outgoing> OutgoingSession::NextSegment() {
 absl::Status OutgoingSession::GroupWaiting() {
   while (!waiting_.empty()) {
     BATON_ASSIGN_OR_RETURN(std::vector<Segment> complete,
-                           grouper_->Add(std::move(waiting_.front())));
+                           grouper_->Add(std::move(waiting_.front()), segment_bytes()));
     waiting_.pop_front();
     for (Segment& segment : complete) {
       segments_.push_back(std::make_shared<Outgoing>(Outgoing{.segment = std::move(segment)}));
@@ -152,12 +152,13 @@ absl::Status OutgoingSession::PostSegment(const Segment& segment, uint32_t segme
     }
     params.deadline = deadline_;
     peer = peer_;
-    open_tags_.insert(tag);
+    open_posts_.emplace(tag, segment.payload_bytes());
+    open_bytes_ += segment.payload_bytes();
   }
   absl::Status status = core_->Post(shared_from_this(), *peer, std::move(params));
   if (!status.ok()) {
     absl::MutexLock lock(&mutex_);
-    open_tags_.erase(tag);
+    EraseOpen(tag);
   } else if (Failed()) {
     core_->CancelPosts({tag});  // it may have failed before the post was there to be cancelled
   }
@@ -165,6 +166,23 @@ absl::Status OutgoingSession::PostSegment(const Segment& segment, uint32_t segme
     core_->peers().Drop(transfer_.reserved.control_address(), peer);
   }
   return status;
+}
+
+int64_t OutgoingSession::segment_bytes() const {
+  const int64_t told = core_->options().segment_bytes;
+  return told > 0 ? told : SegmentBytes(peer_->rate->bytes_per_second());
+}
+
+bool OutgoingSession::OutOfCredit() const {
+  const int64_t told = core_->options().segment_bytes;
+  const int64_t credit = told > 0 ? 4 * told : CreditBytes(peer_->rate->bytes_per_second());
+  return open_bytes_ >= credit;
+}
+
+void OutgoingSession::EraseOpen(uint64_t tag) {
+  const auto found = open_posts_.find(tag);
+  open_bytes_ -= found->second;
+  open_posts_.erase(found);
 }
 
 bool OutgoingSession::Failed() {

@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 
 #include "common/handoff/send/handshake_client.h"
+#include "common/handoff/send/link_rate.h"
 #include "common/transport/transport.h"
 #include "proto/baton/kv/v1/manifest.pb.h"
 #include "proto/baton/worker/v1/decode.pb.h"
@@ -24,6 +25,7 @@ struct Peer {
   transport::Transport* transport = nullptr;
   std::string connection_data;
   std::shared_ptr<transport::Connection> connection;
+  std::shared_ptr<LinkRate> rate = std::make_shared<LinkRate>();
 };
 
 // The endpoint of a transport; null when they offer none.

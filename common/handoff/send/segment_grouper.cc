@@ -9,9 +9,6 @@
 
 namespace baton::handoff {
 
-SegmentGrouper::SegmentGrouper(const kv::WindowGeometry& geometry, int64_t min_segment_bytes)
-    : geometry_(geometry), min_segment_bytes_(min_segment_bytes) {}
-
 absl::Status SegmentGrouper::Check(const engine::ReadyKv& ready) const {
   const bool mixed = ready.layer_end > geometry_.layers && ready.layer_end - ready.layer_begin > 1;
   const bool in_range =
@@ -53,7 +50,8 @@ bool SegmentGrouper::Continues(const engine::ReadyKv& ready) const {
          pending_->layer_begin + pending_->layer_count == ready.layer_begin;
 }
 
-absl::StatusOr<std::vector<Segment>> SegmentGrouper::Add(engine::ReadyKv ready) {
+absl::StatusOr<std::vector<Segment>> SegmentGrouper::Add(engine::ReadyKv ready,
+                                                         int64_t segment_bytes) {
   BATON_RETURN_IF_ERROR(Check(ready));
   std::vector<Segment> complete;
   if (pending_.has_value() && !Continues(ready)) {
@@ -68,8 +66,8 @@ absl::StatusOr<std::vector<Segment>> SegmentGrouper::Add(engine::ReadyKv ready) 
   pending_->pages.insert(pending_->pages.end(), ready.pages.begin(), ready.pages.end());
   const int64_t prefill_chunk_bytes =
       int64_t{ready.page_count} * geometry_.page_bytes * geometry_.layers;
-  const bool large = pending_->payload_bytes() >= min_segment_bytes_;
-  if (large || prefill_chunk_bytes < min_segment_bytes_ || ready.layer_end >= geometry_.layers) {
+  const bool large = pending_->payload_bytes() >= segment_bytes;
+  if (large || prefill_chunk_bytes < segment_bytes || ready.layer_end >= geometry_.layers) {
     complete.push_back(*Flush());
   }
   return complete;

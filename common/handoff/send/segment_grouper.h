@@ -28,15 +28,15 @@ struct Segment {
   }
 };
 
-// Groups layers until a segment has min_segment_bytes, or its prefill chunk has no more layers. A
+// Groups layers until a segment has segment_bytes, or its prefill chunk has no more layers. A
 // prefill chunk that has fewer bytes over all its layers is not grouped: its layers ship as they
 // come, while later ones compute. Not thread-safe.
 class SegmentGrouper {
  public:
-  SegmentGrouper(const kv::WindowGeometry& geometry, int64_t min_segment_bytes);
+  explicit SegmentGrouper(const kv::WindowGeometry& geometry) : geometry_(geometry) {}
 
   // Segments that are complete now, in order. kInternal when `ready` does not fit the geometry.
-  absl::StatusOr<std::vector<Segment>> Add(engine::ReadyKv ready);
+  absl::StatusOr<std::vector<Segment>> Add(engine::ReadyKv ready, int64_t segment_bytes);
   // What is left.
   std::optional<Segment> Flush();
 
@@ -45,7 +45,6 @@ class SegmentGrouper {
   bool Continues(const engine::ReadyKv& ready) const;
 
   const kv::WindowGeometry geometry_;
-  const int64_t min_segment_bytes_;
   std::optional<Segment> pending_;
 };
 

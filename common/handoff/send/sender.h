@@ -24,8 +24,9 @@ class SenderCore;
 
 struct SenderOptions {
   // Layers are grouped until a segment has this many bytes, where one prefill chunk of the prompt
-  // has that many; a smaller one ships every LayersReady call as it comes.
-  int64_t min_segment_bytes = int64_t{8} << 20;
+  // has that many; a smaller one ships every LayersReady call as it comes. Four of them may be on
+  // their way for one transfer. 0: both by the link's rate (link_rate.h).
+  int64_t segment_bytes = 0;
   // Transfers that may be open; a sink beyond this fails with kResourceExhausted.
   int32_t max_open_transfers = 4096;
   // LayersReady calls of one transfer that may wait to be shipped.

@@ -121,10 +121,12 @@ absl::Status SenderCore::Post(std::shared_ptr<OutgoingSession> session,
   const uint64_t tag = params.tag;
   {
     absl::MutexLock lock(&mutex_);
-    open_posts_.emplace(tag, OpenPost{std::move(session), peer.transport});
+    open_posts_.emplace(tag, OpenPost{std::move(session), peer.transport, peer.rate});
   }
+  peer.rate->Began(absl::Now());
   absl::Status status = peer.transport->Post(peer.connection, std::move(params));
   if (!status.ok()) {
+    peer.rate->Ended(0, absl::Now());
     absl::MutexLock lock(&mutex_);
     open_posts_.erase(tag);
   }
@@ -196,6 +198,7 @@ void SenderCore::ProgressLoop(transport::Transport* transport) {
 
 void SenderCore::OnCompletion(const transport::Completion& completion) {
   std::shared_ptr<OutgoingSession> session;
+  std::shared_ptr<LinkRate> rate;
   std::vector<std::shared_ptr<OutgoingSession>> blocked;
   {
     absl::MutexLock lock(&mutex_);
@@ -204,9 +207,11 @@ void SenderCore::OnCompletion(const transport::Completion& completion) {
       return;
     }
     session = std::move(found->second.session);
+    rate = std::move(found->second.rate);
     open_posts_.erase(found);
     blocked.swap(blocked_);
   }
+  rate->Ended(completion.status.ok() ? completion.bytes : 0, absl::Now());
   session->OnPostDone(completion.tag, completion.status);
   for (std::shared_ptr<OutgoingSession>& waiting : blocked) {
     Schedule(std::move(waiting));

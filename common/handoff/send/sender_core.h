@@ -57,6 +57,7 @@ class SenderCore : public std::enable_shared_from_this<SenderCore> {
   struct OpenPost {
     std::shared_ptr<OutgoingSession> session;
     transport::Transport* transport = nullptr;
+    std::shared_ptr<LinkRate> rate;
   };
 
   void ShippingLoop();

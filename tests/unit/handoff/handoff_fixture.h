@@ -146,7 +146,7 @@ class HandoffFixture : public testing::TestWithParam<const char*> {
     sender_ = std::make_unique<Sender>(std::vector<transport::Transport*>{&faulty_},
                                        &handshake_,
                                        layout_,
-                                       SenderOptions{.min_segment_bytes = min_segment_bytes_});
+                                       SenderOptions{.segment_bytes = segment_bytes_});
     Fill();
   }
   HandoffFixture() : HandoffFixture(GetParam()) {}
@@ -277,7 +277,7 @@ class HandoffFixture : public testing::TestWithParam<const char*> {
   }
 
   const kernels::DensePageLayout page_{.page_tokens = 4, .kv_heads = 2, .head_dim = 8};
-  int64_t min_segment_bytes_ = 3 * 512 * 4;
+  int64_t segment_bytes_ = 3 * 512 * 4;
   kv::v1::KvLayout layout_;         // of the workers
   kv::v1::KvLayout prompt_layout_;  // of the prompt; dense unless a test changes it before Reserve
   // Pages of hidden states behind the layers that are shipped.

@@ -36,6 +36,29 @@ TEST_P(HandoffTest, PagesArriveByteIdenticalAndAreCommittedOnce) {
   EXPECT_EQ(landing_->open_reservations(), 0);
 }
 
+TEST_P(HandoffTest, NoMoreIsOnItsWayThanATransferHasCreditFor) {
+  // Every call of GiveAll is a segment of 4 or 6 pages; 10 pages may be on their way.
+  sender_ = std::make_unique<Sender>(
+      std::vector<transport::Transport*>{&faulty_},
+      &handshake_,
+      layout_,
+      SenderOptions{.segment_bytes = static_cast<int64_t>(page_.page_bytes()) * 10 / 4});
+  faulty_.Hold();
+  const auto sink = Open(MakeTransfer(Reserve()));
+  GiveAll(*sink);
+  const auto outcome = Commit(*sink);
+  const absl::Time deadline = absl::Now() + kLong;
+  while (faulty_.posts() < 3 && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  absl::SleepFor(absl::Milliseconds(50));
+  EXPECT_EQ(faulty_.posts(), 3);
+  faulty_.Resume();
+  ASSERT_TRUE(Wait(outcome).ok()) << outcome->status;
+  EXPECT_EQ(faulty_.posts(), 6);
+  EXPECT_EQ(source_, target_);
+}
+
 TEST_P(HandoffTest, LateWriteAfterCommitIsRefused) {
   const worker::v1::Reserved reserved = Reserve();
   const auto sink = Open(MakeTransfer(reserved));

@@ -23,10 +23,10 @@ class SegmentGrouperTest : public testing::Test {
 };
 
 TEST_F(SegmentGrouperTest, LayersAreGroupedUntilTheSegmentIsLarge) {
-  SegmentGrouper grouper(geometry_, 2500);  // a layer of the prefill chunk has 1000 bytes
-  EXPECT_TRUE(grouper.Add(Ready(0, 1, 0, 10))->empty());
-  EXPECT_TRUE(grouper.Add(Ready(1, 1, 0, 10))->empty());
-  const auto segments = *grouper.Add(Ready(2, 1, 0, 10));
+  SegmentGrouper grouper(geometry_);  // a layer of the prefill chunk has 1000 bytes
+  EXPECT_TRUE(grouper.Add(Ready(0, 1, 0, 10), 2500)->empty());
+  EXPECT_TRUE(grouper.Add(Ready(1, 1, 0, 10), 2500)->empty());
+  const auto segments = *grouper.Add(Ready(2, 1, 0, 10), 2500);
   ASSERT_EQ(segments.size(), 1u);
   EXPECT_EQ(segments[0].layer_begin, 0);
   EXPECT_EQ(segments[0].layer_count, 3);
@@ -34,35 +34,35 @@ TEST_F(SegmentGrouperTest, LayersAreGroupedUntilTheSegmentIsLarge) {
 }
 
 TEST_F(SegmentGrouperTest, LastLayerEndsTheSegmentOfItsPrefillChunk) {
-  SegmentGrouper grouper(geometry_, 2500);
-  EXPECT_EQ(grouper.Add(Ready(0, 6, 0, 10))->size(), 1u);
-  EXPECT_TRUE(grouper.Add(Ready(6, 1, 0, 10))->empty());
-  EXPECT_EQ(grouper.Add(Ready(7, 1, 0, 10))->size(), 1u);
+  SegmentGrouper grouper(geometry_);
+  EXPECT_EQ(grouper.Add(Ready(0, 6, 0, 10), 2500)->size(), 1u);
+  EXPECT_TRUE(grouper.Add(Ready(6, 1, 0, 10), 2500)->empty());
+  EXPECT_EQ(grouper.Add(Ready(7, 1, 0, 10), 2500)->size(), 1u);
   EXPECT_FALSE(grouper.Flush().has_value());
 }
 
 TEST_F(SegmentGrouperTest, SmallPrefillChunkShipsEveryCall) {
-  SegmentGrouper grouper(geometry_, 2500);
-  EXPECT_EQ(grouper.Add(Ready(0, 1, 0, 3))->size(), 1u);
-  EXPECT_EQ(grouper.Add(Ready(1, 2, 0, 3))->size(), 1u);
+  SegmentGrouper grouper(geometry_);
+  EXPECT_EQ(grouper.Add(Ready(0, 1, 0, 3), 2500)->size(), 1u);
+  EXPECT_EQ(grouper.Add(Ready(1, 2, 0, 3), 2500)->size(), 1u);
 }
 
 TEST_F(SegmentGrouperTest, OtherPagesBeginANewSegment) {
-  SegmentGrouper grouper(geometry_, 2000);
-  EXPECT_TRUE(grouper.Add(Ready(0, 1, 0, 5))->empty());
-  const auto segments = *grouper.Add(Ready(0, 1, 5, 5));
+  SegmentGrouper grouper(geometry_);
+  EXPECT_TRUE(grouper.Add(Ready(0, 1, 0, 5), 2000)->empty());
+  const auto segments = *grouper.Add(Ready(0, 1, 5, 5), 2000);
   ASSERT_EQ(segments.size(), 1u);
   EXPECT_EQ(segments[0].page_begin, 0);
   EXPECT_EQ(grouper.Flush()->page_begin, 5);
 }
 
 TEST_F(SegmentGrouperTest, WhatDoesNotFitTheReservationIsAnError) {
-  SegmentGrouper grouper(geometry_, 2500);
-  EXPECT_FALSE(grouper.Add(Ready(7, 2, 0, 1)).ok());
-  EXPECT_FALSE(grouper.Add(Ready(0, 1, 9, 2)).ok());
+  SegmentGrouper grouper(geometry_);
+  EXPECT_FALSE(grouper.Add(Ready(7, 2, 0, 1), 2500).ok());
+  EXPECT_FALSE(grouper.Add(Ready(0, 1, 9, 2), 2500).ok());
   engine::ReadyKv short_of_pages = Ready(0, 1, 0, 2);
   short_of_pages.pages.pop_back();
-  EXPECT_FALSE(grouper.Add(std::move(short_of_pages)).ok());
+  EXPECT_FALSE(grouper.Add(std::move(short_of_pages), 2500).ok());
 }
 
 }  // namespace
