@@ -18,6 +18,7 @@
 #include "common/base/xxh3.h"
 #include "common/transport/completion_queue.h"
 #include "common/transport/transport.h"
+#include "kernels/core/landing_memory.h"
 
 namespace baton::transport {
 namespace {

@@ -2,9 +2,20 @@
 
 #include <sys/random.h>
 
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+
+#include "common/transport/completion_queue.h"
+#include "common/transport/inbound_window.h"
+#include "common/transport/transport.h"
+#include "kernels/core/landing_memory.h"
 
 namespace baton::transport {
 namespace {

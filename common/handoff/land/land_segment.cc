@@ -9,7 +9,7 @@
 #include "absl/synchronization/mutex.h"
 
 #include "common/base/status_macros.h"
-#include "common/handoff/land/landing_core.h"
+#include "common/handoff/land/landing_core.h"  // IWYU pragma: keep
 #include "common/handoff/land/transfer_session.h"
 #include "common/kv/manifest/segment_header.h"
 #include "common/transport/transport.h"

@@ -1,9 +1,19 @@
 #include "common/handoff/land/landing_core.h"
 
+#include <memory>
+#include <thread>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+
+#include "common/handoff/land/landing.h"
+#include "common/handoff/land/landing_reservation.h"
+#include "common/handoff/land/transfer_session.h"
+#include "common/transport/transport.h"
 
 namespace baton::handoff {
 namespace {

@@ -1,16 +1,28 @@
 #include "common/handoff/send/outgoing_session.h"
 
 #include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 
 #include "common/base/status_context.h"
 #include "common/base/status_macros.h"
+#include "common/engine/kv_sink.h"
+#include "common/engine/request.h"
+#include "common/handoff/send/control_stream.h"
+#include "common/handoff/send/peer_cache.h"
+#include "common/handoff/send/sender.h"
 #include "common/handoff/send/sender_core.h"
 #include "common/kv/manifest/layout.h"
 #include "common/kv/manifest/segment_header.h"
+#include "common/transport/transport.h"
 
 namespace baton::handoff {
 namespace {

@@ -13,6 +13,7 @@
 #include "common/base/xxh3.h"
 #include "common/handoff/commit_digest.h"
 #include "common/handoff/send/commit_message.h"
+#include "common/handoff/send/link_rate.h"
 #include "common/handoff/send/outgoing_session.h"
 #include "common/handoff/send/peer_cache.h"
 #include "common/handoff/send/segment_grouper.h"

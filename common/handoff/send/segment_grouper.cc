@@ -1,11 +1,15 @@
 #include "common/handoff/send/segment_grouper.h"
 
+#include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
+#include "common/engine/kv_sink.h"
 
 namespace baton::handoff {
 

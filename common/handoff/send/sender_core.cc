@@ -1,9 +1,19 @@
 #include "common/handoff/send/sender_core.h"
 
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+
+#include "common/handoff/send/handshake_client.h"
+#include "common/handoff/send/link_rate.h"
+#include "common/handoff/send/outgoing_session.h"
+#include "common/handoff/send/peer_cache.h"
+#include "common/handoff/send/sender.h"
+#include "common/transport/transport.h"
 
 namespace baton::handoff {
 namespace {

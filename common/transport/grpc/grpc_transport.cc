@@ -20,6 +20,7 @@
 #include "common/transport/grpc/push_stream.h"
 #include "common/transport/transport.h"
 #include "common/transport/window_table.h"
+#include "kernels/core/landing_memory.h"
 
 namespace baton::transport {
 namespace {

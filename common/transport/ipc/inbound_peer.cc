@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 
 #include "common/base/status_macros.h"
+#include "common/transport/inbound_window.h"
 #include "common/transport/ipc/channel.h"
 #include "common/transport/ipc/message.h"
 #include "common/transport/window_table.h"

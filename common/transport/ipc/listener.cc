@@ -25,12 +25,12 @@ struct Address {
     name.sun_family = AF_UNIX;
     // A leading zero byte is the abstract namespace.
     socket.copy(name.sun_path + 1, sizeof(name.sun_path) - 1);
-    size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + socket.size());
+    size = static_cast<unsigned>(offsetof(sockaddr_un, sun_path) + 1 + socket.size());
   }
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&name); }
 
   sockaddr_un name{};
-  socklen_t size = 0;
+  unsigned size = 0;
 };
 
 absl::Status Failed(const char* what) {

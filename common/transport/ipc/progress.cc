@@ -18,10 +18,12 @@
 #include "common/transport/inbox.h"
 #include "common/transport/ipc/channel.h"
 #include "common/transport/ipc/inbound_peer.h"
+#include "common/transport/ipc/ipc_transport.h"
 #include "common/transport/ipc/listener.h"
 #include "common/transport/ipc/outbound_peer.h"
 #include "common/transport/threaded_transport.h"
 #include "common/transport/transport.h"
+#include "common/transport/window_table.h"
 
 namespace baton::transport::ipc {
 namespace {
@@ -84,7 +86,7 @@ void Progress::Wait(absl::Time next) {
   }
   // A day at most, so that the time fits.
   const absl::Duration time = std::clamp(next - absl::Now(), absl::ZeroDuration(), absl::Hours(24));
-  const timespec timeout = absl::ToTimespec(time);
+  const auto timeout = absl::ToTimespec(time);
   ppoll(polled_.data(), polled_.size(), &timeout, nullptr);
 }
 

@@ -2,13 +2,25 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 
 #include "common/base/status_macros.h"
 #include "common/transport/chunk_cutter.h"
+#include "common/transport/completion_queue.h"
+#include "common/transport/inbound_window.h"
+#include "common/transport/transport.h"
+#include "common/transport/window_table.h"
+#include "kernels/core/landing_memory.h"
 
 namespace baton::transport {
 namespace {

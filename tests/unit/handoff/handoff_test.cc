@@ -1,7 +1,19 @@
 // Whole hand-offs, over loopback and over gRPC on 127.0.0.1.
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 
+#include "common/engine/request.h"
+#include "common/handoff/send/sender.h"
 #include "common/kv/manifest/segment_header.h"
+#include "common/transport/transport.h"
 #include "tests/unit/handoff/handoff_fixture.h"
 
 namespace baton::handoff {

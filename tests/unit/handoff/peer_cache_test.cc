@@ -19,6 +19,7 @@
 #include "common/kv/manifest/layout.h"
 #include "common/kv/manifest/segment_header.h"
 #include "common/transport/transport.h"
+#include "kernels/core/landing_memory.h"
 
 namespace baton::handoff {
 namespace {

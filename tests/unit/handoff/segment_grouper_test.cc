@@ -1,6 +1,13 @@
 #include "common/handoff/send/segment_grouper.h"
 
+#include <span>
+#include <utility>
+#include <vector>
+
 #include "gtest/gtest.h"
+
+#include "common/engine/kv_sink.h"
+#include "common/kv/manifest/layout.h"
 
 namespace baton::handoff {
 namespace {
@@ -13,7 +20,7 @@ class SegmentGrouperTest : public testing::Test {
     ready.layer_end = layer + layers;
     ready.page_begin = page;
     ready.page_count = pages;
-    ready.pages.assign(static_cast<size_t>(layers * pages), std::span(page_));
+    ready.pages.assign(static_cast<size_t>(layers) * static_cast<size_t>(pages), std::span(page_));
     return ready;
   }
 

@@ -1,6 +1,10 @@
 #include "common/kv/manifest/layout.h"
 
+#include <algorithm>
 #include <functional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -65,7 +69,7 @@ TEST(LayoutTest, GeometryPlacesPagesLayerByLayer) {
 }
 
 TEST(LayoutTest, GeometryRefusesSizesThatMakeNoSense) {
-  const auto code = [](std::function<void(v1::KvLayout&)> change,
+  const auto code = [](const std::function<void(v1::KvLayout&)>& change,
                        int64_t prompt_tokens,
                        int64_t pages_per_layer = 1) {
     v1::KvLayout layout = MakeLayout();

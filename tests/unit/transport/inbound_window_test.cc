@@ -12,6 +12,8 @@
 #include "gtest/gtest.h"
 
 #include "common/base/xxh3.h"
+#include "common/transport/completion_queue.h"
+#include "common/transport/transport.h"
 #include "kernels/core/landing_memory.h"
 
 namespace baton::transport {
@@ -26,7 +28,8 @@ class InboundWindowTest : public testing::Test {
   // What Claim answers, or nothing while it waits.
   std::shared_ptr<std::optional<absl::Status>> Claim(uint64_t transfer_id, const void* owner) {
     auto verdict = std::make_shared<std::optional<absl::Status>>();
-    window_.Claim(transfer_id, owner, [verdict](absl::Status status) { *verdict = status; });
+    window_.Claim(
+        transfer_id, owner, [verdict](absl::Status status) { *verdict = std::move(status); });
     return verdict;
   }
   std::vector<Completion> Completions() { return completions_->Poll(absl::Now()); }
