@@ -1,5 +1,9 @@
 // PushKv against a sender that keeps no rules.
+#include <algorithm>
 #include <cstring>
+#include <memory>
+#include <span>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "grpcpp/create_channel.h"
