@@ -63,6 +63,10 @@ ABSL_FLAG(int64_t,
           ucx_arena_mib,
           256,
           "memory that peers put KV into by RDMA, in MiB; each prefill worker has 8 of it");
+ABSL_FLAG(int64_t,
+          kv_segment_kib,
+          0,
+          "KV that is shipped at once (prefill), in KiB; 0: what a connection carries in 2 ms");
 ABSL_FLAG(bool,
           require_rdma,
           false,
@@ -216,6 +220,9 @@ absl::Status SetTransports(WorkerOptions& options) {
   const std::string names = absl::GetFlag(FLAGS_transports);
   options.transports = absl::StrSplit(names, ',');
   BATON_RETURN_IF_ERROR(CheckTransports(options.transports));
+  const int64_t segment_kib = absl::GetFlag(FLAGS_kv_segment_kib);
+  BATON_RETURN_IF_ERROR(config::CheckFlagRange("kv_segment_kib", segment_kib, 0, 1 << 20));
+  options.segment_bytes = segment_kib << 10;
   options.ucx.listen = absl::GetFlag(FLAGS_ucx_listen);
   options.ucx.allowed_peers = absl::GetFlag(FLAGS_ucx_allowed_peers);
   options.ucx.require_rdma = absl::GetFlag(FLAGS_require_rdma);

@@ -41,6 +41,8 @@ struct WorkerOptions {
   std::vector<std::string> transports = {"grpc"};
   // listen empty: the host of `listen` and a free port; advertise_host empty: that of `advertise`.
   transport::UcxTransportOptions ucx = {};
+  // Prefill: bytes of KV that are shipped at once; 0: by what each connection carries.
+  int64_t segment_bytes = 0;
   // Prefill: host memory for encoded KV of requests that have not ended; 0: none is retained. And
   // how long it is retained when nobody says that its request has ended.
   int64_t retain_bytes = int64_t{256} << 20;

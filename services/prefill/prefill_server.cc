@@ -34,7 +34,10 @@ absl::Status PrefillServer::Bring(worker::WorkerOptions options) {
                          worker::Transports::Make(options, credentials, /*receives=*/false));
   BATON_ASSIGN_OR_RETURN(worker_, worker::Worker::Load(std::move(options)));
   sender_ = std::make_unique<handoff::Sender>(
-      transports_->list(), handshake_client_.get(), worker_->layout(), handoff::SenderOptions{});
+      transports_->list(),
+      handshake_client_.get(),
+      worker_->layout(),
+      handoff::SenderOptions{.segment_bytes = worker_->options().segment_bytes});
   metrics::Registry& registry = worker_->metrics().registry();
   retention_ = std::make_unique<handoff::Retention>(
       handoff::RetentionOptions{.budget_bytes = worker_->options().retain_bytes,

@@ -306,6 +306,7 @@ TEST(EngineLimitsTest, ADeviceServesSomeFormatsInEveryRole) {
   const auto create = [&](const std::function<void(EngineOptions&)>& change) {
     EngineOptions options = TestOptions(Role::kBoth);
     options.codec_pools = {};
+    options.staging_bytes = 1 << 20;
     change(options);
     return Engine::Create(std::make_unique<FakeModel>(std::make_shared<FakeModelControl>()),
                           {.pool = &threads,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
@@ -17,6 +18,8 @@ ABSL_DECLARE_FLAG(std::string, device);
 ABSL_DECLARE_FLAG(std::string, model);
 ABSL_DECLARE_FLAG(std::string, simulate);
 ABSL_DECLARE_FLAG(int64_t, staging_mib);
+ABSL_DECLARE_FLAG(int64_t, kv_segment_kib);
+ABSL_DECLARE_FLAG(std::string, transports);
 
 namespace baton::worker {
 namespace {
@@ -57,6 +60,29 @@ TEST_F(WorkerFlagsTest, StagingIsToldInMiB) {
   absl::SetFlag(&FLAGS_staging_mib, 0);
   EXPECT_THAT(std::string(WorkerOptionsFromFlags(engine::Role::kDecode, "1").status().message()),
               HasSubstr("staging_mib"));
+}
+
+TEST_F(WorkerFlagsTest, SegmentsAreToldInKiB) {
+  EXPECT_EQ(WorkerOptionsFromFlags(engine::Role::kPrefill, "1")->segment_bytes, 0);
+  absl::SetFlag(&FLAGS_kv_segment_kib, 3);
+  EXPECT_EQ(WorkerOptionsFromFlags(engine::Role::kPrefill, "1")->segment_bytes, 3 << 10);
+  absl::SetFlag(&FLAGS_kv_segment_kib, -1);
+  EXPECT_THAT(std::string(WorkerOptionsFromFlags(engine::Role::kPrefill, "1").status().message()),
+              HasSubstr("kv_segment_kib"));
+}
+
+TEST_F(WorkerFlagsTest, TransportsAreNamedOnceEachInAnyOrder) {
+  const auto transports = [](const char* names) {
+    absl::SetFlag(&FLAGS_transports, names);
+    return WorkerOptionsFromFlags(engine::Role::kPrefill, "1");
+  };
+  EXPECT_EQ(transports("ipc,ucx,grpc")->transports,
+            (std::vector<std::string>{"ipc", "ucx", "grpc"}));
+  EXPECT_EQ(transports("grpc,ipc")->transports, (std::vector<std::string>{"grpc", "ipc"}));
+  for (const char* names : {"", "rdma", "ipc,", "grpc,grpc"}) {
+    EXPECT_THAT(std::string(transports(names).status().message()), HasSubstr("transports"))
+        << names;
+  }
 }
 
 }  // namespace
