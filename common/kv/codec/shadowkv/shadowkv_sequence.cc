@@ -215,10 +215,10 @@ absl::Status ShadowKvSequence::CheckStaticIds(int32_t kv_layer, const ReadSectio
 absl::Status ShadowKvSequence::CheckClusterIds(int32_t kv_layer, const ReadSection& read) const {
   const kernels::ShadowKvPromptLayout& layout = map_.layout(kv_layer);
   const int32_t clusters = layout.config.value_clusters;
-  if (clusters == 0) {
+  const int64_t count = layout.config.kv_heads * layout.coded.tokens;
+  if (clusters == 0 || count == 0) {
     return absl::OkStatus();
   }
-  const int64_t count = layout.config.kv_heads * layout.coded.tokens;
   std::vector<uint8_t> ids(static_cast<size_t>(count));
   BATON_RETURN_IF_ERROR(
       read(layout.coded_begin + layout.coded.cluster_ids, std::as_writable_bytes(std::span(ids))));
