@@ -261,7 +261,7 @@ bool InboundWindow::IsOpen(uint64_t transfer_id, const void* owner) {
 
 absl::Status InboundWindow::End(Transfer& transfer, absl::Status status) {
   transfer.ended = true;
-  if (transfer.written_bytes > 0) {
+  if (transfer.checksum != nullptr) {
     status.Update(memory_.Wait());
   }
   const uint64_t checksum = status.ok() ? transfer.checksum->value() : 0;

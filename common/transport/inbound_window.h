@@ -72,7 +72,7 @@ class InboundWindow {
     int64_t run_written = 0;  // bytes of it in place
     int64_t total_bytes = 0;
     int64_t written_bytes = 0;
-    std::unique_ptr<Xxh3Stream> checksum{};  // of these; null before the first
+    std::unique_ptr<Xxh3Stream> checksum{};  // of these; null before any is copied
     bool ended = false;
   };
   struct Waiter {

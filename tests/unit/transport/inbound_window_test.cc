@@ -172,6 +172,7 @@ TEST_F(FarWindowTest, NothingIsUnderWayOnceTheWindowIsWithdrawn) {
 TEST_F(FarWindowTest, MemoryThatCanNotBeWrittenEndsTheTransfer) {
   far_.writes = absl::InternalError("no writing");
   EXPECT_EQ(WriteHalf().code(), absl::StatusCode::kInternal);
+  EXPECT_TRUE(far_.under_way.empty()) << "what was begun before the error";
   EXPECT_EQ(Ended().code(), absl::StatusCode::kInternal);
 }
 
