@@ -22,7 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 
-#include "kernels/core/buffer.h"
+#include "kernels/core/host_blocks.h"
 #include "kernels/core/memory.h"
 
 namespace baton::kernels {
@@ -107,10 +107,8 @@ std::byte* MapSealed(int fd, size_t bytes) {
   return static_cast<std::byte*>(begin);
 }
 
-class SharedSpace final : public MemorySpace {
+class SharedSpace final : public HostBlockSpace {
  public:
-  bool is_host() const override { return true; }
-
   absl::StatusOr<Memory> Allocate(size_t bytes) override {
     if (bytes == 0) {
       return Memory();
@@ -134,24 +132,6 @@ class SharedSpace final : public MemorySpace {
     Blocks& blocks = Blocks::Get();
     blocks.Add(begin, std::make_shared<ReadOnlyFile>(blocks.NextId(), read_only_fd, bytes));
     return Memory(std::make_unique<MappedBlock>(begin, bytes), begin, bytes);
-  }
-
-  absl::StatusOr<Memory> Adopt(Buffer source) override {
-    absl::StatusOr<Memory> memory = Allocate(source.size());
-    if (memory.ok() && source.size() > 0) {
-      std::memcpy(memory->data(), source.data(), source.size());
-    }
-    return memory;
-  }
-
-  absl::Status Upload(std::byte* target, const void* source, size_t bytes) override {
-    return HostMemory().Upload(target, source, bytes);
-  }
-  absl::Status Download(void* target, const void* source, size_t bytes) override {
-    return HostMemory().Download(target, source, bytes);
-  }
-  absl::Status Zero(std::byte* target, size_t bytes) override {
-    return HostMemory().Zero(target, bytes);
   }
 };
 

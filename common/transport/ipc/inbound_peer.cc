@@ -81,9 +81,7 @@ absl::Status InboundPeer::Take(const Request& request, const Descriptor& /*attac
         window == nullptr ? absl::FailedPreconditionError("the window is unknown or withdrawn")
                           : absl::ResourceExhaustedError(
                                 absl::StrCat(kMaxPosts, " transfers of this peer are open"));
-    channel_.Send(Verdict{.post = request.post,
-                          .code = static_cast<uint8_t>(verdict.code()),
-                          .message = std::string(verdict.message())});
+    Answer(request.post, verdict);
     return absl::OkStatus();
   }
   const auto [found, is_new] = posts_.try_emplace(request.post);
@@ -183,6 +181,10 @@ void InboundPeer::End(uint64_t id, const absl::Status& verdict) {
     post.window->Abandon(post.transfer_id, &post, verdict);
   }
   posts_.erase(found);
+  Answer(id, verdict);
+}
+
+void InboundPeer::Answer(uint64_t id, const absl::Status& verdict) {
   channel_.Send(Verdict{.post = id,
                         .code = static_cast<uint8_t>(verdict.code()),
                         .message = std::string(verdict.message())});

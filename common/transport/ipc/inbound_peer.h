@@ -66,8 +66,9 @@ class InboundPeer {
 
   absl::Status Copy(const Post& post, const Written& written) const;
   absl::StatusOr<std::span<const std::byte>> BytesOf(const Piece& piece) const;
-  // The verdict; forgets the post.
+  // Answers, and forgets the post.
   void End(uint64_t id, const absl::Status& verdict);
+  void Answer(uint64_t id, const absl::Status& verdict);
 
   const std::shared_ptr<WindowTable> windows_;
   const OnReady on_ready_;

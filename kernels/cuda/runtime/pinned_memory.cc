@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
-#include "kernels/core/buffer.h"
+#include "kernels/core/host_blocks.h"
 #include "kernels/core/memory.h"
 #include "kernels/cuda/runtime/cuda_status.h"
 
@@ -30,11 +30,8 @@ class PinnedBlock final : public Memory::Block {
   void* const data_;
 };
 
-// Copies within the host are those of HostMemory.
-class PinnedSpace final : public MemorySpace {
+class PinnedSpace final : public HostBlockSpace {
  public:
-  bool is_host() const override { return true; }
-
   absl::StatusOr<Memory> Allocate(size_t bytes) override {
     if (bytes == 0) {
       return Memory();
@@ -48,24 +45,6 @@ class PinnedSpace final : public MemorySpace {
     auto block = std::make_unique<PinnedBlock>(data);
     std::memset(data, 0, bytes);
     return Memory(std::move(block), static_cast<std::byte*>(data), bytes);
-  }
-
-  absl::StatusOr<Memory> Adopt(Buffer source) override {
-    absl::StatusOr<Memory> memory = Allocate(source.size());
-    if (memory.ok() && source.size() > 0) {
-      std::memcpy(memory->data(), source.data(), source.size());
-    }
-    return memory;
-  }
-
-  absl::Status Upload(std::byte* target, const void* source, size_t bytes) override {
-    return HostMemory().Upload(target, source, bytes);
-  }
-  absl::Status Download(void* target, const void* source, size_t bytes) override {
-    return HostMemory().Download(target, source, bytes);
-  }
-  absl::Status Zero(std::byte* target, size_t bytes) override {
-    return HostMemory().Zero(target, bytes);
   }
 };
 

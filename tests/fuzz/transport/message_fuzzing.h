@@ -1,13 +1,14 @@
 // What the fuzzers of messages between transports share.
 #pragma once
 
-#include <xxhash.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <span>
 #include <string>
+#include <utility>
+
+#include "tests/support/resealed.h"
 
 namespace baton::transport {
 
@@ -22,11 +23,7 @@ void FuzzMessage(const uint8_t* data, size_t size, const Decode& decode, const E
   }
   std::string bytes(reinterpret_cast<const char*>(data + 1), size - 1);
   if ((data[0] & 1) != 0 && bytes.size() >= kChecksumBytes) {
-    const size_t sealed = bytes.size() - kChecksumBytes;
-    const uint64_t checksum = XXH3_64bits(bytes.data(), sealed);
-    for (size_t i = 0; i < kChecksumBytes; ++i) {
-      bytes[sealed + i] = static_cast<char>(checksum >> (8 * i) & 0xff);
-    }
+    bytes = Resealed(std::move(bytes));
   }
   const auto message = decode(std::as_bytes(std::span(bytes.data(), bytes.size())));
   if (message.ok() && encode(*message) != bytes) {

@@ -1,8 +1,5 @@
-#include <xxhash.h>
-
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +9,8 @@
 #include "gtest/gtest.h"
 
 #include "common/transport/ipc/message.h"
+#include "tests/support/resealed.h"
+#include "tests/unit/transport/message_checks.h"
 
 namespace baton::transport::ipc {
 namespace {
@@ -37,26 +36,10 @@ std::vector<Message> OneOfEach() {
           Release{.post = 1}};
 }
 
-absl::StatusOr<Message> Decode(const std::string& bytes) {
-  return DecodeMessage(std::as_bytes(std::span(bytes.data(), bytes.size())));
-}
-
-// With the checksum that belongs to what is before it.
-std::string Sealed(std::string bytes) {
-  bytes.resize(bytes.size() - 8);
-  const uint64_t checksum = XXH3_64bits(bytes.data(), bytes.size());
-  for (int i = 0; i < 8; ++i) {
-    bytes.push_back(static_cast<char>(checksum >> (8 * i) & 0xff));
-  }
-  return bytes;
-}
+absl::StatusOr<Message> Decode(const std::string& bytes) { return DecodeMessage(BytesOf(bytes)); }
 
 TEST(IpcMessageTest, EveryTypeSurvivesARoundTrip) {
-  for (const Message& message : OneOfEach()) {
-    const auto decoded = Decode(EncodeMessage(message));
-    ASSERT_TRUE(decoded.ok()) << decoded.status();
-    EXPECT_EQ(*decoded, message) << message.index();
-  }
+  ExpectRoundTrips(OneOfEach(), EncodeMessage, DecodeMessage);
 }
 
 TEST(IpcMessageTest, BytesAreThoseOfTheFormat) {
@@ -83,51 +66,32 @@ TEST(IpcMessageTest, BytesAreThoseOfTheFormat) {
             "0302010000000000"  // source
             "0300"              // bytes
             "616263");
-  EXPECT_EQ(Sealed(bytes), bytes);
+  EXPECT_EQ(Resealed(bytes), bytes);
 }
 
 TEST(IpcMessageTest, EveryTruncationIsRefusedEvenWithItsOwnChecksum) {
-  for (const Message& message : OneOfEach()) {
-    const std::string bytes = EncodeMessage(message);
-    for (size_t size = 0; size < bytes.size(); ++size) {
-      EXPECT_FALSE(Decode(bytes.substr(0, size)).ok()) << message.index() << " at " << size;
-      if (size >= 8) {
-        EXPECT_FALSE(Decode(Sealed(bytes.substr(0, size))).ok())
-            << message.index() << " at " << size;
-      }
-    }
-  }
+  ExpectTruncationsRefused(OneOfEach(), EncodeMessage, DecodeMessage);
 }
 
 TEST(IpcMessageTest, BytesBehindTheBodyAreRefused) {
-  for (const Message& message : OneOfEach()) {
-    EXPECT_FALSE(Decode(Sealed(EncodeMessage(message) + "x")).ok());
-  }
-  EXPECT_FALSE(Decode(std::string(kMaxMessageBytes + 1, 'x')).ok());
+  ExpectMoreBytesRefused(OneOfEach(), EncodeMessage, DecodeMessage, kMaxMessageBytes);
 }
 
 TEST(IpcMessageTest, EveryFlippedBitIsRefused) {
-  for (const Message& message : OneOfEach()) {
-    const std::string bytes = EncodeMessage(message);
-    for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
-      std::string flipped = bytes;
-      flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << (bit % 8)));
-      EXPECT_FALSE(Decode(flipped).ok()) << message.index() << " bit " << bit;
-    }
-  }
+  ExpectFlippedBitsRefused(OneOfEach(), EncodeMessage, DecodeMessage);
 }
 
 TEST(IpcMessageTest, AnotherVersionIsNamed) {
   std::string bytes = EncodeMessage(OneOfEach().front());
   bytes[4] = 2;
-  EXPECT_THAT(std::string(Decode(Sealed(bytes)).status().message()), HasSubstr("version 2"));
+  EXPECT_THAT(std::string(Decode(Resealed(bytes)).status().message()), HasSubstr("version 2"));
 }
 
 TEST(IpcMessageTest, UnknownTypesAreRefused) {
   for (const int type : {0, 9, 255}) {
     std::string bytes = EncodeMessage(OneOfEach().front());
     bytes[6] = static_cast<char>(type);
-    EXPECT_THAT(std::string(Decode(Sealed(bytes)).status().message()), HasSubstr("unknown type"));
+    EXPECT_THAT(std::string(Decode(Resealed(bytes)).status().message()), HasSubstr("unknown type"));
   }
 }
 

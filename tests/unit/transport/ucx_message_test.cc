@@ -1,6 +1,3 @@
-#include <xxhash.h>
-
-#include <span>
 #include <string>
 #include <vector>
 
@@ -9,6 +6,8 @@
 #include "gtest/gtest.h"
 
 #include "common/transport/ucx/message.h"
+#include "tests/support/resealed.h"
+#include "tests/unit/transport/message_checks.h"
 
 namespace baton::transport::ucx {
 namespace {
@@ -47,26 +46,10 @@ std::vector<Message> OneOfEach() {
   };
 }
 
-absl::StatusOr<Message> Decode(const std::string& bytes) {
-  return DecodeMessage(std::as_bytes(std::span(bytes.data(), bytes.size())));
-}
-
-// With the checksum that belongs to what is before it.
-std::string Sealed(std::string bytes) {
-  bytes.resize(bytes.size() - 8);
-  const uint64_t checksum = XXH3_64bits(bytes.data(), bytes.size());
-  for (int i = 0; i < 8; ++i) {
-    bytes.push_back(static_cast<char>(checksum >> (8 * i) & 0xff));
-  }
-  return bytes;
-}
+absl::StatusOr<Message> Decode(const std::string& bytes) { return DecodeMessage(BytesOf(bytes)); }
 
 TEST(UcxMessageTest, EveryTypeSurvivesARoundTrip) {
-  for (const Message& message : OneOfEach()) {
-    const auto decoded = Decode(EncodeMessage(message));
-    ASSERT_TRUE(decoded.ok()) << decoded.status();
-    EXPECT_EQ(*decoded, message) << message.body.index();
-  }
+  ExpectRoundTrips(OneOfEach(), EncodeMessage, DecodeMessage);
 }
 
 TEST(UcxMessageTest, BytesAreThoseOfTheFormat) {
@@ -91,51 +74,32 @@ TEST(UcxMessageTest, BytesAreThoseOfTheFormat) {
             "03000000"          // size
             "0300"              // bytes
             "616263");
-  EXPECT_EQ(Sealed(bytes), bytes);
+  EXPECT_EQ(Resealed(bytes), bytes);
 }
 
 TEST(UcxMessageTest, EveryTruncationIsRefusedEvenWithItsOwnChecksum) {
-  for (const Message& message : OneOfEach()) {
-    const std::string bytes = EncodeMessage(message);
-    for (size_t size = 0; size < bytes.size(); ++size) {
-      EXPECT_FALSE(Decode(bytes.substr(0, size)).ok()) << message.body.index() << " at " << size;
-      if (size >= 8) {
-        EXPECT_FALSE(Decode(Sealed(bytes.substr(0, size))).ok())
-            << message.body.index() << " at " << size;
-      }
-    }
-  }
+  ExpectTruncationsRefused(OneOfEach(), EncodeMessage, DecodeMessage);
 }
 
 TEST(UcxMessageTest, BytesBehindTheBodyAreRefused) {
-  for (const Message& message : OneOfEach()) {
-    EXPECT_FALSE(Decode(Sealed(EncodeMessage(message) + "x")).ok());
-  }
-  EXPECT_FALSE(Decode(std::string(kMaxMessageBytes + 1, 'x')).ok());
+  ExpectMoreBytesRefused(OneOfEach(), EncodeMessage, DecodeMessage, kMaxMessageBytes);
 }
 
 TEST(UcxMessageTest, EveryFlippedBitIsRefused) {
-  for (const Message& message : OneOfEach()) {
-    const std::string bytes = EncodeMessage(message);
-    for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
-      std::string flipped = bytes;
-      flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << (bit % 8)));
-      EXPECT_FALSE(Decode(flipped).ok()) << message.body.index() << " bit " << bit;
-    }
-  }
+  ExpectFlippedBitsRefused(OneOfEach(), EncodeMessage, DecodeMessage);
 }
 
 TEST(UcxMessageTest, AnotherVersionIsNamed) {
   std::string bytes = EncodeMessage(OneOfEach().front());
   bytes[4] = 1;
-  EXPECT_THAT(std::string(Decode(Sealed(bytes)).status().message()), HasSubstr("version 1"));
+  EXPECT_THAT(std::string(Decode(Resealed(bytes)).status().message()), HasSubstr("version 1"));
 }
 
 TEST(UcxMessageTest, UnknownTypesAreRefused) {
   for (const int type : {0, 8, 255}) {
     std::string bytes = EncodeMessage(OneOfEach().front());
     bytes[6] = static_cast<char>(type);
-    EXPECT_THAT(std::string(Decode(Sealed(bytes)).status().message()), HasSubstr("unknown type"));
+    EXPECT_THAT(std::string(Decode(Resealed(bytes)).status().message()), HasSubstr("unknown type"));
   }
 }
 
