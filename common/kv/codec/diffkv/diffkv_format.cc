@@ -54,7 +54,8 @@ absl::StatusOr<std::unique_ptr<DiffKvFormat>> DiffKvFormat::Create(const CodecCo
     return absl::InvalidArgumentError(absl::StrCat(
         "KV format diffkv has pages for head_dim 64 and 128; the model has ", head_dim));
   }
-  BATON_ASSIGN_OR_RETURN(auto pool, PagePool::Create(pool_bytes, page_bytes, context.pool_memory()));
+  BATON_ASSIGN_OR_RETURN(auto pool,
+                         PagePool::Create(pool_bytes, page_bytes, context.pool_memory()));
   return std::unique_ptr<DiffKvFormat>(new DiffKvFormat(context, std::move(pool)));
 }
 

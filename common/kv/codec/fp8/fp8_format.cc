@@ -26,8 +26,8 @@ absl::StatusOr<std::unique_ptr<Fp8Format>> Fp8Format::Create(const CodecContext&
                                            .kv_heads = context.dimensions.kv_heads,
                                            .head_dim = context.dimensions.head_dim,
                                            .dtype = kernels::DType::kF8E4M3};
-  BATON_ASSIGN_OR_RETURN(auto pool,
-                         PagePool::Create(pool_bytes, layout.stride_bytes(), context.pool_memory()));
+  BATON_ASSIGN_OR_RETURN(
+      auto pool, PagePool::Create(pool_bytes, layout.stride_bytes(), context.pool_memory()));
   return std::unique_ptr<Fp8Format>(new Fp8Format(context, std::move(pool), layout));
 }
 
