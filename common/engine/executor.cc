@@ -103,9 +103,8 @@ absl::Status Executor::JoinSideQueues() {
 
 absl::Status Executor::Ship(const Step& step) {
   for (const StepSequence& rows : step.sequences) {
-    if (rows.completes_prompt && rows.sequence->staged != nullptr &&
-        rows.sequence->encoded != nullptr) {
-      BATON_RETURN_IF_ERROR(StageEncoded(rows));
+    if (rows.completes_prompt && ShipsBehind(rows) && rows.sequence->encoded != nullptr) {
+      BATON_RETURN_IF_ERROR(ShipEncoded(rows));
     }
   }
   return absl::OkStatus();
@@ -113,7 +112,7 @@ absl::Status Executor::Ship(const Step& step) {
 
 // Where pages are is known once the host has settled, and they are there once the side queues that
 // code them are waited for.
-absl::Status Executor::StageEncoded(const StepSequence& rows) {
+absl::Status Executor::ShipEncoded(const StepSequence& rows) {
   BATON_RETURN_IF_ERROR(JoinSideQueues());
   for (int32_t layer = 0; layer < context_.model->kv_shape().layers; ++layer) {
     ReadyKv ready = MakeReadyKv(*rows.sequence->encoded, layer);

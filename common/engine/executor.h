@@ -69,7 +69,7 @@ class Executor {
   void TellFirstTokens(const Step& step) const;
   // Encoded prompts that the step completes leave the device for host memory.
   absl::Status Ship(const Step& step);
-  absl::Status StageEncoded(const StepSequence& rows);
+  absl::Status ShipEncoded(const StepSequence& rows);
   // EncodedKv::Settle of the prompts that the step completes.
   static absl::Status Settle(const Step& step);
   absl::Status Forward(const Step& step);

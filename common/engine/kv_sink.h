@@ -8,6 +8,10 @@
 
 #include "absl/status/status.h"
 
+namespace baton::kernels {
+class LandingMemory;
+}  // namespace baton::kernels
+
 namespace baton::engine {
 
 struct CommitInfo;
@@ -21,6 +25,8 @@ struct ReadyKv {
   int32_t page_begin = 0;
   int32_t page_count = 0;
   std::vector<std::span<const std::byte>> pages;
+  // The device's memory that the pages are, for a sink that reads devices; null: the host's.
+  kernels::LandingMemory* device = nullptr;
 };
 
 // Implemented by handoff/send (another worker). A sequence without a sink stays in the local pool.
@@ -31,6 +37,9 @@ struct ReadyKv {
 class KvSink {
  public:
   virtual ~KvSink() = default;
+  // Whether LayersReady may be given pages of a device where they are; else it gets copies of them
+  // in the host's memory. Asked once, before the first of them, on the engine thread.
+  virtual bool reads_devices() { return false; }
   // While later layers still compute; on the executor thread, or where pages come from a device on
   // the one that waits for their copies. Must not block and can't fail: an error is remembered and
   // reported by Commit.

@@ -28,6 +28,7 @@ struct Sequence {
   std::unique_ptr<kv::EncodedKv> encoded;   // null: dense
   // Where a device's pages of the prompt are handed off from or land; sequence 0 only.
   std::unique_ptr<kv::StagedWindow> staged;
+  bool ships_in_place = false;     // instead: the sink reads the device's pages where they are
   int64_t computed_tokens = 0;     // tokens whose KV is in the pages
   int32_t next_token = 0;          // newest token, not yet in the pages
   std::vector<int32_t> generated;  // token ids, a stop token included

@@ -42,7 +42,17 @@ StagedCopies::~StagedCopies() {
 
 absl::Status StagedCopies::Ship(const StepSequence& rows, ReadyKv ready) {
   BATON_RETURN_IF_ERROR(exec_.copies->Follow(exec_));
-  const kv::StagedWindow& staged = *rows.sequence->staged;
+  if (rows.sequence->ships_in_place) {
+    ready.device = &exec_.memory->landing();
+  } else {
+    BATON_RETURN_IF_ERROR(Download(*rows.sequence->staged, ready));
+  }
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<kernels::CopyQueue::Mark> mark, exec_.copies->MakeMark());
+  Push({.mark = std::move(mark), .sink = rows.ship.sink, .ready = std::move(ready)});
+  return absl::OkStatus();
+}
+
+absl::Status StagedCopies::Download(const kv::StagedWindow& staged, ReadyKv& ready) {
   const auto page_count = static_cast<size_t>(ready.page_count);
   for (int32_t layer = ready.layer_begin; layer < ready.layer_end; ++layer) {
     const auto first = static_cast<size_t>(layer - ready.layer_begin) * page_count;
@@ -55,8 +65,6 @@ absl::Status StagedCopies::Ship(const StepSequence& rows, ReadyKv ready) {
       ready.pages[first + page] = staged.page(layer, ready.page_begin + static_cast<int32_t>(page));
     }
   }
-  BATON_ASSIGN_OR_RETURN(std::unique_ptr<kernels::CopyQueue::Mark> mark, exec_.copies->MakeMark());
-  Push({.mark = std::move(mark), .sink = rows.ship.sink, .ready = std::move(ready)});
   return absl::OkStatus();
 }
 

@@ -15,6 +15,7 @@
 #include "common/engine/active_request.h"
 #include "common/engine/kv_sink.h"
 #include "common/engine/step.h"
+#include "common/kv/codec/staged_window.h"
 #include "kernels/core/copy_queue.h"
 #include "kernels/core/exec_context.h"
 
@@ -38,8 +39,8 @@ class StagedCopies {
   StagedCopies& operator=(const StagedCopies&) = delete;
 
   // Executor thread. Begins to copy pages, which ops that were called before have written, to where
-  // the sequence stages them. `ready` has them where the device has them; they must stay as they
-  // are until `copied`.
+  // the sequence stages them; one that ships in place only waits for those ops. `ready` has them
+  // where the device has them; they must stay as they are until `copied`.
   absl::Status Ship(const StepSequence& rows, ReadyKv ready);
   // Executor thread: no more pages of this step, which may have failed, are shipped.
   void EndStep(const Step& step);
@@ -57,6 +58,8 @@ class StagedCopies {
     absl::Status status{};
   };
 
+  // Begins to copy the pages, which are then those that are staged.
+  absl::Status Download(const kv::StagedWindow& staged, ReadyKv& ready);
   absl::StatusOr<std::unique_ptr<kernels::CopyQueue::Mark>> Move(const StepLanding& landing);
   void Push(Entry entry);
   // Nothing when the object ends and no entry is left.

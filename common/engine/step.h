@@ -40,9 +40,11 @@ struct StepSequence {
   ShipRange ship;
 };
 
-// Whether its pages reach the sink after the step, over host memory (staged_copies.h).
+// Whether its pages, a device's, reach the sink when they are there, which may be after the step
+// (staged_copies.h).
 inline bool ShipsBehind(const StepSequence& rows) {
-  return rows.ship.sink != nullptr && rows.sequence->staged != nullptr;
+  return rows.ship.sink != nullptr &&
+         (rows.sequence->staged != nullptr || rows.sequence->ships_in_place);
 }
 
 // What a prompt's last step draws, one token for each answer.

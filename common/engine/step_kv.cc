@@ -79,7 +79,7 @@ absl::Status EngineStepKv::LayersWritten(int32_t layer_begin, int32_t layer_end)
 }
 
 absl::Status EngineStepKv::Ship(const StepSequence& rows, ReadyKv ready) {
-  if (rows.sequence->staged != nullptr) {
+  if (ShipsBehind(rows)) {
     return staged_.Ship(rows, std::move(ready));
   }
   rows.ship.sink->LayersReady(std::move(ready));
@@ -120,7 +120,7 @@ void EngineStepKv::OnLayerEncoded(int32_t sequence, int32_t kv_layer) {
     }
     return;
   }
-  if (rows.sequence->staged != nullptr) {
+  if (ShipsBehind(rows)) {
     return;  // at the end of the step
   }
   ReadyKv ready = MakeReadyKv(*rows.sequence->encoded, kv_layer);

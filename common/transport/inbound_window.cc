@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 
+#include "common/base/join_adjacent.h"
 #include "common/base/status_macros.h"
 #include "common/base/xxh3.h"
 #include "common/transport/completion_queue.h"
@@ -33,10 +34,12 @@ absl::Status Withdrawn() {
 
 }  // namespace
 
-InboundWindow::InboundWindow(std::vector<std::span<std::byte>> extents,
+InboundWindow::InboundWindow(const std::vector<std::span<std::byte>>& extents,
                              kernels::LandingMemory& memory,
                              std::shared_ptr<CompletionQueue> completions)
-    : extents_(std::move(extents)), memory_(memory), completions_(std::move(completions)) {
+    : extents_(JoinAdjacent<std::byte>(extents)),
+      memory_(memory),
+      completions_(std::move(completions)) {
   extent_begin_.reserve(extents_.size());
   for (const std::span<std::byte> extent : extents_) {
     extent_begin_.push_back(size_bytes_);
@@ -67,6 +70,7 @@ absl::Status InboundWindow::Announce(const ExpectParams& params) {
   BATON_RETURN_IF_ERROR(CheckRuns(params.runs));
   Transfer transfer;
   transfer.tag = params.tag;
+  transfer.kind = params.checksum;
   for (const ReceiveRun& run : params.runs) {
     transfer.total_bytes += run.size_bytes;
     if (!transfer.runs.empty() &&
@@ -150,15 +154,13 @@ absl::StatusOr<InboundWindow::Transfer*> InboundWindow::FindOwned(uint64_t trans
   return &found->second;
 }
 
-absl::Status InboundWindow::Write(uint64_t transfer_id,
-                                  const void* owner,
-                                  int64_t offset,
-                                  std::span<const std::byte> bytes) {
-  const auto size = static_cast<int64_t>(bytes.size());
-  absl::MutexLock lock(&mutex_);
+absl::StatusOr<InboundWindow::Transfer*> InboundWindow::Advance(uint64_t transfer_id,
+                                                                const void* owner,
+                                                                int64_t offset,
+                                                                size_t size) {
   BATON_ASSIGN_OR_RETURN(Transfer * transfer, FindOwned(transfer_id, owner));
   if (size == 0) {
-    return absl::OkStatus();
+    return transfer;
   }
   if (transfer->run_index == transfer->runs.size()) {
     return Refuse(*transfer,
@@ -170,7 +172,8 @@ absl::Status InboundWindow::Write(uint64_t transfer_id,
   }
   const ReceiveRun& run = transfer->runs[transfer->run_index];
   const int64_t expected_offset = run.offset + transfer->run_written;
-  if (offset != expected_offset || size > run.size_bytes - transfer->run_written) {
+  const int64_t room = run.size_bytes - transfer->run_written;
+  if (offset != expected_offset || size > static_cast<size_t>(room)) {
     return Refuse(*transfer,
                   absl::StrCat("transfer ",
                                transfer_id,
@@ -179,46 +182,86 @@ absl::Status InboundWindow::Write(uint64_t transfer_id,
                                " bytes at offset ",
                                offset,
                                " where at most ",
-                               run.size_bytes - transfer->run_written,
+                               room,
                                " at offset ",
                                expected_offset,
                                " were announced"));
   }
-  if (transfer->checksum == nullptr) {
-    transfer->checksum = std::make_unique<Xxh3Stream>();
-  }
-  if (const absl::Status status = Copy(offset, bytes, *transfer->checksum); !status.ok()) {
-    return End(*transfer, status);
-  }
-  transfer->run_written += size;
-  transfer->written_bytes += size;
+  transfer->run_written += static_cast<int64_t>(size);
+  transfer->written_bytes += static_cast<int64_t>(size);
   if (transfer->run_written == run.size_bytes) {
     ++transfer->run_index;
     transfer->run_written = 0;
   }
+  return transfer;
+}
+
+absl::Status InboundWindow::Write(uint64_t transfer_id,
+                                  const void* owner,
+                                  int64_t offset,
+                                  std::span<const std::byte> bytes) {
+  absl::MutexLock lock(&mutex_);
+  BATON_ASSIGN_OR_RETURN(Transfer * transfer, Advance(transfer_id, owner, offset, bytes.size()));
+  if (transfer->kind == Checksum::kXxh3 && transfer->checksum == nullptr) {
+    transfer->checksum = std::make_unique<Xxh3Stream>();
+  }
+  const absl::Status status = Copy(offset, bytes, transfer->checksum.get());
+  return status.ok() ? status : End(*transfer, status);
+}
+
+absl::Status InboundWindow::Pull(uint64_t transfer_id,
+                                 const void* owner,
+                                 int64_t offset,
+                                 std::span<const std::byte> bytes) {
+  absl::MutexLock lock(&mutex_);
+  BATON_ASSIGN_OR_RETURN(Transfer * transfer, Advance(transfer_id, owner, offset, bytes.size()));
+  if (transfer->kind != Checksum::kWordSum) {
+    return End(
+        *transfer,
+        absl::FailedPreconditionError("bytes of a device, with a checksum that the host computes"));
+  }
+  for (const std::span<std::byte> place : Places(offset, bytes.size())) {
+    const absl::Status status = memory_.Pull(place.data(), bytes.first(place.size()));
+    if (!status.ok()) {
+      return End(*transfer, status);
+    }
+    bytes = bytes.subspan(place.size());
+  }
   return absl::OkStatus();
+}
+
+std::vector<std::span<std::byte>> InboundWindow::Places(int64_t offset, size_t size) const {
+  std::vector<std::span<std::byte>> places;
+  if (size == 0) {
+    return places;
+  }
+  const auto after = std::upper_bound(extent_begin_.begin(), extent_begin_.end(), offset);
+  auto index = static_cast<size_t>(after - extent_begin_.begin()) - 1;
+  auto skip = static_cast<size_t>(offset - extent_begin_[index]);
+  for (; size > 0; ++index, skip = 0) {
+    const std::span<std::byte> extent = extents_[index].subspan(skip);
+    if (!extent.empty()) {
+      places.push_back(extent.first(std::min(extent.size(), size)));
+      size -= places.back().size();
+    }
+  }
+  return places;
 }
 
 // Memory of another process may change until it is copied: where the host can read the copy, that
 // is what counts.
 absl::Status InboundWindow::Copy(int64_t offset,
                                  std::span<const std::byte> bytes,
-                                 Xxh3Stream& checksum) {
-  const auto after = std::upper_bound(extent_begin_.begin(), extent_begin_.end(), offset);
-  auto index = static_cast<size_t>(after - extent_begin_.begin()) - 1;
-  auto skip = static_cast<size_t>(offset - extent_begin_[index]);
-  while (!bytes.empty()) {
-    const std::span<std::byte> target = extents_[index].subspan(skip);
-    const size_t size = std::min({target.size(), bytes.size(), kCachedBytes});
-    if (size > 0) {
-      BATON_RETURN_IF_ERROR(memory_.Write(target.data(), bytes.first(size)));
-      checksum.Update(memory_.is_host() ? target.first(size) : bytes.first(size));
-    }
-    bytes = bytes.subspan(size);
-    skip += size;
-    if (size == target.size()) {
-      ++index;
-      skip = 0;
+                                 Xxh3Stream* checksum) {
+  for (std::span<std::byte> place : Places(offset, bytes.size())) {
+    while (!place.empty()) {
+      const size_t size = std::min(place.size(), kCachedBytes);
+      BATON_RETURN_IF_ERROR(memory_.Write(place.data(), bytes.first(size)));
+      if (checksum != nullptr) {
+        checksum->Update(memory_.is_host() ? place.first(size) : bytes.first(size));
+      }
+      bytes = bytes.subspan(size);
+      place = place.subspan(size);
     }
   }
   return absl::OkStatus();
@@ -259,18 +302,36 @@ bool InboundWindow::IsOpen(uint64_t transfer_id, const void* owner) {
   return FindOwned(transfer_id, owner).ok();
 }
 
+absl::StatusOr<uint64_t> InboundWindow::SumUp(const Transfer& transfer) {
+  if (transfer.kind == Checksum::kXxh3) {
+    return transfer.checksum->value();
+  }
+  std::vector<std::span<const std::byte>> pieces;
+  for (const ReceiveRun& run : transfer.runs) {
+    for (const std::span<std::byte> place :
+         Places(run.offset, static_cast<size_t>(run.size_bytes))) {
+      pieces.emplace_back(place);
+    }
+  }
+  return memory_.WordSum(pieces);
+}
+
 absl::Status InboundWindow::End(Transfer& transfer, absl::Status status) {
   transfer.ended = true;
-  if (transfer.checksum != nullptr) {
+  if (transfer.written_bytes > 0) {
     status.Update(memory_.Wait());
   }
-  const uint64_t checksum = status.ok() ? transfer.checksum->value() : 0;
+  absl::StatusOr<uint64_t> checksum = 0;
+  if (status.ok()) {
+    checksum = SumUp(transfer);
+    status = checksum.status();
+  }
   transfer.checksum = nullptr;
   completions_->Push(Completion{.kind = CompletionKind::kReceived,
                                 .tag = transfer.tag,
                                 .status = status,
                                 .bytes = transfer.written_bytes,
-                                .checksum = checksum});
+                                .checksum = checksum.value_or(0)});
   return status;
 }
 

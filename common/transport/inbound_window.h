@@ -32,7 +32,7 @@ class InboundWindow {
   static constexpr size_t kMaxWaiters = 4096;
 
   // `memory`, by which the extents are reached, is borrowed.
-  InboundWindow(std::vector<std::span<std::byte>> extents,
+  InboundWindow(const std::vector<std::span<std::byte>>& extents,
                 kernels::LandingMemory& memory,
                 std::shared_ptr<CompletionQueue> completions);
 
@@ -50,6 +50,12 @@ class InboundWindow {
                      const void* owner,
                      int64_t offset,
                      std::span<const std::byte> bytes);
+  // The same from a device's memory that the window's memory has imported: `bytes` are read until
+  // the transfer has ended. kFailedPrecondition where the checksum is one that the host computes.
+  absl::Status Pull(uint64_t transfer_id,
+                    const void* owner,
+                    int64_t offset,
+                    std::span<const std::byte> bytes);
   // The sender says that this was all; OK when every announced byte is in place.
   absl::Status Finish(uint64_t transfer_id, const void* owner, int64_t total_bytes);
   // The stream is gone: a transfer that it had not finished completes with `reason`; a waiting
@@ -72,7 +78,8 @@ class InboundWindow {
     int64_t run_written = 0;  // bytes of it in place
     int64_t total_bytes = 0;
     int64_t written_bytes = 0;
-    std::unique_ptr<Xxh3Stream> checksum{};  // of these; null before any is copied
+    Checksum kind = Checksum::kXxh3;
+    std::unique_ptr<Xxh3Stream> checksum{};  // of these, if it is that kind; null before any
     bool ended = false;
   };
   struct Waiter {
@@ -90,11 +97,21 @@ class InboundWindow {
   // Ends a transfer whose sender broke the rules.
   absl::Status Refuse(Transfer& transfer, const std::string& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The transfer, whose next bytes are `size` at `offset` and count as written from now on; it is
+  // ended if they can't be.
+  absl::StatusOr<Transfer*> Advance(uint64_t transfer_id,
+                                    const void* owner,
+                                    int64_t offset,
+                                    size_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The parts of the extents, in order, that bytes [offset, offset + size) of the window are.
+  std::vector<std::span<std::byte>> Places(int64_t offset, size_t size) const;
   // And adds the bytes to the checksum.
-  absl::Status Copy(int64_t offset, std::span<const std::byte> bytes, Xxh3Stream& checksum)
+  absl::Status Copy(int64_t offset, std::span<const std::byte> bytes, Xxh3Stream* checksum)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of a transfer whose bytes have all been copied.
+  absl::StatusOr<uint64_t> SumUp(const Transfer& transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const std::vector<std::span<std::byte>> extents_;
+  const std::vector<std::span<std::byte>> extents_;  // neighbours joined
   kernels::LandingMemory& memory_;
   std::vector<int64_t> extent_begin_;  // offset of each extent in the window
   int64_t size_bytes_ = 0;

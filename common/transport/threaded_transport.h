@@ -31,10 +31,17 @@ namespace baton::transport {
 // Handle of an outgoing connection; thread-safe. Its last reference closes the connection.
 class PeerConnection : public Connection {
  public:
-  PeerConnection(uint64_t id, std::string carrier, std::function<void()> close)
-      : id_(id), carrier_(std::move(carrier)), close_(std::move(close)) {}
+  PeerConnection(uint64_t id,
+                 std::string carrier,
+                 std::function<void()> close,
+                 bool reads_devices = false)
+      : id_(id),
+        carrier_(std::move(carrier)),
+        close_(std::move(close)),
+        reads_devices_(reads_devices) {}
   ~PeerConnection() override { close_(); }
   std::string_view carrier() const override { return carrier_; }
+  bool reads_devices() const override { return reads_devices_; }
   uint64_t id() const { return id_; }
   bool lost() const { return lost_; }
   void set_lost() { lost_ = true; }
@@ -43,6 +50,7 @@ class PeerConnection : public Connection {
   const uint64_t id_;
   const std::string carrier_;
   const std::function<void()> close_;
+  const bool reads_devices_;
   std::atomic<bool> lost_{false};
 };
 

@@ -40,7 +40,14 @@ class Connection {
   virtual ~Connection() = default;
   // What really carries the bytes: "grpc", "loopback", "ucx/rc", ... for the transport metric.
   virtual std::string_view carrier() const = 0;
+  // Whether posts may have bytes of this worker's device for source, in blocks of
+  // MemorySpace::shared() that were there when it was connected. Never changes.
+  virtual bool reads_devices() const { return false; }
 };
+
+// How bytes that have landed are summed up: by the host while they pass through it (xxh3-64), or
+// where they are (kernels/core/word_sum.h), which is the only way for bytes that don't.
+enum class Checksum : uint8_t { kXxh3, kWordSum };
 
 enum class CompletionKind { kSent, kReceived };
 
@@ -49,7 +56,7 @@ struct Completion {
   uint64_t tag = 0;  // the caller's
   absl::Status status{};
   int64_t bytes = 0;
-  // kReceived with OK: xxh3-64 of the bytes that are in place, in the order of the announced runs.
+  // kReceived with OK: of the bytes that are in place, in the order of the announced runs.
   uint64_t checksum = 0;
 };
 
@@ -78,6 +85,7 @@ struct ExpectParams {
   std::vector<ReceiveRun> runs{};
   uint64_t transfer_id = 0;
   uint64_t tag = 0;  // returned in the receiver's completion
+  Checksum checksum = Checksum::kXxh3;
 };
 
 // Thread-safe. No method blocks except Connect (handshake path) and Poll (up to its deadline).

@@ -45,7 +45,8 @@ absl::StatusOr<transport::UcxTransportOptions> UcxOptions(const WorkerOptions& o
 absl::StatusOr<std::unique_ptr<Transports>> Transports::Make(
     const WorkerOptions& options,
     std::shared_ptr<grpc::ChannelCredentials> credentials,
-    bool receives) {
+    bool receives,
+    kernels::LandingMemory* device) {
   std::unique_ptr<Transports> made(new Transports());
   made->grpc_ = std::make_unique<transport::GrpcTransport>(
       transport::GrpcTransportOptions{.credentials = std::move(credentials),
@@ -55,7 +56,8 @@ absl::StatusOr<std::unique_ptr<Transports>> Transports::Make(
     if (name == "grpc") {
       made->list_.push_back(made->grpc_.get());
     } else if (name == "ipc" && made->ipc_ == nullptr) {
-      BATON_ASSIGN_OR_RETURN(made->ipc_, transport::IpcTransport::Make({.listens = receives}));
+      BATON_ASSIGN_OR_RETURN(
+          made->ipc_, transport::IpcTransport::Make({.listens = receives, .device = device}));
       made->list_.push_back(made->ipc_.get());
     } else if (name == "ucx" && made->ucx_ == nullptr) {
       BATON_ASSIGN_OR_RETURN(const transport::UcxTransportOptions ucx,

@@ -13,6 +13,7 @@
 #include "common/transport/transport.h"
 #include "common/transport/ucx/ucx_transport.h"
 #include "common/worker/worker_options.h"
+#include "kernels/core/landing_memory.h"
 
 namespace baton::worker {
 
@@ -22,11 +23,13 @@ class WorkerMetrics;
 class Transports {
  public:
   // Those of options.transports. `credentials` are of gRPC channels to peers. `receives`: peers
-  // connect to this worker (decode). kFailedPrecondition or kUnimplemented when one can't be had.
+  // connect to this worker (decode), whose windows are of `device`, which is borrowed, or of the
+  // host if that is null. kFailedPrecondition or kUnimplemented when one can't be had.
   static absl::StatusOr<std::unique_ptr<Transports>> Make(
       const WorkerOptions& options,
       std::shared_ptr<grpc::ChannelCredentials> credentials,
-      bool receives);
+      bool receives,
+      kernels::LandingMemory* device = nullptr);
 
   // Preferred first.
   std::vector<transport::Transport*> list() const { return list_; }

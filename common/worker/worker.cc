@@ -29,7 +29,6 @@
 #include "common/worker/pool_sizes.h"
 #include "common/worker/worker_metrics.h"
 #include "common/worker/worker_options.h"
-#include "kernels/core/shared_memory.h"
 
 namespace baton::worker {
 namespace {
@@ -110,11 +109,11 @@ Worker::~Worker() { Shutdown(absl::ZeroDuration()); }
 
 // The model is loaded: what it takes of a device's memory is taken.
 absl::Status Worker::SetPools(engine::EngineOptions& options) const {
-  if (compute_->backend->exec().memory->is_host()) {
+  const bool peers_read =
+      options.role == engine::Role::kPrefill && absl::c_linear_search(options_.transports, "ipc");
+  options.kv_memory = peers_read ? memory().shared() : nullptr;
+  if (memory().is_host()) {
     SetHostPools(options_.pools, options);
-    const bool peers_read =
-        options.role == engine::Role::kPrefill && absl::c_linear_search(options_.transports, "ipc");
-    options.kv_memory = peers_read ? &kernels::SharedHostMemory() : nullptr;
     return absl::OkStatus();
   }
   BATON_ASSIGN_OR_RETURN(const int64_t left,

@@ -20,6 +20,7 @@
 #include "common/worker/health_monitor.h"
 #include "common/worker/worker_metrics.h"
 #include "common/worker/worker_options.h"
+#include "kernels/core/memory.h"
 
 namespace baton::worker {
 
@@ -55,6 +56,8 @@ class Worker {
   bool ready() const { return accepting() && health_ != nullptr && health_->ready(); }
   const WorkerOptions& options() const { return options_; }
   engine::Engine& engine() const { return *engine_; }
+  // Where the ops work.
+  kernels::MemorySpace& memory() const { return *compute_->backend->exec().memory; }
   const kv::v1::KvLayout& layout() const { return compute_->layout; }
   WorkerMetrics& metrics() { return *metrics_; }
   // Null: no spans are written.

@@ -1,10 +1,17 @@
 #include "kernels/core/landing_memory.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "kernels/core/shared_blocks.h"
+#include "kernels/core/shared_memory.h"
+#include "kernels/core/word_sum.h"
 
 namespace baton::kernels {
 namespace {
@@ -18,7 +25,16 @@ class HostLandingMemory final : public LandingMemory {
     }
     return absl::OkStatus();
   }
+  absl::StatusOr<std::unique_ptr<SharedMapping>> Import(int fd, size_t size) override {
+    return MapShared(fd, size);
+  }
+  absl::Status Pull(std::byte* target, std::span<const std::byte> source) override {
+    return Write(target, source);
+  }
   absl::Status Wait() override { return absl::OkStatus(); }
+  absl::StatusOr<uint64_t> WordSum(std::span<const std::span<const std::byte>> pieces) override {
+    return AddWords(pieces);
+  }
   absl::Status Read(std::span<std::byte> target, const std::byte* source) override {
     return Write(target.data(), {source, target.size()});
   }

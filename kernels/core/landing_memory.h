@@ -2,9 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <span>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "kernels/core/shared_blocks.h"
 
 namespace baton::kernels {
 
@@ -19,8 +24,17 @@ class LandingMemory {
   // is the host's and may be changed as soon as this returns, or, if it is of
   // MemorySpace::staging(), once it has been waited for.
   virtual absl::Status Write(std::byte* target, std::span<const std::byte> source) = 0;
-  // Waits for everything that was written before, by any thread.
+  // Maps a block of another process's memory of this kind (SharedBlock::kind). `fd` is borrowed.
+  // kUnimplemented where there is no such thing; another error says why it can't be mapped.
+  virtual absl::StatusOr<std::unique_ptr<SharedMapping>> Import(int fd, size_t size) = 0;
+  // Write from a mapping of Import, or from this memory itself: `source` is left alone until it has
+  // been waited for.
+  virtual absl::Status Pull(std::byte* target, std::span<const std::byte> source) = 0;
+  // Waits for everything that was written or pulled before, by any thread.
   virtual absl::Status Wait() = 0;
+  // Waits likewise, then adds up `pieces`, one behind the other (word_sum.h). kInvalidArgument when
+  // one is not of whole, aligned words.
+  virtual absl::StatusOr<uint64_t> WordSum(std::span<const std::span<const std::byte>> pieces) = 0;
   // Copies bytes that have been waited for, or that an op has written, to the host.
   virtual absl::Status Read(std::span<std::byte> target, const std::byte* source) = 0;
 };

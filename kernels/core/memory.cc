@@ -12,6 +12,7 @@
 
 #include "kernels/core/buffer.h"
 #include "kernels/core/landing_memory.h"
+#include "kernels/core/shared_memory.h"
 
 namespace baton::kernels {
 namespace {
@@ -59,6 +60,8 @@ class HostSpace final : public MemorySpace {
     return absl::OkStatus();
   }
 
+  MemorySpace* shared() override { return &SharedHostMemory(); }
+
  private:
   static absl::Status Copy(void* target, const void* source, size_t bytes) {
     if (bytes > 0) {
@@ -71,6 +74,8 @@ class HostSpace final : public MemorySpace {
 }  // namespace
 
 MemorySpace& MemorySpace::staging() { return HostMemory(); }
+
+MemorySpace* MemorySpace::shared() { return nullptr; }
 
 LandingMemory& MemorySpace::landing() { return HostLanding(); }
 

@@ -52,7 +52,8 @@ class Memory {
 };
 
 // Where blocks come from, and how bytes get there and back. Copies are ordered with the ops of the
-// executor thread, to which everything but Allocate, Adopt, is_host, staging and landing belongs.
+// executor thread, to which everything but Allocate, Adopt, is_host, staging, shared and landing
+// belongs.
 class MemorySpace {
  public:
   virtual ~MemorySpace() = default;
@@ -75,6 +76,9 @@ class MemorySpace {
   // Memory of the host, thread-safe like HostMemory(), from and to which a device copies by itself
   // (pinned; see copy_queue.h). Lives as long as the process.
   virtual MemorySpace& staging();
+  // The same memory, in blocks that FindShared knows (shared_blocks.h). For few, large blocks. Null
+  // where there is no such thing. Lives as long as the space.
+  virtual MemorySpace* shared();
   // How bytes of other processes get into blocks of this space. Lives as long as the space.
   virtual LandingMemory& landing();
 };

@@ -8,84 +8,51 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
-#include <map>
 #include <memory>
-#include <optional>
-#include <span>
-#include <string>
-#include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 
 #include "kernels/core/host_blocks.h"
 #include "kernels/core/memory.h"
+#include "kernels/core/shared_blocks.h"
 
 namespace baton::kernels {
 namespace {
 
-class ReadOnlyFile final : public SharedBlock {
+// Unmaps what was mapped.
+class Mapped {
  public:
-  ReadOnlyFile(uint32_t id, int fd, size_t size) : SharedBlock(id, fd, size) {}
-  ~ReadOnlyFile() override { close(read_only_fd()); }
-};
-
-// The blocks there are, by where they are mapped.
-class Blocks {
- public:
-  static Blocks& Get() {
-    static Blocks* const kBlocks = new Blocks;
-    return *kBlocks;
-  }
-
-  uint32_t NextId() {
-    const absl::MutexLock lock(&mutex_);
-    return next_id_++;
-  }
-  void Add(const std::byte* begin, std::shared_ptr<const SharedBlock> block) {
-    const absl::MutexLock lock(&mutex_);
-    blocks_.emplace(begin, std::move(block));
-  }
-  void Remove(const std::byte* begin) {
-    const absl::MutexLock lock(&mutex_);
-    blocks_.erase(begin);
-  }
-  std::optional<SharedLocation> Find(std::span<const std::byte> bytes) const {
-    const absl::MutexLock lock(&mutex_);
-    auto block = blocks_.upper_bound(bytes.data());
-    if (block == blocks_.begin()) {
-      return std::nullopt;
-    }
-    --block;
-    const auto offset = static_cast<size_t>(bytes.data() - block->first);
-    if (offset >= block->second->size() || bytes.size() > block->second->size() - offset) {
-      return std::nullopt;
-    }
-    return SharedLocation{.block = block->second, .offset = offset};
-  }
+  Mapped(void* begin, size_t size) : begin_(begin), size_(size) {}
+  ~Mapped() { munmap(begin_, size_); }
+  Mapped(const Mapped&) = delete;
+  Mapped& operator=(const Mapped&) = delete;
 
  private:
-  mutable absl::Mutex mutex_;
-  uint32_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
-  std::map<const std::byte*, std::shared_ptr<const SharedBlock>, std::less<>> blocks_
-      ABSL_GUARDED_BY(mutex_);
+  void* const begin_;
+  const size_t size_;
 };
 
+// Forgotten first, since what is mapped next may lie there too.
 class MappedBlock final : public Memory::Block {
  public:
-  MappedBlock(std::byte* begin, size_t size) : begin_(begin), size_(size) {}
-  ~MappedBlock() override {
-    Blocks::Get().Remove(begin_);
-    munmap(begin_, size_);
-  }
+  MappedBlock(std::byte* begin, int read_only_fd, size_t size)
+      : mapped_(begin, size),
+        range_(begin, std::make_shared<SharedBlock>(read_only_fd, size, BlockKind::kHost)) {}
 
  private:
-  std::byte* const begin_;
-  const size_t size_;
+  const Mapped mapped_;
+  const SharedRange range_;
+};
+
+class HostMapping final : public SharedMapping {
+ public:
+  HostMapping(void* begin, size_t size)
+      : SharedMapping({static_cast<const std::byte*>(begin), size}), mapped_(begin, size) {}
+
+ private:
+  const Mapped mapped_;
 };
 
 absl::Status NoMemory(size_t bytes) {
@@ -129,9 +96,7 @@ class SharedSpace final : public HostBlockSpace {
       munmap(begin, bytes);
       return absl::InternalError("shared memory can't be opened for reading: is /proc mounted?");
     }
-    Blocks& blocks = Blocks::Get();
-    blocks.Add(begin, std::make_shared<ReadOnlyFile>(blocks.NextId(), read_only_fd, bytes));
-    return Memory(std::make_unique<MappedBlock>(begin, bytes), begin, bytes);
+    return Memory(std::make_unique<MappedBlock>(begin, read_only_fd, bytes), begin, bytes);
   }
 };
 
@@ -142,11 +107,7 @@ MemorySpace& SharedHostMemory() {
   return *kSpace;
 }
 
-std::optional<SharedLocation> FindShared(std::span<const std::byte> bytes) {
-  return Blocks::Get().Find(bytes);
-}
-
-absl::StatusOr<SharedMapping> SharedMapping::Map(int fd, size_t size) {
+absl::StatusOr<std::unique_ptr<SharedMapping>> MapShared(int fd, size_t size) {
   struct stat file = {};
   const int seals = fcntl(fd, F_GET_SEALS);
   if (size == 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &file) != 0 ||
@@ -159,21 +120,7 @@ absl::StatusOr<SharedMapping> SharedMapping::Map(int fd, size_t size) {
     return absl::ResourceExhaustedError(
         absl::StrCat(size, " bytes of another process can't be mapped"));
   }
-  return SharedMapping(std::span(static_cast<const std::byte*>(begin), size));
-}
-
-SharedMapping::~SharedMapping() {
-  if (!bytes_.empty()) {
-    munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
-  }
-}
-
-SharedMapping::SharedMapping(SharedMapping&& other) noexcept
-    : bytes_(std::exchange(other.bytes_, {})) {}
-
-SharedMapping& SharedMapping::operator=(SharedMapping&& other) noexcept {
-  std::swap(bytes_, other.bytes_);
-  return *this;
+  return std::make_unique<HostMapping>(begin, size);
 }
 
 }  // namespace baton::kernels

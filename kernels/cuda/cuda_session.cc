@@ -34,7 +34,8 @@ class SessionImpl final : public Session {
       : queue_(std::move(queue)),
         landing_(std::move(landing)),
         graphs_(*queue_),
-        space_(*queue_, &graphs_, landing_.get()),
+        exported_(*queue_, &graphs_, landing_.get()),
+        space_(*queue_, &graphs_, landing_.get(), &exported_),
         side_(std::move(side)),
         copies_(std::move(copies)) {}
   DeviceQueue& queue() override { return *queue_; }
@@ -57,6 +58,7 @@ class SessionImpl final : public Session {
   const std::unique_ptr<DeviceQueue> queue_;
   const std::unique_ptr<LandingStream> landing_;
   GraphCache graphs_;
+  ExportedSpace exported_;
   DeviceSpace space_;
   const std::unique_ptr<SideStreams> side_;
   const std::unique_ptr<CopyStream> copies_;

@@ -9,6 +9,7 @@
 #include "common/worker/transports.h"
 #include "common/worker/worker.h"
 #include "common/worker/worker_options.h"
+#include "kernels/core/memory.h"
 #include "services/decode/decode_service.h"
 #include "services/decode/kv_transfer_service.h"
 
@@ -31,9 +32,13 @@ absl::StatusOr<std::unique_ptr<DecodeServer>> DecodeServer::Start(worker::Worker
 
 absl::Status DecodeServer::Bring(worker::WorkerOptions options) {
   BATON_ASSIGN_OR_RETURN(auto credentials, TransportCredentials(options.tls));
-  BATON_ASSIGN_OR_RETURN(
-      transports_, worker::Transports::Make(options, std::move(credentials), /*receives=*/true));
   BATON_ASSIGN_OR_RETURN(worker_, worker::Worker::Load(std::move(options)));
+  kernels::MemorySpace& memory = worker_->memory();
+  BATON_ASSIGN_OR_RETURN(transports_,
+                         worker::Transports::Make(worker_->options(),
+                                                  std::move(credentials),
+                                                  /*receives=*/true,
+                                                  memory.is_host() ? nullptr : &memory.landing()));
   landing_ = std::make_unique<handoff::Landing>(
       transports_->list(), worker_->layout(), handoff::LandingOptions{});
   BATON_RETURN_IF_ERROR(worker_->StartEngine(landing_.get()));
@@ -55,6 +60,7 @@ DecodeServer::~DecodeServer() {
   }
   // Sessions that end only now report to calls, which report to the worker.
   landing_.reset();
+  transports_.reset();  // may map peers' memory by the worker's
 }
 
 void DecodeServer::Shutdown(absl::Duration grace) { worker_->Shutdown(grace); }

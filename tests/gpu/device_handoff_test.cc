@@ -1,5 +1,5 @@
-// Prefill and decode engines on one device, joined over host memory: the tokens of one engine
-// there.
+// Prefill and decode engines on one device, joined over host memory or within the device: the
+// tokens of one engine there.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -84,10 +84,14 @@ TEST_P(DeviceHandoffGpuTest, GivesTheTokensOfOneEngine) {
   }
   const BackendEngine decode(*checkpoint_, Role::kDecode, "cuda");
   const BackendEngine prefill(*checkpoint_, Role::kPrefill, "cuda");
-  for (int32_t salt = 0; salt < kRequests; ++salt) {
-    const SplitRun run = Split(*prefill.engine, *decode.engine, MakeRequest(GetParam(), salt));
-    run.Await();
-    EXPECT_EQ(run.tokens(), want[static_cast<size_t>(salt)]) << "request " << salt;
+  for (const bool reads_devices : {false, true}) {
+    for (int32_t salt = 0; salt < kRequests; ++salt) {
+      const SplitRun run =
+          Split(*prefill.engine, *decode.engine, MakeRequest(GetParam(), salt), reads_devices);
+      run.Await();
+      EXPECT_EQ(run.tokens(), want[static_cast<size_t>(salt)])
+          << "request " << salt << ", over memory of the host " << !reads_devices;
+    }
   }
   prefill.ExpectFree();
   decode.ExpectFree();

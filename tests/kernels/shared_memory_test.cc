@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -15,6 +16,7 @@
 
 #include "kernels/core/buffer.h"
 #include "kernels/core/memory.h"
+#include "kernels/core/shared_blocks.h"
 
 namespace baton::kernels {
 namespace {
@@ -63,6 +65,18 @@ TEST(SharedMemoryTest, BytesAreFoundInTheirBlockAndNowhereElse) {
   EXPECT_FALSE(FindShared({&elsewhere, 1}).has_value());
 }
 
+TEST(SharedMemoryTest, BlocksAreListedByKind) {
+  const Memory first = *SharedHostMemory().Allocate(4096);
+  const Memory second = *SharedHostMemory().Allocate(4096);
+  const auto blocks = SharedBlocks(BlockKind::kHost);
+  ASSERT_EQ(blocks.size(), 2U);
+  EXPECT_EQ(blocks[0]->id(), FindShared(All(first))->block->id());
+  EXPECT_EQ(blocks[1]->id(), FindShared(All(second))->block->id());
+  for (const auto& block : SharedBlocks(BlockKind::kDevice)) {
+    EXPECT_EQ(block->kind(), BlockKind::kDevice);
+  }
+}
+
 TEST(SharedMemoryTest, ABlockThatIsGivenBackIsNotFound) {
   const std::byte* was = nullptr;
   uint32_t id = 0;
@@ -80,21 +94,21 @@ TEST(SharedMemoryTest, AMappingShowsWhatIsWrittenBeforeAndAfter) {
   const Memory memory = *SharedHostMemory().Allocate(8192);
   std::memset(memory.data(), 1, 4096);
   const auto block = FindShared(All(memory))->block;
-  const auto mapping = SharedMapping::Map(block->read_only_fd(), block->size());
+  const auto mapping = MapShared(block->fd(), block->size());
   ASSERT_TRUE(mapping.ok()) << mapping.status();
-  ASSERT_EQ(mapping->bytes().size(), 8192U);
+  ASSERT_EQ((*mapping)->bytes().size(), 8192U);
   std::memset(memory.data() + 4096, 2, 4096);
-  EXPECT_EQ(mapping->bytes()[0], std::byte{1});
-  EXPECT_EQ(mapping->bytes()[8191], std::byte{2});
+  EXPECT_EQ((*mapping)->bytes()[0], std::byte{1});
+  EXPECT_EQ((*mapping)->bytes()[8191], std::byte{2});
 }
 
 TEST(SharedMemoryTest, AMappingOutlivesItsBlock) {
-  std::optional<SharedMapping> mapping;
+  std::unique_ptr<SharedMapping> mapping;
   {
     const Memory memory = *SharedHostMemory().Allocate(4096);
     std::memset(memory.data(), 9, 4096);
     const auto block = FindShared(All(memory))->block;
-    mapping = *SharedMapping::Map(block->read_only_fd(), block->size());
+    mapping = *MapShared(block->fd(), block->size());
   }
   EXPECT_EQ(mapping->bytes()[4095], std::byte{9});
 }
@@ -102,7 +116,7 @@ TEST(SharedMemoryTest, AMappingOutlivesItsBlock) {
 // Who maps it must not meet its end, nor write to it.
 TEST(SharedMemoryTest, WhoHasTheDescriptorCanNeitherShrinkNorWrite) {
   const Memory memory = *SharedHostMemory().Allocate(4096);
-  const int fd = FindShared(All(memory))->block->read_only_fd();
+  const int fd = FindShared(All(memory))->block->fd();
   EXPECT_NE(ftruncate(fd, 0), 0);
   EXPECT_EQ(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
   EXPECT_NE(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
@@ -111,13 +125,13 @@ TEST(SharedMemoryTest, WhoHasTheDescriptorCanNeitherShrinkNorWrite) {
 TEST(SharedMemoryTest, OnlySealedFilesOfTheSizeAreMapped) {
   const int unsealed = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   ASSERT_EQ(ftruncate(unsealed, 4096), 0);
-  EXPECT_EQ(SharedMapping::Map(unsealed, 4096).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(MapShared(unsealed, 4096).status().code(), absl::StatusCode::kInvalidArgument);
   ASSERT_EQ(fcntl(unsealed, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-  EXPECT_TRUE(SharedMapping::Map(unsealed, 4096).ok());
-  EXPECT_EQ(SharedMapping::Map(unsealed, 4097).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(SharedMapping::Map(unsealed, 0).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(MapShared(unsealed, 4096).ok());
+  EXPECT_EQ(MapShared(unsealed, 4097).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(MapShared(unsealed, 0).status().code(), absl::StatusCode::kInvalidArgument);
   close(unsealed);
-  EXPECT_EQ(SharedMapping::Map(-1, 4096).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(MapShared(-1, 4096).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

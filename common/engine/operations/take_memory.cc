@@ -9,13 +9,17 @@
 namespace baton::engine {
 namespace {
 
+bool ShipsInPlace(const EngineState& state, const ActiveRequest& request) {
+  return state.parts.staging != nullptr && request.sink != nullptr && request.sink->reads_devices();
+}
+
 // Where the prompt's pages are staged for a hand-off, sets `staged`; false: there is too little
 // memory for that now.
 bool TakeStaging(EngineState& state,
                  const ActiveRequest& request,
                  std::unique_ptr<kv::StagedWindow>& staged) {
   const kv::KvFormat& dense = *state.parts.format;
-  if (state.parts.staging == nullptr) {
+  if (state.parts.staging == nullptr || ShipsInPlace(state, request)) {
     return true;
   }
   staged = kv::StagedWindow::Take(state.parts.staging,
@@ -35,7 +39,9 @@ bool TakeFresh(EngineState& state, const MemoryUse& use, ActiveRequest& request)
       return false;
     }
   }
-  request.sequences.front().staged = std::move(staged);
+  Sequence& first = request.sequences.front();
+  first.ships_in_place = state.parts.staging != nullptr && staged == nullptr;
+  first.staged = std::move(staged);
   return true;
 }
 

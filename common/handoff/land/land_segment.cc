@@ -21,8 +21,13 @@ absl::Status TransferSession::ExpectSegment(const std::string& header_bytes) {
                          kv::DecodeSegmentHeader(std::as_bytes(std::span(header_bytes))));
   BATON_ASSIGN_OR_RETURN(const uint32_t segment_index, ledger_->Announce(header));
   const uint64_t tag = core_->AddTag(shared_from_this(), segment_index);
-  absl::Status status = reservation_->Expect(
-      transport_, kv::TransferId(attempt_, segment_index), tag, ledger_->Runs(segment_index));
+  absl::Status status = reservation_->Expect(transport_,
+                                             kv::TransferId(attempt_, segment_index),
+                                             tag,
+                                             ledger_->Runs(segment_index),
+                                             header.checksum_type == kv::ChecksumType::kWordSum
+                                                 ? transport::Checksum::kWordSum
+                                                 : transport::Checksum::kXxh3);
   if (!status.ok()) {
     core_->DropTag(tag);
   }

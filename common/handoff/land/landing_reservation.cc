@@ -94,7 +94,8 @@ absl::Status LandingReservation::Adopt(const std::shared_ptr<TransferSession>& s
 absl::Status LandingReservation::Expect(std::string_view transport,
                                         uint64_t transfer_id,
                                         uint64_t tag,
-                                        std::vector<transport::ReceiveRun> runs) {
+                                        std::vector<transport::ReceiveRun> runs,
+                                        transport::Checksum checksum) {
   absl::MutexLock lock(&mutex_);
   if (!end_.ok()) {
     return end_;
@@ -104,7 +105,8 @@ absl::Status LandingReservation::Expect(std::string_view transport,
       return registered.transport->Expect(transport::ExpectParams{.window = registered.window.get(),
                                                                   .runs = std::move(runs),
                                                                   .transfer_id = transfer_id,
-                                                                  .tag = tag});
+                                                                  .tag = tag,
+                                                                  .checksum = checksum});
     }
   }
   return absl::FailedPreconditionError(

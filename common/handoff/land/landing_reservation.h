@@ -49,7 +49,8 @@ class LandingReservation {
   absl::Status Expect(std::string_view transport,
                       uint64_t transfer_id,
                       uint64_t tag,
-                      std::vector<transport::ReceiveRun> runs);
+                      std::vector<transport::ReceiveRun> runs,
+                      transport::Checksum checksum);
   // Pages of each section of the window that a commit with this format state has sent.
   // kInvalidArgument when the state can't be of this prompt, after Close its reason.
   absl::StatusOr<std::vector<int32_t>> SentPages(std::string_view kv_state);

@@ -1,12 +1,18 @@
 #include "common/handoff/retain/retained_kv.h"
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <span>
 #include <utility>
 
+#include "absl/status/statusor.h"
+
+#include "common/base/join_adjacent.h"
+#include "common/base/status_macros.h"
 #include "common/engine/kv_sink.h"
 #include "common/engine/request.h"
+#include "kernels/core/landing_memory.h"
 
 namespace baton::handoff {
 namespace {
@@ -29,7 +35,7 @@ engine::ReadyKv AsReady(const RetainedKv::Group& group) {
 
 }  // namespace
 
-RetainedKv::Group CopyPages(const engine::ReadyKv& ready) {
+absl::StatusOr<RetainedKv::Group> CopyPages(const engine::ReadyKv& ready) {
   RetainedKv::Group group{.layer_begin = ready.layer_begin,
                           .layer_end = ready.layer_end,
                           .page_begin = ready.page_begin,
@@ -39,9 +45,12 @@ RetainedKv::Group CopyPages(const engine::ReadyKv& ready) {
   for (const std::span<const std::byte> page : ready.pages) {
     bytes += page.size();
   }
-  group.bytes.reserve(bytes);
-  for (const std::span<const std::byte> page : ready.pages) {
-    group.bytes.insert(group.bytes.end(), page.begin(), page.end());
+  group.bytes.resize(bytes);
+  std::span<std::byte> target = group.bytes;
+  kernels::LandingMemory& memory = ready.device != nullptr ? *ready.device : kernels::HostLanding();
+  for (const std::span<const std::byte> piece : JoinAdjacent<const std::byte>(ready.pages)) {
+    BATON_RETURN_IF_ERROR(memory.Read(target.first(piece.size()), piece.data()));
+    target = target.subspan(piece.size());
   }
   return group;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "common/engine/kv_sink.h"
 #include "common/engine/request.h"
@@ -57,8 +58,8 @@ struct RetainedKv {
   MemoryCharge charge;
 };
 
-// A copy of the pages of a LayersReady call.
-RetainedKv::Group CopyPages(const engine::ReadyKv& ready);
+// A copy of the pages of a LayersReady call; an error when a device's can't be read.
+absl::StatusOr<RetainedKv::Group> CopyPages(const engine::ReadyKv& ready);
 
 // Gives `sink` everything again, as the engine did. `done` is called like that of KvSink::Commit;
 // the KV and the sink are held until then.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 
 #include "common/engine/kv_sink.h"
@@ -63,11 +64,14 @@ void RetainingSink::LayersReady(engine::ReadyKv ready) {
       bytes += static_cast<int64_t>(page.size());
     }
     if (store->Charge(*entry, bytes)) {
-      entry->groups.push_back(CopyPages(ready));
-    } else {
-      entry->groups.clear();
-      entry->charge.Clear();
+      if (absl::StatusOr<RetainedKv::Group> copy = CopyPages(ready); copy.ok()) {
+        entry->groups.push_back(*std::move(copy));
+        return;
+      }
+      store->Drop(*entry);
     }
+    entry->groups.clear();
+    entry->charge.Clear();
   });
   sink_->LayersReady(std::move(ready));
 }

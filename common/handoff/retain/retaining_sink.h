@@ -20,6 +20,7 @@ class RetainingSink final : public engine::KvSink {
                 std::unique_ptr<engine::KvSink> sink);
   ~RetainingSink() override;
 
+  bool reads_devices() override { return sink_->reads_devices(); }
   void LayersReady(engine::ReadyKv ready) override;
   void Commit(engine::CommitInfo info,
               std::function<void(absl::Status status, int64_t wire_bytes)> done) override;

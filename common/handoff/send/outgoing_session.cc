@@ -128,6 +128,12 @@ void OutgoingSession::OnPeer(absl::StatusOr<std::shared_ptr<const Peer>> peer) {
   core_->Schedule(shared_from_this());
 }
 
+// Not known before the peer is: its first requests go over host memory.
+bool OutgoingSession::ReadsDevices() {
+  absl::MutexLock lock(&mutex_);
+  return peer_ != nullptr && peer_->connection->reads_devices();
+}
+
 void OutgoingSession::LayersReady(engine::ReadyKv ready) {
   bool too_many = false;
   {

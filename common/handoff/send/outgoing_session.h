@@ -40,6 +40,7 @@ class OutgoingSession final : public ControlStreamEvents,
   void Start(std::unique_ptr<ControlStream> control, const std::vector<transport::Transport*>& own);
 
   // KvSink.
+  bool ReadsDevices();
   void LayersReady(engine::ReadyKv ready);
   void Commit(engine::CommitInfo info, Done done);
   void Abort(absl::Status reason, std::function<void()> released);
@@ -69,7 +70,8 @@ class OutgoingSession final : public ControlStreamEvents,
   absl::Status GroupWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // kResourceExhausted: try again after a completion.
   absl::Status Ship(Outgoing& outgoing);
-  void SendHeader(const Segment& segment);
+  // Once the payload's checksum is known.
+  absl::Status SendHeader(const Segment& segment);
   absl::Status PostSegment(const Segment& segment, uint32_t segment_index);
   void SendCommitIfDue();
   int64_t segment_bytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -1,5 +1,7 @@
 // What the shipping thread does for a transfer: group, checksum, announce, post, commit.
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -7,8 +9,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 
+#include "common/base/join_adjacent.h"
 #include "common/base/status_macros.h"
 #include "common/base/xxh3.h"
 #include "common/handoff/commit_digest.h"
@@ -22,6 +26,20 @@
 #include "common/transport/transport.h"
 
 namespace baton::handoff {
+namespace {
+
+absl::StatusOr<uint64_t> ChecksumOf(const Segment& segment) {
+  if (segment.device != nullptr) {
+    return segment.device->WordSum(JoinAdjacent<const std::byte>(segment.pages));
+  }
+  Xxh3Stream checksum;
+  for (const std::span<const std::byte> page : segment.pages) {
+    checksum.Update(page);
+  }
+  return checksum.value();
+}
+
+}  // namespace
 
 std::shared_ptr<OutgoingSession::Outgoing> OutgoingSession::NextSegment() {
   absl::Status status;
@@ -86,7 +104,7 @@ void OutgoingSession::Work() {
 
 absl::Status OutgoingSession::Ship(Outgoing& outgoing) {
   if (!outgoing.header_sent) {
-    SendHeader(outgoing.segment);
+    BATON_RETURN_IF_ERROR(SendHeader(outgoing.segment));
     outgoing.header_sent = true;
   }
   uint32_t segment_index = 0;
@@ -97,11 +115,8 @@ absl::Status OutgoingSession::Ship(Outgoing& outgoing) {
   return PostSegment(outgoing.segment, segment_index);
 }
 
-void OutgoingSession::SendHeader(const Segment& segment) {
-  Xxh3Stream checksum;
-  for (const std::span<const std::byte> page : segment.pages) {
-    checksum.Update(page);
-  }
+absl::Status OutgoingSession::SendHeader(const Segment& segment) {
+  BATON_ASSIGN_OR_RETURN(const uint64_t checksum, ChecksumOf(segment));
   kv::SegmentHeader header;
   header.reservation_id = transfer_.reserved.reservation_id();
   header.epoch = transfer_.reserved.epoch();
@@ -114,8 +129,10 @@ void OutgoingSession::SendHeader(const Segment& segment) {
   header.page_count = static_cast<uint32_t>(segment.page_count);
   header.format = format_;
   header.format_version = static_cast<uint16_t>(transfer_.layout.format_version());
+  header.checksum_type =
+      segment.device == nullptr ? kv::ChecksumType::kXxh3_64 : kv::ChecksumType::kWordSum;
   header.payload_bytes = static_cast<uint64_t>(segment.payload_bytes());
-  header.checksum = checksum.value();
+  header.checksum = checksum;
   {
     absl::MutexLock lock(&mutex_);
     header.segment_index = static_cast<uint32_t>(checksums_.size());
@@ -128,6 +145,7 @@ void OutgoingSession::SendHeader(const Segment& segment) {
   if (const auto stream = control(); stream != nullptr) {
     stream->Send(std::move(request));
   }
+  return absl::OkStatus();
 }
 
 absl::Status OutgoingSession::PostSegment(const Segment& segment, uint32_t segment_index) {

@@ -49,8 +49,8 @@ absl::Status SegmentGrouper::Check(const engine::ReadyKv& ready) const {
 }
 
 bool SegmentGrouper::Continues(const engine::ReadyKv& ready) const {
-  return !geometry_.is_hidden(ready.layer_begin) && pending_->page_begin == ready.page_begin &&
-         pending_->page_count == ready.page_count &&
+  return !geometry_.is_hidden(ready.layer_begin) && pending_->device == ready.device &&
+         pending_->page_begin == ready.page_begin && pending_->page_count == ready.page_count &&
          pending_->layer_begin + pending_->layer_count == ready.layer_begin;
 }
 
@@ -64,7 +64,8 @@ absl::StatusOr<std::vector<Segment>> SegmentGrouper::Add(engine::ReadyKv ready,
   if (!pending_.has_value()) {
     pending_ = Segment{.layer_begin = ready.layer_begin,
                        .page_begin = ready.page_begin,
-                       .page_count = ready.page_count};
+                       .page_count = ready.page_count,
+                       .device = ready.device};
   }
   pending_->layer_count += ready.layer_end - ready.layer_begin;
   pending_->pages.insert(pending_->pages.end(), ready.pages.begin(), ready.pages.end());

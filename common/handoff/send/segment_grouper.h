@@ -11,6 +11,7 @@
 
 #include "common/engine/kv_sink.h"
 #include "common/kv/manifest/layout.h"
+#include "kernels/core/landing_memory.h"
 
 namespace baton::handoff {
 
@@ -22,6 +23,7 @@ struct Segment {
   int32_t page_begin = 0;
   int32_t page_count = 0;
   std::vector<std::span<const std::byte>> pages{};
+  kernels::LandingMemory* device = nullptr;  // as ReadyKv::device
 
   int64_t payload_bytes() const {
     return pages.empty() ? 0 : static_cast<int64_t>(pages.size() * pages.front().size());

@@ -19,6 +19,7 @@ class Sink : public engine::KvSink {
     }
   }
 
+  bool reads_devices() override { return session_->ReadsDevices(); }
   void LayersReady(engine::ReadyKv ready) override { session_->LayersReady(std::move(ready)); }
   void Commit(engine::CommitInfo info,
               std::function<void(absl::Status status, int64_t wire_bytes)> done) override {

@@ -169,7 +169,9 @@ absl::StatusOr<SegmentHeader> DecodeSegmentHeader(std::span<const std::byte> byt
         absl::StrCat("segment header: KV format ", format, " is unknown here"));
   }
   header.format = static_cast<WireFormat>(format);
-  if (checksum_type != static_cast<uint16_t>(ChecksumType::kXxh3_64)) {
+  header.checksum_type = static_cast<ChecksumType>(checksum_type);
+  if (checksum_type < static_cast<uint16_t>(ChecksumType::kXxh3_64) ||
+      checksum_type > static_cast<uint16_t>(ChecksumType::kWordSum)) {
     return absl::FailedPreconditionError(
         absl::StrCat("segment header: checksum type ", checksum_type, " is unknown here"));
   }

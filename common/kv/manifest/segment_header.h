@@ -14,7 +14,12 @@
 namespace baton::kv {
 
 enum class WireFormat : uint16_t { kDense = 1, kFp8 = 2, kDiffKv = 3, kShadowKv = 4 };
-enum class ChecksumType : uint16_t { kXxh3_64 = 1 };  // NOLINT(readability-identifier-naming)
+// Of the bytes: XXH3, or the sum of kernels/core/word_sum.h, for payloads that lie in a device's
+// memory.
+enum class ChecksumType : uint16_t {
+  kXxh3_64 = 1,
+  kWordSum = 2
+};  // NOLINT(readability-identifier-naming)
 
 struct SegmentHeader {
   static constexpr uint32_t kMagic = 0x564b5442;  // "BTKV"

@@ -18,7 +18,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/transport/ipc/message.h"
-#include "kernels/core/shared_memory.h"
+#include "kernels/core/shared_blocks.h"
 
 namespace baton::transport::ipc {
 namespace {
@@ -84,7 +84,7 @@ bool Channel::SendNow(const Unsent& unsent) {
     rights->cmsg_level = SOL_SOCKET;
     rights->cmsg_type = SCM_RIGHTS;
     rights->cmsg_len = CMSG_LEN(sizeof(int));
-    const int fd = unsent.attached->read_only_fd();
+    const int fd = unsent.attached->fd();
     std::memcpy(CMSG_DATA(rights), &fd, sizeof(fd));
   }
   for (;;) {

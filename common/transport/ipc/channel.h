@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 
 #include "common/transport/ipc/message.h"
-#include "kernels/core/shared_memory.h"
+#include "kernels/core/shared_blocks.h"
 
 namespace baton::transport::ipc {
 
@@ -48,7 +48,7 @@ class Channel {
   explicit Channel(Descriptor socket) : socket_(std::move(socket)) {}
 
   int fd() const { return socket_.get(); }
-  // Sends it now, or when a Flush can. With `attached` goes that block's read-only descriptor.
+  // Sends it now, or when a Flush can. With `attached` goes that block's descriptor.
   void Send(const Message& message, std::shared_ptr<const kernels::SharedBlock> attached = nullptr);
   void Flush();
   // Nothing waits, so that the next message may go out at once.

@@ -21,12 +21,17 @@
 #include "common/transport/ipc/channel.h"
 #include "common/transport/ipc/message.h"
 #include "common/transport/window_table.h"
-#include "kernels/core/shared_memory.h"
+#include "kernels/core/landing_memory.h"
+#include "kernels/core/shared_blocks.h"
 
 namespace baton::transport::ipc {
 
-InboundPeer::InboundPeer(Descriptor socket, std::shared_ptr<WindowTable> windows, OnReady on_ready)
+InboundPeer::InboundPeer(Descriptor socket,
+                         std::shared_ptr<WindowTable> windows,
+                         kernels::LandingMemory* device,
+                         OnReady on_ready)
     : windows_(std::move(windows)),
+      device_(device),
       on_ready_(std::move(on_ready)),
       since_(absl::Now()),
       channel_(std::move(socket)) {}
@@ -59,7 +64,7 @@ absl::Status InboundPeer::Take(const Hello& /*hello*/, const Descriptor& /*attac
     return absl::InvalidArgumentError("a second Hello");
   }
   introduced_ = true;
-  channel_.Send(Welcome{});
+  channel_.Send(Welcome{.imports_devices = device_ != nullptr});
   return absl::OkStatus();
 }
 
@@ -68,10 +73,26 @@ absl::Status InboundPeer::Take(const Export& exported, const Descriptor& attache
     return absl::InvalidArgumentError(absl::StrCat(
         "block ", exported.block, " was exported twice, or more than ", kMaxBlocks, " blocks"));
   }
-  BATON_ASSIGN_OR_RETURN(kernels::SharedMapping mapping,
-                         kernels::SharedMapping::Map(attached.get(), exported.size));
-  blocks_.emplace(exported.block, std::move(mapping));
+  absl::StatusOr<std::unique_ptr<kernels::SharedMapping>> mapping = Map(exported, attached.get());
+  Imported imported = {.block = exported.block};
+  if (mapping.ok()) {
+    blocks_.emplace(exported.block,
+                    Block{.mapping = *std::move(mapping), .of_device = exported.of_device});
+  } else {
+    imported.code = static_cast<uint8_t>(mapping.status().code());
+    imported.message = std::string(mapping.status().message());
+  }
+  channel_.Send(imported);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<kernels::SharedMapping>> InboundPeer::Map(const Export& exported,
+                                                                         int fd) const {
+  kernels::LandingMemory* const memory = exported.of_device ? device_ : &kernels::HostLanding();
+  if (memory == nullptr) {
+    return absl::UnimplementedError("this worker maps no memory of devices");
+  }
+  return memory->Import(fd, exported.size);
 }
 
 absl::Status InboundPeer::Take(const Request& request, const Descriptor& /*attached*/) {
@@ -135,31 +156,33 @@ absl::Status InboundPeer::Take(const Written& written, const Descriptor& /*attac
 absl::Status InboundPeer::Copy(const Post& post, const Written& written) const {
   auto carried = std::as_bytes(std::span(written.bytes.data(), written.bytes.size()));
   for (const Piece& piece : written.pieces) {
-    std::span<const std::byte> source;
-    if (piece.block == 0) {
-      source = carried.first(piece.size);
-      carried = carried.subspan(piece.size);
-    } else {
-      BATON_ASSIGN_OR_RETURN(source, BytesOf(piece));
+    if (piece.block != 0) {
+      BATON_RETURN_IF_ERROR(CopyPiece(post, piece));
+      continue;
     }
-    BATON_RETURN_IF_ERROR(
-        post.window->Write(post.transfer_id, &post, static_cast<int64_t>(piece.offset), source));
+    BATON_RETURN_IF_ERROR(post.window->Write(
+        post.transfer_id, &post, static_cast<int64_t>(piece.offset), carried.first(piece.size)));
+    carried = carried.subspan(piece.size);
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::span<const std::byte>> InboundPeer::BytesOf(const Piece& piece) const {
-  const auto block = blocks_.find(piece.block);
-  if (block == blocks_.end()) {
+absl::Status InboundPeer::CopyPiece(const Post& post, const Piece& piece) const {
+  const auto found = blocks_.find(piece.block);
+  if (found == blocks_.end()) {
     return absl::InvalidArgumentError(
         absl::StrCat("a piece lies in block ", piece.block, ", which was not exported"));
   }
-  const std::span<const std::byte> bytes = block->second.bytes();
+  const Block& block = found->second;
+  std::span<const std::byte> bytes = block.mapping->bytes();
   if (piece.source > bytes.size() || piece.size > bytes.size() - piece.source) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a piece of ", piece.size, " bytes at ", piece.source, " of a block of ", bytes.size()));
   }
-  return bytes.subspan(piece.source, piece.size);
+  bytes = bytes.subspan(piece.source, piece.size);
+  const auto offset = static_cast<int64_t>(piece.offset);
+  return block.of_device ? post.window->Pull(post.transfer_id, &post, offset, bytes)
+                         : post.window->Write(post.transfer_id, &post, offset, bytes);
 }
 
 absl::Status InboundPeer::Take(const Release& release, const Descriptor& /*attached*/) {

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <unordered_map>
 
 #include "absl/status/status.h"
@@ -16,7 +15,8 @@
 #include "common/transport/ipc/channel.h"
 #include "common/transport/ipc/message.h"
 #include "common/transport/window_table.h"
-#include "kernels/core/shared_memory.h"
+#include "kernels/core/landing_memory.h"
+#include "kernels/core/shared_blocks.h"
 
 namespace baton::transport::ipc {
 
@@ -32,7 +32,11 @@ class InboundPeer {
   // Told of a transfer that has been announced or refused, from any thread.
   using OnReady = std::function<void(uint64_t post, absl::Status verdict)>;
 
-  InboundPeer(Descriptor socket, std::shared_ptr<WindowTable> windows, OnReady on_ready);
+  // `device`, which is borrowed, maps memory of devices; null: none is mapped.
+  InboundPeer(Descriptor socket,
+              std::shared_ptr<WindowTable> windows,
+              kernels::LandingMemory* device,
+              OnReady on_ready);
   // Gives up what is open.
   ~InboundPeer();
   InboundPeer(const InboundPeer&) = delete;
@@ -64,18 +68,26 @@ class InboundPeer {
   template <typename Body>
   absl::Status Take(const Body& body, const Descriptor& attached);
 
+  // A block of the peer's memory.
+  struct Block {
+    std::unique_ptr<kernels::SharedMapping> mapping;
+    bool of_device = false;
+  };
+
   absl::Status Copy(const Post& post, const Written& written) const;
-  absl::StatusOr<std::span<const std::byte>> BytesOf(const Piece& piece) const;
+  absl::Status CopyPiece(const Post& post, const Piece& piece) const;
+  absl::StatusOr<std::unique_ptr<kernels::SharedMapping>> Map(const Export& exported, int fd) const;
   // Answers, and forgets the post.
   void End(uint64_t id, const absl::Status& verdict);
   void Answer(uint64_t id, const absl::Status& verdict);
 
   const std::shared_ptr<WindowTable> windows_;
+  kernels::LandingMemory* const device_;
   const OnReady on_ready_;
   const absl::Time since_;
   Channel channel_;
   bool introduced_ = false;
-  std::unordered_map<uint32_t, kernels::SharedMapping> blocks_;
+  std::unordered_map<uint32_t, Block> blocks_;
   std::unordered_map<uint64_t, Post> posts_;
 };
 

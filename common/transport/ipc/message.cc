@@ -24,17 +24,46 @@ constexpr uint8_t kMaxStatusCode = 16;
 void Encode(ByteWriter& /*out*/, const Hello& /*hello*/) {}
 void Decode(ByteReader& /*in*/, Hello& /*hello*/) {}
 
-void Encode(ByteWriter& /*out*/, const Welcome& /*welcome*/) {}
-void Decode(ByteReader& /*in*/, Welcome& /*welcome*/) {}
+void Encode(ByteWriter& out, bool flag) { out.Put(static_cast<uint8_t>(flag)); }
+void Decode(ByteReader& in, bool& flag) {
+  const auto value = in.Take<uint8_t>();
+  in.Require(value <= 1);
+  flag = value == 1;
+}
+
+// What an answer says of how something ended.
+void EncodeStatus(ByteWriter& out, uint8_t code, const std::string& message) {
+  out.Put(code);
+  out.PutText(message, kMaxVerdictBytes);
+}
+void DecodeStatus(ByteReader& in, uint8_t& code, std::string& message) {
+  code = in.Take<uint8_t>();
+  message = in.TakeText(kMaxVerdictBytes);
+  in.Require(code <= kMaxStatusCode);
+}
+
+void Encode(ByteWriter& out, const Welcome& welcome) { Encode(out, welcome.imports_devices); }
+void Decode(ByteReader& in, Welcome& welcome) { Decode(in, welcome.imports_devices); }
 
 void Encode(ByteWriter& out, const Export& exported) {
   out.Put(exported.block);
   out.Put(exported.size);
+  Encode(out, exported.of_device);
 }
 void Decode(ByteReader& in, Export& exported) {
   exported.block = in.Take<uint32_t>();
   exported.size = in.Take<uint64_t>();
+  Decode(in, exported.of_device);
   in.Require(exported.block != 0 && exported.size > 0 && exported.size <= INT64_MAX);
+}
+
+void Encode(ByteWriter& out, const Imported& imported) {
+  out.Put(imported.block);
+  EncodeStatus(out, imported.code, imported.message);
+}
+void Decode(ByteReader& in, Imported& imported) {
+  imported.block = in.Take<uint32_t>();
+  DecodeStatus(in, imported.code, imported.message);
 }
 
 void Encode(ByteWriter& out, const Request& request) {
@@ -56,7 +85,7 @@ void Decode(ByteReader& in, Ready& ready) { ready.post = in.Take<uint64_t>(); }
 
 void Encode(ByteWriter& out, const Written& written) {
   out.Put(written.post);
-  out.Put(static_cast<uint8_t>(written.last));
+  Encode(out, written.last);
   out.Put(static_cast<uint16_t>(written.pieces.size()));
   for (const Piece& piece : written.pieces) {
     out.Put(piece.offset);
@@ -68,10 +97,9 @@ void Encode(ByteWriter& out, const Written& written) {
 }
 void Decode(ByteReader& in, Written& written) {
   written.post = in.Take<uint64_t>();
-  const auto last = in.Take<uint8_t>();
+  Decode(in, written.last);
   const auto count = in.Take<uint16_t>();
-  in.Require(last <= 1 && count > 0 && count <= kMaxPieces);
-  written.last = last == 1;
+  in.Require(count > 0 && count <= kMaxPieces);
   uint64_t carried = 0;
   for (size_t i = 0; i < count && in.ok(); ++i) {
     Piece& piece = written.pieces.emplace_back();
@@ -92,14 +120,11 @@ void Decode(ByteReader& in, Written& written) {
 
 void Encode(ByteWriter& out, const Verdict& verdict) {
   out.Put(verdict.post);
-  out.Put(verdict.code);
-  out.PutText(verdict.message, kMaxVerdictBytes);
+  EncodeStatus(out, verdict.code, verdict.message);
 }
 void Decode(ByteReader& in, Verdict& verdict) {
   verdict.post = in.Take<uint64_t>();
-  verdict.code = in.Take<uint8_t>();
-  verdict.message = in.TakeText(kMaxVerdictBytes);
-  in.Require(verdict.code <= kMaxStatusCode);
+  DecodeStatus(in, verdict.code, verdict.message);
 }
 
 void Encode(ByteWriter& out, const Release& release) { out.Put(release.post); }

@@ -14,7 +14,7 @@
 namespace baton::transport::ipc {
 
 inline constexpr uint32_t kMessageMagic = 0x50495442;  // "BTIP"
-inline constexpr uint16_t kMessageVersion = 1;
+inline constexpr uint16_t kMessageVersion = 2;
 inline constexpr size_t kMaxMessageBytes = size_t{64} << 10;
 inline constexpr size_t kMaxPieces = 1024;
 inline constexpr size_t kMaxWindowBytes = 64;
@@ -26,17 +26,28 @@ struct Hello {
   bool operator==(const Hello&) const = default;
 };
 
-// Receiver's answer. Nothing.
+// Receiver's answer. u8.
 struct Welcome {
+  bool imports_devices = false;  // it would map memory of a device
   bool operator==(const Welcome&) const = default;
 };
 
 // Sender: the packet has the descriptor of a block of its memory, which pieces name from now on.
-// u32, u64.
+// u32, u64, u8.
 struct Export {
   uint32_t block = 0;  // not 0, never used again
   uint64_t size = 0;
+  bool of_device = false;
   bool operator==(const Export&) const = default;
+};
+
+// Receiver, once for every Export: whether pieces may name the block. u32, u8 absl::StatusCode, u16
+// size, text.
+struct Imported {
+  uint32_t block = 0;
+  uint8_t code = 0;
+  std::string message{};
+  bool operator==(const Imported&) const = default;
 };
 
 // Sender: a transfer is to be read. u64, u64, u64, u16 window size, window.
@@ -89,9 +100,10 @@ struct Release {
 };
 
 // The type of a message is its place in this list, from 1.
-using Message = std::variant<Hello, Welcome, Export, Request, Ready, Written, Verdict, Release>;
+using Message =
+    std::variant<Hello, Welcome, Export, Imported, Request, Ready, Written, Verdict, Release>;
 
-// Verdicts beyond their limit are cut; other limits are the caller's to keep.
+// Texts of a status beyond their limit are cut; other limits are the caller's to keep.
 std::string EncodeMessage(const Message& message);
 // kInvalidArgument says what is wrong with the bytes.
 absl::StatusOr<Message> DecodeMessage(std::span<const std::byte> bytes);

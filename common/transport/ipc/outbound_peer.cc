@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -17,7 +18,7 @@
 #include "common/transport/ipc/channel.h"
 #include "common/transport/ipc/message.h"
 #include "common/transport/transport.h"
-#include "kernels/core/shared_memory.h"
+#include "kernels/core/shared_blocks.h"
 
 namespace baton::transport::ipc {
 
@@ -29,6 +30,11 @@ OutboundPeer::OutboundPeer(Descriptor socket, OnCompletion completed)
 OutboundPeer::~OutboundPeer() { Close(absl::CancelledError("the connection was closed")); }
 
 void OutboundPeer::Start(PostParams params) {
+  if (absl::Status status = CheckSources(params); !status.ok()) {
+    completed_(
+        Completion{.kind = CompletionKind::kSent, .tag = params.tag, .status = std::move(status)});
+    return;
+  }
   const uint64_t id = next_post_++;
   Post& post = posts_[id];
   post.params = std::move(params);
@@ -55,27 +61,90 @@ absl::Status OutboundPeer::Advance() {
 }
 
 absl::Status OutboundPeer::Take(const Message& message) {
-  if (std::holds_alternative<Welcome>(message)) {
-    welcomed_ = true;
-    return absl::OkStatus();
+  if (const auto* welcome = std::get_if<Welcome>(&message)) {
+    return TakeWelcome(*welcome);
+  }
+  if (const auto* imported = std::get_if<Imported>(&message)) {
+    return TakeImported(*imported);
   }
   if (const auto* verdict = std::get_if<Verdict>(&message)) {
     return TakeVerdict(*verdict);
   }
-  const auto* ready = std::get_if<Ready>(&message);
-  if (ready == nullptr) {
-    return absl::InvalidArgumentError("a message that only senders send");
+  if (const auto* ready = std::get_if<Ready>(&message)) {
+    return TakeReady(*ready);
   }
-  const auto post = posts_.find(ready->post);
+  return absl::InvalidArgumentError("a message that only senders send");
+}
+
+absl::Status OutboundPeer::TakeWelcome(const Welcome& welcome) {
+  if (welcomed_) {
+    return absl::InvalidArgumentError("a second Welcome");
+  }
+  welcomed_ = true;
+  ExportAll(kernels::BlockKind::kHost);
+  if (welcome.imports_devices) {
+    ExportAll(kernels::BlockKind::kDevice);
+    reads_devices_ = true;  // until an answer says otherwise
+  }
+  return absl::OkStatus();
+}
+
+void OutboundPeer::ExportAll(kernels::BlockKind kind) {
+  for (const auto& block : kernels::SharedBlocks(kind)) {
+    ExportBlock(block);
+  }
+}
+
+void OutboundPeer::ExportBlock(const std::shared_ptr<const kernels::SharedBlock>& block) {
+  const bool of_device = block->kind() == kernels::BlockKind::kDevice;
+  if (exported_.size() >= kMaxBlocks) {
+    reads_devices_ = reads_devices_ && !of_device;
+    return;
+  }
+  if (exported_.emplace(block->id(), block).second) {
+    ++unanswered_;
+    channel_.Send(Export{.block = block->id(), .size = block->size(), .of_device = of_device},
+                  block);
+  }
+}
+
+absl::Status OutboundPeer::TakeImported(const Imported& imported) {
+  const auto found = exported_.find(imported.block);
+  if (found == exported_.end() || found->second == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("block ", imported.block, " was answered that was not exported, or twice"));
+  }
+  --unanswered_;
+  if (imported.code == 0) {
+    imported_.insert(imported.block);
+  } else if (found->second->kind() == kernels::BlockKind::kDevice) {
+    reads_devices_ = false;
+  }
+  found->second = nullptr;
+  return absl::OkStatus();
+}
+
+absl::Status OutboundPeer::CheckSources(const PostParams& params) const {
+  for (const SendRun& run : params.runs) {
+    const std::optional<kernels::SharedLocation> location = kernels::FindShared(run.source);
+    if (location.has_value() && location->block->kind() == kernels::BlockKind::kDevice &&
+        !imported_.contains(location->block->id())) {
+      return absl::FailedPreconditionError("the peer can't read this worker's device");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OutboundPeer::TakeReady(const Ready& ready) {
+  const auto post = posts_.find(ready.post);
   if (post == posts_.end() || post->second.given_up.has_value()) {
     return absl::OkStatus();  // it crossed the end of the post
   }
   if (post->second.run_index != 0 || post->second.position != 0 ||
-      std::find(ready_.begin(), ready_.end(), ready->post) != ready_.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("post ", ready->post, " was called ready twice"));
+      std::find(ready_.begin(), ready_.end(), ready.post) != ready_.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("post ", ready.post, " was called ready twice"));
   }
-  ready_.push_back(ready->post);
+  ready_.push_back(ready.post);
   return absl::OkStatus();
 }
 
@@ -205,12 +274,9 @@ uint32_t OutboundPeer::BlockOf(std::span<const std::byte> bytes, uint64_t& sourc
     return 0;
   }
   const uint32_t id = location->block->id();
-  if (!exported_.contains(id)) {
-    if (exported_.size() >= kMaxBlocks) {
-      return 0;
-    }
-    exported_.insert(id);
-    channel_.Send(Export{.block = id, .size = location->block->size()}, location->block);
+  if (!imported_.contains(id)) {
+    ExportBlock(location->block);
+    return 0;
   }
   source = location->offset;
   return id;

@@ -104,7 +104,8 @@ void Progress::AcceptPeers() {
         }
       });
     };
-    inbound_.emplace(id, std::make_unique<InboundPeer>(std::move(socket), windows_, on_ready));
+    inbound_.emplace(
+        id, std::make_unique<InboundPeer>(std::move(socket), windows_, options_.device, on_ready));
   }
 }
 
@@ -169,7 +170,9 @@ void Progress::AnswerConnect(uint64_t id, Outbound& outbound) {
     inbox->Push(
         [this, id] { CloseOutbound(id, absl::CancelledError("the connection was closed")); });
   };
-  auto connection = std::make_shared<PeerConnection>(id, "ipc", close);
+  const bool reads_devices = outbound.peer->reads_devices();
+  auto connection = std::make_shared<PeerConnection>(
+      id, reads_devices ? "ipc/device" : "ipc", close, reads_devices);
   outbound.connection = connection;
   std::exchange(outbound.call, nullptr)->Answer(std::move(connection));
 }

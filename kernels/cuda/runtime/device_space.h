@@ -13,19 +13,21 @@
 #include "kernels/core/memory.h"
 #include "kernels/core/op_graphs.h"
 #include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/cuda/runtime/exported_memory.h"
 
 namespace baton::kernels::cuda {
 
 // Copies go over the queue's stream, in order with its ops. A source on the host that is not pinned
 // is taken into CUDA's own buffers before Upload returns; staging() is pinned.
-class DeviceSpace final : public MemorySpace {
+class DeviceSpace : public MemorySpace {
  public:
-  // `queue` is borrowed, and so are what gathers its ops, null if nothing does, and `landing`, null
-  // where nothing lands.
+  // `queue` is borrowed, and so are what gathers its ops, null if nothing does, `landing`, null
+  // where nothing lands, and `shared`.
   explicit DeviceSpace(const DeviceQueue& queue,
                        OpGraphs* graphs = nullptr,
-                       LandingMemory* landing = nullptr)
-      : queue_(queue), graphs_(graphs), landing_(landing) {}
+                       LandingMemory* landing = nullptr,
+                       MemorySpace* shared = nullptr)
+      : queue_(queue), graphs_(graphs), landing_(landing), shared_(shared) {}
 
   bool is_host() const override { return false; }
   absl::StatusOr<Memory> Allocate(size_t bytes) override;
@@ -34,6 +36,7 @@ class DeviceSpace final : public MemorySpace {
   absl::Status Download(void* target, const void* source, size_t bytes) override;
   absl::Status Zero(std::byte* target, size_t bytes) override;
   MemorySpace& staging() override;
+  MemorySpace* shared() override { return shared_; }
   LandingMemory& landing() override { return *landing_; }
 
  private:
@@ -45,6 +48,15 @@ class DeviceSpace final : public MemorySpace {
   const DeviceQueue& queue_;
   OpGraphs* const graphs_;
   LandingMemory* const landing_;
+  MemorySpace* const shared_;
+};
+
+// The same, whose Allocate gives blocks that other processes may read (exported_memory.h).
+class ExportedSpace final : public DeviceSpace {
+ public:
+  using DeviceSpace::DeviceSpace;
+
+  absl::StatusOr<Memory> Allocate(size_t bytes) override { return AllocateExported(bytes); }
 };
 
 }  // namespace baton::kernels::cuda

@@ -4,13 +4,19 @@
 #include <driver_types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 
 #include "kernels/core/landing_memory.h"
+#include "kernels/core/shared_blocks.h"
+#include "kernels/cuda/runtime/word_adder.h"
 
 namespace baton::kernels::cuda {
 
@@ -24,16 +30,23 @@ class LandingStream final : public LandingMemory {
 
   bool is_host() const override { return false; }
   absl::Status Write(std::byte* target, std::span<const std::byte> source) override;
+  absl::StatusOr<std::unique_ptr<SharedMapping>> Import(int fd, size_t size) override;
+  absl::Status Pull(std::byte* target, std::span<const std::byte> source) override;
   absl::Status Wait() override;
+  absl::StatusOr<uint64_t> WordSum(std::span<const std::span<const std::byte>> pieces) override;
   absl::Status Read(std::span<std::byte> target, const std::byte* source) override;
 
  private:
-  LandingStream(int device, cudaStream_t stream) : device_(device), stream_(stream) {}
+  LandingStream(int device, cudaStream_t stream, std::unique_ptr<WordAdder> adder)
+      : device_(device), stream_(stream), adder_(std::move(adder)) {}
 
+  absl::Status MakeCurrent() const;
   absl::Status Copy(void* target, const void* source, size_t bytes, cudaMemcpyKind kind);
 
   const int device_;
   const cudaStream_t stream_;
+  absl::Mutex mutex_;
+  const std::unique_ptr<WordAdder> adder_ ABSL_PT_GUARDED_BY(mutex_);
 };
 
 }  // namespace baton::kernels::cuda

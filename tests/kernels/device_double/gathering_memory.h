@@ -36,6 +36,7 @@ class GatheringMemory final : public MemorySpace {
     absl::Status status = graphs_.Flush();
     return status.ok() ? Device().Zero(target, bytes) : status;
   }
+  MemorySpace* shared() override { return Device().shared(); }
   LandingMemory& landing() override { return Device().landing(); }
 
  private:

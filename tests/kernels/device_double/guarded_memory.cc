@@ -1,11 +1,13 @@
 #include "tests/kernels/device_double/guarded_memory.h"
 
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <span>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,6 +17,7 @@
 #include "kernels/core/buffer.h"
 #include "kernels/core/landing_memory.h"
 #include "kernels/core/memory.h"
+#include "kernels/core/shared_blocks.h"
 #include "tests/kernels/device_double/late_landing.h"
 
 namespace baton::kernels {
@@ -22,6 +25,11 @@ namespace {
 
 constexpr size_t kBytes = size_t{1} << 30;
 constexpr size_t kAlignment = 256;  // cudaMalloc's
+
+class OwnMapping final : public SharedMapping {
+ public:
+  explicit OwnMapping(std::span<const std::byte> bytes) : SharedMapping(bytes) {}
+};
 
 }  // namespace
 
@@ -46,12 +54,25 @@ GuardedMemory& GuardedMemory::Get() {
 GuardedMemory::GuardedMemory() {
   void* const range =
       mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, /*fd=*/-1, 0);
-  if (range == MAP_FAILED) {
+  const int fd = memfd_create("device double", MFD_CLOEXEC);
+  if (range == MAP_FAILED || fd < 0) {
     std::abort();
   }
   // Opening and closing takes as long as there are pages.
   madvise(range, kBytes, MADV_HUGEPAGE);
   begin_ = static_cast<std::byte*>(range);
+  shared_.emplace(begin_, std::make_shared<SharedBlock>(fd, kBytes, BlockKind::kDevice));
+}
+
+absl::StatusOr<std::unique_ptr<SharedMapping>> GuardedMemory::Import(int fd, size_t size) const {
+  struct stat own = {};
+  struct stat given = {};
+  const auto location = FindShared({begin_, 1});
+  if (size != kBytes || fstat(location->block->fd(), &own) != 0 || fstat(fd, &given) != 0 ||
+      own.st_ino != given.st_ino) {
+    return absl::InvalidArgumentError("no memory of this process's device");
+  }
+  return std::make_unique<OwnMapping>(std::span<const std::byte>(begin_, kBytes));
 }
 
 GuardedMemory::Access::Access() {

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -11,12 +13,14 @@
 #include "absl/synchronization/mutex.h"
 
 #include "kernels/core/memory.h"
+#include "kernels/core/shared_blocks.h"
 
 namespace baton::kernels {
 
 // An address range of the process that is neither readable nor writable but during a copy or an op
 // of the device double: who touches it from elsewhere ends with a segmentation fault that names the
-// line. One per process; thread-safe, but what one thread opens is open to all.
+// line. One per process, and one shared block for workers in this process; thread-safe, but what
+// one thread opens is open to all.
 class GuardedMemory final : public MemorySpace {
  public:
   static GuardedMemory& Get();
@@ -27,7 +31,11 @@ class GuardedMemory final : public MemorySpace {
   absl::Status Upload(std::byte* target, const void* source, size_t bytes) override;
   absl::Status Download(void* target, const void* source, size_t bytes) override;
   absl::Status Zero(std::byte* target, size_t bytes) override;
+  MemorySpace* shared() override { return this; }
   LandingMemory& landing() override;
+
+  // LandingMemory::Import of that block: bytes where they are.
+  absl::StatusOr<std::unique_ptr<SharedMapping>> Import(int fd, size_t size) const;
 
   bool Contains(const void* address) const;
   // Blocks that are owned now, and copies from and to the host so far.
@@ -52,6 +60,7 @@ class GuardedMemory final : public MemorySpace {
   GuardedMemory();
 
   std::byte* begin_ = nullptr;
+  std::optional<SharedRange> shared_;  // all of it
   mutable absl::Mutex mutex_;
   size_t used_ ABSL_GUARDED_BY(mutex_) = 0;
   int open_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -12,13 +12,17 @@
 
 namespace baton::engine {
 
-// Copies pages into a reservation as they become final, then commits to it. `decode` must outlive
-// it.
+// Copies pages into a reservation as they become final, then commits to it; those of a device where
+// the reservation is on one too, if `reads_devices`. `decode` must outlive it.
 class CopySink final : public KvSink {
  public:
-  CopySink(Engine& decode, ReservationGrant grant) : decode_(decode), grant_(std::move(grant)) {
+  CopySink(Engine& decode, ReservationGrant grant, bool reads_devices = false)
+      : decode_(decode),
+        grant_(std::move(grant)),
+        reads_devices_(reads_devices && !grant_.landing->is_host()) {
     decode_.BeginAttempt(grant_.reservation_id, grant_.epoch, 1, [](const absl::Status&) {});
   }
+  bool reads_devices() override { return reads_devices_; }
   void LayersReady(ReadyKv ready) override {
     size_t next = 0;
     for (int32_t layer = ready.layer_begin; layer < ready.layer_end; ++layer) {
@@ -28,7 +32,9 @@ class CopySink final : public KvSink {
             static_cast<size_t>(ready.page_begin + page);
         const auto target = grant_.pages[index];
         const auto source = ready.pages[next++];
-        EXPECT_TRUE(grant_.landing->Write(target.data(), source).ok());
+        EXPECT_TRUE((ready.device != nullptr ? grant_.landing->Pull(target.data(), source)
+                                             : grant_.landing->Write(target.data(), source))
+                        .ok());
         bytes_ += static_cast<int64_t>(source.size());
       }
     }
@@ -49,6 +55,7 @@ class CopySink final : public KvSink {
  private:
   Engine& decode_;
   ReservationGrant grant_;
+  const bool reads_devices_;
   std::atomic<int64_t> bytes_ = 0;
 };
 

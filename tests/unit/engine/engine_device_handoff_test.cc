@@ -77,19 +77,49 @@ TEST_P(EngineDeviceHandoffTest, GivesTheTokensOfOneEngineWhereverItsSidesAre) {
   EXPECT_EQ(kernels::GuardedMemory::Get().blocks(), 0);
 }
 
+TEST_P(EngineDeviceHandoffTest, GivesTheTokensOfOneEngineFromDeviceToDevice) {
+  std::vector<std::vector<int32_t>> want;
+  {
+    const PlacedEngine both(*checkpoint_, Role::kBoth, Place::kHost, /*chunk=*/300);
+    for (int32_t salt = 0; salt < kRequests; ++salt) {
+      want.push_back(Alone(both.engine(), MakeRequest(policy(), salt))->tokens());
+    }
+  }
+  const PlacedEngine decode(*checkpoint_, Role::kDecode, Place::kDevice, /*chunk=*/37);
+  const PlacedEngine prefill(*checkpoint_, Role::kPrefill, Place::kDevice, /*chunk=*/37);
+  std::vector<SplitRun> runs;
+  for (int32_t salt = 0; salt < kRequests; ++salt) {
+    runs.push_back(Split(prefill.engine(),
+                         decode.engine(),
+                         MakeRequest(policy(), salt),
+                         /*reads_devices=*/true));
+  }
+  for (size_t i = 0; i < runs.size(); ++i) {
+    runs[i].Await();
+    EXPECT_EQ(runs[i].tokens(), want[i]) << "request " << i;
+  }
+  prefill.ExpectFree();
+  decode.ExpectFree();
+}
+
 // What is sent is the same to the byte, and stays until the sink has answered.
-TEST_P(EngineDeviceHandoffTest, SinksGetTheBytesOfTheHostInItsOwnMemory) {
+TEST_P(EngineDeviceHandoffTest, SinksGetTheBytesOfTheHostWhereTheyReadThem) {
   std::vector<std::shared_ptr<SinkLog>> logs;
-  for (const Place place : {Place::kHost, Place::kDevice}) {
+  for (const auto& [place, reads_devices] : {std::pair(Place::kHost, false),
+                                             std::pair(Place::kDevice, false),
+                                             std::pair(Place::kDevice, true)}) {
     const PlacedEngine prefill(*checkpoint_, Role::kPrefill, place, /*chunk=*/64);
     logs.push_back(std::make_shared<SinkLog>(/*answers_at_once=*/false));
     GenerateRequest request = MakeRequest(policy(), 0);
-    request.sink = std::make_unique<FakeSink>(logs.back());
+    request.sink = std::make_unique<FakeSink>(logs.back(), reads_devices);
     const auto listener = std::make_shared<RecordingListener>();
     ASSERT_TRUE(prefill.engine().Submit(std::move(request), listener).ok());
     ASSERT_TRUE(logs.back()->AwaitEnd());
     if (prefill.on_device) {
-      EXPECT_TRUE(prefill.StagesSomething());
+      EXPECT_EQ(prefill.StagesNow(), !reads_devices);
+    }
+    for (const auto& [key, page] : logs.back()->pages()) {
+      ASSERT_EQ(page.device != nullptr, reads_devices);
     }
     logs.back()->Answer(absl::OkStatus(), 1);
     ASSERT_TRUE(listener->AwaitDone());
@@ -97,15 +127,17 @@ TEST_P(EngineDeviceHandoffTest, SinksGetTheBytesOfTheHostInItsOwnMemory) {
     EXPECT_EQ(logs.back()->errors(), 0);
     prefill.ExpectFree();
   }
-  ASSERT_TRUE(logs[0]->committed().has_value() && logs[1]->committed().has_value());
-  EXPECT_EQ(logs[1]->committed()->kv_state, logs[0]->committed()->kv_state);
   const auto host = logs[0]->pages();
-  const auto device = logs[1]->pages();
-  ASSERT_EQ(device.size(), host.size());
-  for (const auto& [key, page] : host) {
-    const auto found = device.find(key);
-    ASSERT_NE(found, device.end());
-    EXPECT_EQ(found->second.copy, page.copy) << "layer " << key.first << ", page " << key.second;
+  for (const auto& log : logs) {
+    ASSERT_TRUE(log->committed().has_value());
+    EXPECT_EQ(log->committed()->kv_state, logs[0]->committed()->kv_state);
+    const auto pages = log->pages();
+    ASSERT_EQ(pages.size(), host.size());
+    for (const auto& [key, page] : host) {
+      const auto found = pages.find(key);
+      ASSERT_NE(found, pages.end());
+      EXPECT_EQ(found->second.copy, page.copy) << "layer " << key.first << ", page " << key.second;
+    }
   }
 }
 

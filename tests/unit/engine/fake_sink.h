@@ -10,9 +10,11 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "gtest/gtest.h"
 
 #include "common/engine/kv_sink.h"
 #include "common/engine/request.h"
+#include "kernels/core/landing_memory.h"
 
 namespace baton::engine {
 
@@ -22,7 +24,17 @@ class SinkLog {
   struct Page {
     std::span<const std::byte> memory;
     std::vector<std::byte> copy;
+    kernels::LandingMemory* device = nullptr;
   };
+
+  // What the page holds now.
+  static std::vector<std::byte> Read(std::span<const std::byte> memory,
+                                     kernels::LandingMemory* device) {
+    std::vector<std::byte> bytes(memory.size());
+    kernels::LandingMemory& of = device != nullptr ? *device : kernels::HostLanding();
+    EXPECT_TRUE(of.Read(bytes, memory.data()).ok());
+    return bytes;
+  }
 
   // Answers Commit and Abort at once (default), or keeps the callback until Answer.
   explicit SinkLog(bool answers_at_once = true) : answers_at_once_(answers_at_once) {}
@@ -36,11 +48,12 @@ class SinkLog {
             static_cast<size_t>(layer - ready.layer_begin) * static_cast<size_t>(ready.page_count) +
             static_cast<size_t>(page);
         const auto memory = ready.pages[index];
-        const bool added =
-            pages_
-                .emplace(std::pair(layer, ready.page_begin + page),
-                         Page{.memory = memory, .copy = {memory.begin(), memory.end()}})
-                .second;
+        const bool added = pages_
+                               .emplace(std::pair(layer, ready.page_begin + page),
+                                        Page{.memory = memory,
+                                             .copy = Read(memory, ready.device),
+                                             .device = ready.device})
+                               .second;
         errors_ += added ? 0 : 1;
       }
     }
@@ -79,7 +92,7 @@ class SinkLog {
         return;
       }
       for (const auto& [key, page] : pages_) {
-        errors_ += std::equal(page.copy.begin(), page.copy.end(), page.memory.begin()) ? 0 : 1;
+        errors_ += Read(page.memory, page.device) == page.copy ? 0 : 1;
       }
       done = std::exchange(done_, nullptr);
     }
@@ -133,7 +146,9 @@ class SinkLog {
 
 class FakeSink final : public KvSink {
  public:
-  explicit FakeSink(std::shared_ptr<SinkLog> log) : log_(std::move(log)) {}
+  explicit FakeSink(std::shared_ptr<SinkLog> log, bool reads_devices = false)
+      : log_(std::move(log)), reads_devices_(reads_devices) {}
+  bool reads_devices() override { return reads_devices_; }
   void LayersReady(ReadyKv ready) override { log_->Add(ready); }
   void Commit(CommitInfo info, std::function<void(absl::Status, int64_t)> done) override {
     log_->Commit(std::move(info), std::move(done));
@@ -144,6 +159,7 @@ class FakeSink final : public KvSink {
 
  private:
   std::shared_ptr<SinkLog> log_;
+  const bool reads_devices_;
 };
 
 }  // namespace baton::engine

@@ -71,12 +71,15 @@ struct SplitRun {
 };
 
 // `prefill` ships the request to `decode`, which has reserved memory for it.
-inline SplitRun Split(Engine& prefill, Engine& decode, GenerateRequest request) {
+inline SplitRun Split(Engine& prefill,
+                      Engine& decode,
+                      GenerateRequest request,
+                      bool reads_devices = false) {
   SplitRun run;
   auto grant = AwaitGrant(decode, ReserveFor(request), run.decode);
   EXPECT_TRUE(grant.ok()) << grant.status();
   if (grant.ok()) {
-    request.sink = std::make_unique<CopySink>(decode, *std::move(grant));
+    request.sink = std::make_unique<CopySink>(decode, *std::move(grant), reads_devices);
     const absl::Status status = prefill.Submit(std::move(request), run.prefill);
     EXPECT_TRUE(status.ok()) << status;
   }

@@ -1,10 +1,13 @@
 // Hand-offs between engines on devices, with checksums and with what prefill retains.
 #include <gtest/gtest.h>
 
-#include <cctype>
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -26,7 +29,9 @@
 #include "common/metrics/registry.h"
 #include "common/model/forward.h"
 #include "common/transport/transport.h"
+#include "tests/kernels/device_double/guarded_memory.h"
 #include "tests/support/faulty_transport.h"
+#include "tests/unit/engine/eventually.h"
 #include "tests/unit/engine/placed_engine.h"
 #include "tests/unit/engine/recording_listener.h"
 #include "tests/unit/engine/split_run.h"
@@ -49,8 +54,10 @@ kv::v1::KvLayout LayoutOf(const engine::Engine& engine) {
 
 // A decode worker on a device: its engine, where prompts land, and how peers reach it.
 struct DecodeSide {
-  explicit DecodeSide(const checkpoint::Checkpoint& checkpoint, const kv::v1::KvLayout& layout)
-      : pair(transport::TransportPair::Make("loopback")),
+  explicit DecodeSide(const checkpoint::Checkpoint& checkpoint,
+                      const kv::v1::KvLayout& layout,
+                      bool reads_devices)
+      : pair(MakePair(reads_devices)),
         landing(std::make_unique<Landing>(
             std::vector<transport::Transport*>{&pair->receiver()}, layout, LandingOptions{})),
         decode(std::make_unique<PlacedEngine>(checkpoint,
@@ -63,32 +70,74 @@ struct DecodeSide {
   }
   ~DecodeSide() { decode.reset(); }
 
+  // Over memory of the host, or from one device to the other.
+  static std::unique_ptr<transport::TransportPair> MakePair(bool reads_devices) {
+    if (reads_devices) {
+      return std::make_unique<transport::IpcPair>(/*shares=*/false,
+                                                  &kernels::GuardedMemory::Get().landing());
+    }
+    return transport::TransportPair::Make("loopback");
+  }
+
   std::unique_ptr<transport::TransportPair> pair;
   std::unique_ptr<Landing> landing;
   std::unique_ptr<PlacedEngine> decode;
 };
 
-class DeviceHandoffTest : public testing::TestWithParam<const char*> {
+class DeviceHandoffTest : public testing::TestWithParam<std::tuple<const char*, bool>> {
  protected:
   DeviceHandoffTest()
       : checkpoint_(engine::OpenModel("tiny-llama-needle")),
         prefill_(*checkpoint_, Role::kPrefill, Place::kDevice, /*chunk=*/64),
         layout_(LayoutOf(prefill_.engine())),
-        side_(*checkpoint_, layout_),
+        side_(*checkpoint_, layout_, reads_devices()),
         faulty_(&side_.pair->sender()),
         handshake_([this] { return side_.landing.get(); }),
         sender_(std::make_unique<Sender>(
             std::vector<transport::Transport*>{&faulty_}, &handshake_, layout_, SenderOptions{})) {
     const PlacedEngine both(*checkpoint_, Role::kBoth, Place::kHost, /*chunk=*/300);
     const auto listener = std::make_shared<RecordingListener>();
-    EXPECT_TRUE(both.engine().Submit(MakeRequest(GetParam(), 0), listener).ok());
+    EXPECT_TRUE(both.engine().Submit(MakeRequest(policy(), 0), listener).ok());
     EXPECT_TRUE(listener->AwaitDone());
     want_ = listener->tokens();
+    AwaitPeer();
   }
   ~DeviceHandoffTest() override { sender_.reset(); }
 
+  static const char* policy() { return std::get<0>(GetParam()); }
+  static bool reads_devices() { return std::get<1>(GetParam()); }
+
+  // Requests find their peer connected, as all but the first do.
+  void AwaitPeer() {
+    const std::unique_ptr<engine::KvSink> sink = Open(Reserve("first", Listener()), 1);
+    EXPECT_TRUE(engine::Eventually([&] { return sink->reads_devices() == reads_devices(); }));
+    absl::Notification released;
+    sink->Abort(absl::CancelledError("enough"), [&] { released.Notify(); });
+    released.WaitForNotification();
+    side_.decode->engine().Cancel("first", absl::CancelledError("enough"));
+    side_.decode->ExpectFree();
+  }
+  static std::shared_ptr<RecordingListener> Listener() {
+    return std::make_shared<RecordingListener>();
+  }
+  // One bit of the next post's first byte arrives flipped.
+  void DamageNextPost() {
+    faulty_.EditNextPost([this](transport::PostParams& params) {
+      std::span<const std::byte>& source = params.runs.front().source;
+      damaged_.resize(source.size());
+      if (kernels::GuardedMemory::Get().Contains(source.data())) {
+        EXPECT_TRUE(kernels::GuardedMemory::Get()
+                        .Download(damaged_.data(), source.data(), source.size())
+                        .ok());
+      } else {
+        std::copy(source.begin(), source.end(), damaged_.begin());
+      }
+      damaged_.front() ^= std::byte{1};
+      source = damaged_;
+    });
+  }
   engine::HandoffShape Shape() const {
-    return *prefill_.engine().DescribeHandoff(GetParam(), kPromptTokens);
+    return *prefill_.engine().DescribeHandoff(policy(), kPromptTokens);
   }
   kv::v1::KvLayout PromptLayout() const {
     const engine::HandoffShape shape = Shape();
@@ -105,7 +154,7 @@ class DeviceHandoffTest : public testing::TestWithParam<const char*> {
   worker::v1::Reserved Reserve(const std::string& id, std::shared_ptr<RecordingListener> listener) {
     worker::v1::Reserved reserved;
     absl::Notification answered;
-    engine::ReserveRequest request = engine::ReserveFor(MakeRequest(GetParam(), 0));
+    engine::ReserveRequest request = engine::ReserveFor(MakeRequest(policy(), 0));
     request.request_id = id;
     const absl::Status status = side_.decode->engine().Reserve(
         std::move(request),
@@ -139,7 +188,7 @@ class DeviceHandoffTest : public testing::TestWithParam<const char*> {
   }
   // Computes the prompt, ships it as attempt 1 and retains it.
   std::shared_ptr<RecordingListener> Prefill(const worker::v1::Reserved& reserved) {
-    engine::GenerateRequest request = MakeRequest(GetParam(), 0);
+    engine::GenerateRequest request = MakeRequest(policy(), 0);
     request.sink =
         retention_.Retain(retention_.store().Open("0", "prompt", 0, absl::InfiniteFuture()),
                           Open(reserved, /*attempt=*/1));
@@ -190,6 +239,7 @@ class DeviceHandoffTest : public testing::TestWithParam<const char*> {
   transport::FaultyTransport faulty_;
   InProcessHandshake handshake_;
   std::unique_ptr<Sender> sender_;
+  std::vector<std::byte> damaged_;
 };
 
 TEST_P(DeviceHandoffTest, AVerifiedPromptGivesTheTokensOfOneEngine) {
@@ -205,7 +255,7 @@ TEST_P(DeviceHandoffTest, AVerifiedPromptGivesTheTokensOfOneEngine) {
 
 TEST_P(DeviceHandoffTest, AFlippedBitLeavesNothingBehind) {
   const auto decoded = std::make_shared<RecordingListener>();
-  faulty_.CorruptPosts(1);
+  DamageNextPost();
   const auto prefilled = Prefill(Reserve("0", decoded));
   EXPECT_EQ(prefilled->status().code(), absl::StatusCode::kDataLoss);
   prefill_.ExpectFree();
@@ -220,7 +270,7 @@ TEST_P(DeviceHandoffTest, AFlippedBitLeavesNothingBehind) {
 TEST_P(DeviceHandoffTest, ADamagedPromptIsShippedAgainFromWhatWasRetained) {
   const auto decoded = std::make_shared<RecordingListener>();
   const worker::v1::Reserved reserved = Reserve("0", decoded);
-  faulty_.CorruptPosts(1);
+  DamageNextPost();
   const auto prefilled = Prefill(reserved);
   EXPECT_EQ(prefilled->status().code(), absl::StatusCode::kDataLoss);
   prefill_.ExpectFree();  // nothing of the device is read any more
@@ -248,18 +298,21 @@ TEST_P(DeviceHandoffTest, ALostAnswerIsShippedAgainToAnotherReservation) {
   side_.decode->ExpectFree();
 }
 
-std::string NameOf(const testing::TestParamInfo<const char*>& instance) {
-  const std::string policy = instance.param;
-  return policy.substr(0, policy.find(':'));
+std::string NameOf(const testing::TestParamInfo<std::tuple<const char*, bool>>& instance) {
+  const auto& [policy, reads_devices] = instance.param;
+  const std::string name = policy;
+  return name.substr(0, name.find(':')) + (reads_devices ? "_between_devices" : "_over_the_host");
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats,
-                         DeviceHandoffTest,
-                         testing::Values("dense",
-                                         "fp8",
-                                         "diffkv:ah=2,al=0.5,w=16",
-                                         "shadowkv:rank=32,budget=48,outliers=2,local=7"),
-                         NameOf);
+INSTANTIATE_TEST_SUITE_P(
+    Formats,
+    DeviceHandoffTest,
+    testing::Combine(testing::Values("dense",
+                                     "fp8",
+                                     "diffkv:ah=2,al=0.5,w=16",
+                                     "shadowkv:rank=32,budget=48,outliers=2,local=7"),
+                     testing::Bool()),
+    NameOf);
 
 }  // namespace
 }  // namespace baton::handoff

@@ -15,6 +15,8 @@
 #include "common/transport/completion_queue.h"
 #include "common/transport/transport.h"
 #include "kernels/core/landing_memory.h"
+#include "kernels/core/shared_blocks.h"
+#include "kernels/core/word_sum.h"
 
 namespace baton::transport {
 namespace {
@@ -109,7 +111,18 @@ class FarMemory final : public kernels::LandingMemory {
     under_way.emplace_back(target, std::vector<std::byte>(source.begin(), source.end()));
     return writes;
   }
+  absl::StatusOr<std::unique_ptr<kernels::SharedMapping>> Import(int /*fd*/,
+                                                                 size_t /*size*/) override {
+    return absl::UnimplementedError("not here");
+  }
+  absl::Status Pull(std::byte* target, std::span<const std::byte> source) override {
+    pulled.emplace_back(target, source);
+    return writes;
+  }
   absl::Status Wait() override {
+    for (const auto& [target, source] : std::exchange(pulled, {})) {
+      std::copy(source.begin(), source.end(), target);
+    }
     for (const auto& [target, bytes] : std::exchange(under_way, {})) {
       std::copy(bytes.begin(), bytes.end(), target);
     }
@@ -119,7 +132,13 @@ class FarMemory final : public kernels::LandingMemory {
     return absl::UnimplementedError("not here");
   }
 
+  absl::StatusOr<uint64_t> WordSum(std::span<const std::span<const std::byte>> pieces) override {
+    const absl::Status status = Wait();
+    return status.ok() ? kernels::AddWords(pieces) : status;
+  }
+
   std::vector<std::pair<std::byte*, std::vector<std::byte>>> under_way;
+  std::vector<std::pair<std::byte*, std::span<const std::byte>>> pulled;
   absl::Status writes;
   absl::Status waits;
 };
@@ -154,6 +173,52 @@ TEST_F(FarWindowTest, ATransferIsCompleteWhenItsBytesAreThere) {
   ASSERT_EQ(completions.size(), 1U);
   EXPECT_TRUE(completions[0].status.ok());
   EXPECT_EQ(completions[0].checksum, Xxh3(std::span(bytes_).first(20)));
+}
+
+TEST_F(FarWindowTest, BytesOfADeviceAreSummedUpWhereTheyLand) {
+  ASSERT_TRUE(far_window_
+                  .Announce({.runs = {{0, 8}, {24, 16}},
+                             .transfer_id = 1,
+                             .tag = 1,
+                             .checksum = Checksum::kWordSum})
+                  .ok());
+  far_window_.Claim(1, &first_, [](const absl::Status& status) { EXPECT_TRUE(status.ok()); });
+  ASSERT_TRUE(far_window_.Pull(1, &first_, 0, std::span(bytes_).first(8)).ok());
+  ASSERT_TRUE(far_window_.Pull(1, &first_, 24, std::span(bytes_).first(8)).ok());
+  // Bytes of the host may be among them.
+  ASSERT_TRUE(far_window_.Write(1, &first_, 32, std::span(bytes_).first(8)).ok());
+  bytes_[0] =
+      std::byte{8};  // what is read is read before the transfer ends, not when it was told of
+  ASSERT_TRUE(far_window_.Finish(1, &first_, 24).ok());
+  EXPECT_TRUE(far_.pulled.empty());
+  const auto completions = Completions();
+  ASSERT_EQ(completions.size(), 1U);
+  EXPECT_TRUE(completions[0].status.ok()) << completions[0].status;
+  EXPECT_EQ(memory_[24], std::byte{8});
+  const std::vector<std::span<const std::byte>> pieces = {std::span(memory_).first(8),
+                                                          std::span(memory_).subspan(24, 16)};
+  EXPECT_EQ(completions[0].checksum, *kernels::AddWords(pieces));
+}
+
+TEST_F(FarWindowTest, BytesOfADeviceWithAChecksumOfTheHostEndTheTransfer) {
+  ASSERT_TRUE(far_window_.Announce({.runs = {{0, 8}}, .transfer_id = 1, .tag = 1}).ok());
+  far_window_.Claim(1, &first_, [](const absl::Status& status) { EXPECT_TRUE(status.ok()); });
+  EXPECT_EQ(far_window_.Pull(1, &first_, 0, std::span(bytes_).first(8)).code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(far_.pulled.empty());
+  EXPECT_EQ(Ended().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(FarWindowTest, NothingIsReadOfADeviceOnceATransferWasGivenUp) {
+  ASSERT_TRUE(
+      far_window_
+          .Announce({.runs = {{0, 16}}, .transfer_id = 1, .tag = 1, .checksum = Checksum::kWordSum})
+          .ok());
+  far_window_.Claim(1, &first_, [](const absl::Status& status) { EXPECT_TRUE(status.ok()); });
+  ASSERT_TRUE(far_window_.Pull(1, &first_, 0, std::span(bytes_).first(8)).ok());
+  far_window_.CancelTransfers();
+  EXPECT_TRUE(far_.pulled.empty());
+  EXPECT_EQ(Ended().code(), absl::StatusCode::kCancelled);
 }
 
 TEST_F(FarWindowTest, NothingIsUnderWayOnceATransferWasGivenUp) {

@@ -20,7 +20,11 @@ using testing::HasSubstr;
 std::vector<Message> OneOfEach() {
   return {Hello{},
           Welcome{},
+          Welcome{.imports_devices = true},
           Export{.block = 7, .size = uint64_t{1} << 40},
+          Export{.block = 8, .size = 4096, .of_device = true},
+          Imported{.block = 7},
+          Imported{.block = 8, .code = 14, .message = "can't be reached"},
           Request{.post = 1, .transfer_id = 5, .total_bytes = 300, .window = std::string(24, 'w')},
           Ready{.post = 1},
           Written{.post = 1,
@@ -51,8 +55,8 @@ TEST(IpcMessageTest, BytesAreThoseOfTheFormat) {
               .bytes = "abc"});
   EXPECT_EQ(absl::BytesToHexString(bytes.substr(0, bytes.size() - 8)),
             "42544950"          // magic
-            "0100"              // version
-            "0600"              // type
+            "0200"              // version
+            "0700"              // type
             "0807060504030201"  // post
             "01"                // last
             "0200"              // pieces
@@ -83,12 +87,12 @@ TEST(IpcMessageTest, EveryFlippedBitIsRefused) {
 
 TEST(IpcMessageTest, AnotherVersionIsNamed) {
   std::string bytes = EncodeMessage(OneOfEach().front());
-  bytes[4] = 2;
-  EXPECT_THAT(std::string(Decode(Resealed(bytes)).status().message()), HasSubstr("version 2"));
+  bytes[4] = 3;
+  EXPECT_THAT(std::string(Decode(Resealed(bytes)).status().message()), HasSubstr("version 3"));
 }
 
 TEST(IpcMessageTest, UnknownTypesAreRefused) {
-  for (const int type : {0, 9, 255}) {
+  for (const int type : {0, 10, 255}) {
     std::string bytes = EncodeMessage(OneOfEach().front());
     bytes[6] = static_cast<char>(type);
     EXPECT_THAT(std::string(Decode(Resealed(bytes)).status().message()), HasSubstr("unknown type"));
@@ -115,8 +119,17 @@ TEST(IpcMessageTest, ValuesOutOfRangeAreRefused) {
            Written{.pieces = {piece}, .bytes = "x"},
            Written{.pieces = {carried}, .bytes = "xx"},
            Written{.pieces = {carried, carried}, .bytes = "x"},
+           Imported{.code = 17},
            Verdict{.code = 17}}) {
     EXPECT_FALSE(Decode(EncodeMessage(message)).ok()) << message.index();
+  }
+}
+
+TEST(IpcMessageTest, FlagsAreZeroOrOne) {
+  for (const Message& message : std::vector<Message>{Welcome{}, Export{.block = 1, .size = 1}}) {
+    std::string bytes = EncodeMessage(message);
+    bytes[bytes.size() - 9] = 2;  // the last byte before the checksum
+    EXPECT_FALSE(Decode(Resealed(bytes)).ok()) << message.index();
   }
 }
 

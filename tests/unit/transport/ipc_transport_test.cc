@@ -30,6 +30,7 @@
 #include "common/transport/transport.h"
 #include "kernels/core/landing_memory.h"
 #include "kernels/core/memory.h"
+#include "kernels/core/shared_blocks.h"
 #include "kernels/core/shared_memory.h"
 
 namespace baton::transport {
@@ -38,6 +39,7 @@ namespace {
 using ipc::Channel;
 using ipc::Export;
 using ipc::Hello;
+using ipc::Imported;
 using ipc::Piece;
 using ipc::Ready;
 using ipc::Release;
@@ -90,13 +92,6 @@ class RawPeer {
   std::unique_ptr<Channel> channel_;
 };
 
-// A block with an id and a descriptor of the test's choice.
-class FakeBlock final : public kernels::SharedBlock {
- public:
-  FakeBlock(uint32_t id, int fd, size_t size) : SharedBlock(id, fd, size) {}
-  ~FakeBlock() override { close(read_only_fd()); }
-};
-
 class IpcTransportTest : public testing::Test {
  protected:
   IpcTransportTest() {
@@ -146,6 +141,7 @@ TEST_F(IpcTransportTest, PiecesInSharedMemoryAreReadWhereTheyLie) {
   ASSERT_TRUE(Expect(1, 100, 300).ok());
   RawPeer peer = Introduced();
   peer.Say(Export{.block = block->id(), .size = block->size()}, block);
+  ASSERT_EQ(peer.Await<Imported>()->code, 0);
   peer.Say(RequestOf(1, 300));
   ASSERT_TRUE(peer.Await<Ready>().has_value());
   peer.Say(Written{.post = 1,
@@ -174,7 +170,7 @@ TEST_F(IpcTransportTest, MessagesOutOfPlaceEndTheConnection) {
            Welcome{},
            Ready{.post = 1},
            Verdict{.post = 1},
-           Export{.block = 1, .size = 4096},  // without a descriptor
+           Imported{.block = 1},
            Written{.post = 1, .last = true, .pieces = {piece}, .bytes = "x"}}) {
     RawPeer peer = Introduced();
     if (std::holds_alternative<Written>(message)) {
@@ -207,9 +203,12 @@ TEST_F(IpcTransportTest, OnlySealedFilesThatAreLargeEnoughAreMapped) {
                                  std::pair(file(F_SEAL_SHRINK, 8191), false),
                                  std::pair(ordinary, false)}) {
     RawPeer peer = Introduced();
-    peer.Say(Export{.block = 1, .size = 8192}, std::make_shared<FakeBlock>(1, fd, 8192));
-    peer.Say(Request{.post = 9, .transfer_id = 9, .total_bytes = 1, .window = "unknown"});
-    EXPECT_EQ(peer.Await<Verdict>().has_value(), fits);
+    peer.Say(Export{.block = 1, .size = 8192},
+             std::make_shared<kernels::SharedBlock>(fd, 8192, kernels::BlockKind::kHost));
+    const auto imported = peer.Await<Imported>();
+    ASSERT_TRUE(imported.has_value());
+    EXPECT_EQ(imported->block, 1U);
+    EXPECT_EQ(imported->code == 0, fits) << imported->message;
   }
 }
 
@@ -218,6 +217,7 @@ TEST_F(IpcTransportTest, PiecesOutsideOfBlocksEndTheTransfer) {
   const auto block = kernels::FindShared({source.data(), source.size()})->block;
   RawPeer peer = Introduced();
   peer.Say(Export{.block = block->id(), .size = block->size()}, block);
+  ASSERT_EQ(peer.Await<Imported>()->code, 0);
   uint64_t post = 0;
   for (const Piece& piece : std::vector<Piece>{
            {.offset = 0, .size = 100, .block = block->id() + 1, .source = 0},
@@ -350,6 +350,8 @@ TEST_F(FrozenReceiverTest, VerdictsThatCanNotBeEndTheConnection) {
        std::vector<ipc::Message>{Verdict{.post = 1},  // OK before anything was told
                                  Verdict{.post = 77, .code = 1},
                                  Release{.post = 1},
+                                 Welcome{},             // a second one
+                                 Imported{.block = 1},  // of nothing that was exported
                                  Hello{}}) {
     std::optional<RawPeer> receiver;
     const auto connection = Connect(receiver);

@@ -8,7 +8,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "grpcpp/server.h"
@@ -19,6 +18,7 @@
 #include "common/transport/loopback/loopback_transport.h"
 #include "common/transport/transport.h"
 #include "common/transport/ucx/ucx_transport.h"
+#include "kernels/core/landing_memory.h"
 #include "kernels/core/memory.h"
 #include "kernels/core/shared_memory.h"
 
@@ -119,28 +119,39 @@ class GrpcPair : public TransportPair {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// Bytes go through the socket, or lie in memory that the receiver maps.
+// Bytes go through the socket, or lie in memory that the receiver maps; windows are of the host or
+// of `device`.
 class IpcPair : public TransportPair {
  public:
-  explicit IpcPair(bool shares) : shares_(shares) {
+  explicit IpcPair(bool shares, kernels::LandingMemory* device = nullptr) : device_(device) {
+    if (shares) {
+      arena_ = *kernels::SharedHostMemory().Allocate(kArenaBytes);
+    }
     sender_ = *IpcTransport::Make({.max_open_posts = kMaxOpenPosts});
     StartReceiver();
   }
   void KillReceiver() override { receiver_.reset(); }
-  void StartReceiver() override { receiver_ = *IpcTransport::Make({.listens = true}); }
+  void StartReceiver() override {
+    receiver_ = *IpcTransport::Make({.listens = true, .device = device_});
+  }
   std::span<const std::byte> Place(std::span<const std::byte> source) override {
-    if (!shares_ || source.empty()) {
+    if (source.size() > arena_.size() - placed_) {
       return source;
     }
-    kernels::Memory memory = *kernels::SharedHostMemory().Allocate(source.size());
-    std::memcpy(memory.data(), source.data(), source.size());
-    placed_.push_back(std::move(memory));
-    return {placed_.back().data(), placed_.back().size()};
+    std::byte* const place = arena_.data() + placed_;
+    if (!source.empty()) {
+      std::memcpy(place, source.data(), source.size());
+    }
+    placed_ += source.size();
+    return {place, source.size()};
   }
 
  private:
-  const bool shares_;
-  std::vector<kernels::Memory> placed_;
+  static constexpr size_t kArenaBytes = size_t{512} << 20;
+
+  kernels::LandingMemory* const device_;
+  kernels::Memory arena_;  // blocks are told of when a peer is connected to
+  size_t placed_ = 0;
 };
 
 // UCX 1.13's TCP has puts of its own, which fail an assertion now and then; without them puts are

@@ -20,7 +20,7 @@ absl::StatusOr<std::unique_ptr<HiddenPool>> HiddenPool::Create(const CodecContex
                                                                int64_t pool_bytes) {
   // The host's, also where ops work on another memory.
   kernels::MemorySpace& space =
-      context.kv_memory != nullptr ? *context.kv_memory : kernels::HostMemory();
+      context.pool_memory().is_host() ? context.pool_memory() : kernels::HostMemory();
   BATON_ASSIGN_OR_RETURN(auto pool, RunPool::Create(pool_bytes, space));
   return std::unique_ptr<HiddenPool>(new HiddenPool(context, std::move(pool)));
 }
