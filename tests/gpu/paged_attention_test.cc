@@ -11,6 +11,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <span>
 #include <utility>
@@ -33,8 +34,10 @@
 namespace baton::kernels::cuda {
 namespace {
 
-// Half a step of bf16 of the result (up to 2^-8 of it), and the rounding of weights to bf16.
-constexpr double kOutTolerance = 6e-3;
+// Half a step of bf16 of the result, and, of what values add up to without their signs, the
+// rounding of weights to bf16 (2^-8) with the scores' own errors.
+constexpr double kOutTolerance = 0x1p-8;
+constexpr double kWeightTolerance = 0x1p-8 + 2e-4;
 constexpr double kLseTolerance = 1e-4;
 // Elements of a row of q and of out behind the last head.
 constexpr int64_t kQueryGap = 16;
@@ -82,23 +85,17 @@ class Problem {
 
   // Attention of the rows of the first `used` sequences (0: of all); `prior` is merged in.
   State Reference(const State* prior = nullptr, size_t used = 0) const {
-    const Call call = Prepare(used, table_.data());
-    State state = prior != nullptr ? *prior : Empty(call);
-    const TestContext context(ReferenceOps(), 1);
-    PagedAttentionParams params = Params(prior != nullptr);
-    params.q = call.q.data();
-    params.q_stride = shape_.width() + kQueryGap;
-    params.positions = call.positions.data();
-    params.sequences = call.sequences.data();
-    params.num_sequences = static_cast<int64_t>(call.sequences.size());
-    std::vector<std::byte> pages = pages_;
-    params.pages.base = pages.data();
-    params.out = state.out.data();
-    params.out_stride = shape_.width();
-    params.lse = state.lse.data();
-    const absl::Status status = ReferenceOps().paged_attention(*context, params);
-    EXPECT_TRUE(status.ok()) << status;
-    return state;
+    return Reference(pages_, prior, used);
+  }
+
+  // The outputs if no value had a sign.
+  std::vector<float> Magnitudes(const State* prior = nullptr, size_t used = 0) const {
+    std::optional<State> positive;
+    if (prior != nullptr) {
+      positive = *prior;
+      for (float& x : positive->out) x = std::fabs(x);
+    }
+    return Reference(WithoutSigns(), prior == nullptr ? nullptr : &*positive, used).out;
   }
 
   State Device(const OpTable& ops,
@@ -157,6 +154,44 @@ class Problem {
     std::vector<int32_t> positions;
     std::vector<SequenceRows> sequences;
   };
+
+  // Attention over `pages`, which is taken by value since params point to what may be written.
+  State Reference(std::vector<std::byte> pages, const State* prior, size_t used) const {
+    const Call call = Prepare(used, table_.data());
+    State state = prior != nullptr ? *prior : Empty(call);
+    const TestContext context(ReferenceOps(), 1);
+    PagedAttentionParams params = Params(prior != nullptr);
+    params.q = call.q.data();
+    params.q_stride = shape_.width() + kQueryGap;
+    params.positions = call.positions.data();
+    params.sequences = call.sequences.data();
+    params.num_sequences = static_cast<int64_t>(call.sequences.size());
+    params.pages.base = pages.data();
+    params.out = state.out.data();
+    params.out_stride = shape_.width();
+    params.lse = state.lse.data();
+    const absl::Status status = ReferenceOps().paged_attention(*context, params);
+    EXPECT_TRUE(status.ok()) << status;
+    return state;
+  }
+
+  std::vector<std::byte> WithoutSigns() const {
+    const DensePageLayout& layout = shape_.layout;
+    const size_t element_bytes = DTypeBytes(layout.dtype);
+    std::vector<std::byte> pages = pages_;
+    for (std::byte* page = pages.data(); page != pages.data() + pages.size();
+         page += layout.stride_bytes()) {
+      for (int32_t head = 0; head < layout.kv_heads; ++head) {
+        for (int32_t slot = 0; slot < layout.page_tokens; ++slot) {
+          std::byte* const values = page + layout.value_offset(head, slot);
+          for (size_t i = 1; i <= static_cast<size_t>(layout.head_dim); ++i) {
+            values[i * element_bytes - 1] &= std::byte{0x7f};
+          }
+        }
+      }
+    }
+    return pages;
+  }
 
   void FillPages() {
     constexpr int32_t kNowhere = 1 << 28;
@@ -273,8 +308,13 @@ class Problem {
   std::unique_ptr<DeviceArray<int32_t>> table_device_;
 };
 
-void ExpectNearState(const State& got, const State& want) {
-  ExpectNear(got.out, want.out, kOutTolerance);
+void ExpectNearState(const State& got, const State& want, const std::vector<float>& magnitudes) {
+  ASSERT_EQ(got.out.size(), want.out.size());
+  for (size_t i = 0; i < got.out.size(); ++i) {
+    const double tolerance =
+        kOutTolerance * std::fabs(want.out[i]) + kWeightTolerance * magnitudes[i] + 1e-6;
+    ASSERT_NEAR(got.out[i], want.out[i], tolerance) << "element " << i << "; " << SeedMessage();
+  }
   ASSERT_EQ(got.lse.size(), want.lse.size());
   for (size_t i = 0; i < got.lse.size(); ++i) {
     if (std::isinf(want.lse[i])) {
@@ -298,7 +338,7 @@ class PagedAttentionGpuTest : public GpuTest {
                    << shape.layout.page_tokens << " window " << shape.sliding_window << " "
                    << DTypeName(dtype));
       const Problem problem(shape, sequences);
-      ExpectNearState(problem.Device(ops(), context()), problem.Reference());
+      ExpectNearState(problem.Device(ops(), context()), problem.Reference(), problem.Magnitudes());
     }
   }
 };
@@ -399,7 +439,9 @@ TEST_F(PagedAttentionGpuTest, MergesWithAttentionOverOtherKeys) {
       shape.layout.dtype = group == 7 ? DType::kF8E4M3 : DType::kBF16;
       const Problem problem(shape, {{40, 2}, {700}, {2000}, {.length = 30, .key_begin = 40}});
       const State prior = problem.RandomPrior();
-      ExpectNearState(problem.Device(ops(), context(), &prior), problem.Reference(&prior));
+      ExpectNearState(problem.Device(ops(), context(), &prior),
+                      problem.Reference(&prior),
+                      problem.Magnitudes(&prior));
     }
   }
 }
