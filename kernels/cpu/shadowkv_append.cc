@@ -74,6 +74,9 @@ void CodeBlock(const IsaKernels& isa,
             {.config = config,
              .layout = view.tail().block,
              .section = section,
+             .value_section = config.values_apart
+                                  ? sequence.value_tail + view.tail().value_block_begin(block)
+                                  : section,
              .basis = view.basis(),
              .rope = params.rope,
              .key_bias = params.key_bias,

@@ -119,13 +119,13 @@ void CodeLandmark(const IsaKernels& isa,
 void CodeVector(const CodingGroup& group,
                 const float* x,
                 int32_t bits,
-                size_t codes,
+                std::byte* codes,
                 size_t scales,
                 int64_t vector) {
   ShadowKvQuantizeVector(x,
                          group.config.head_dim,
                          bits,
-                         reinterpret_cast<uint8_t*>(group.section + codes) +
+                         reinterpret_cast<uint8_t*>(codes) +
                              static_cast<size_t>(vector) * group.config.code_bytes(bits),
                          reinterpret_cast<uint16_t*>(group.section + scales) + 2 * vector);
 }
@@ -135,17 +135,16 @@ void CodeValue(const IsaKernels& isa,
                const float* value,
                int64_t vector) {
   const ShadowKvConfig& config = group.config;
+  std::byte* values = group.value_section + group.layout.values;
   if (config.quantized_values()) {
-    CodeVector(
-        group, value, config.value_bits, group.layout.values, group.layout.value_scales, vector);
+    CodeVector(group, value, config.value_bits, values, group.layout.value_scales, vector);
     return;
   }
-  StoreVector(
-      isa,
-      value,
-      config.dtype,
-      config.head_dim,
-      group.section + group.layout.values + static_cast<size_t>(vector) * config.vector_bytes());
+  StoreVector(isa,
+              value,
+              config.dtype,
+              config.head_dim,
+              values + static_cast<size_t>(vector) * config.vector_bytes());
 }
 
 }  // namespace
@@ -278,8 +277,12 @@ void CodeGroup(const IsaKernels& isa,
         }
       }
       if (q2) {
-        CodeVector(
-            group, keys + t * width, 2, group.layout.key_codes, group.layout.key_scales, vector);
+        CodeVector(group,
+                   keys + t * width,
+                   2,
+                   group.section + group.layout.key_codes,
+                   group.layout.key_scales,
+                   vector);
       }
       CodeValue(isa, group, values + t * width, vector);
     }

@@ -23,6 +23,7 @@ struct CodingGroup {
   const ShadowKvConfig& config;
   const ShadowKvCodedLayout& layout;
   std::byte* section = nullptr;
+  std::byte* value_section = nullptr;  // what layout.values counts from: section, or values apart
   const std::byte* basis = nullptr;
   ShadowKvRope rope;
   const float* key_bias = nullptr;

@@ -39,6 +39,8 @@ void CodeTokens(const PromptTask& task, const ShadowKvEncodeParams& params, floa
               {.config = layout.config,
                .layout = layout.coded,
                .section = params.prompt + layout.coded_begin,
+               .value_section =
+                   layout.config.values_apart ? params.values : params.prompt + layout.coded_begin,
                .basis = params.prompt + layout.basis,
                .rope = params.rope,
                .key_bias = params.key_bias,

@@ -90,8 +90,8 @@ class DueBlock {
         config_(layout_.config),
         tail_(layout_, sequence.max_generated),
         first_(tail_.CodedTokensAt(sequence.position)),
-        section_(sequence.tail +
-                 tail_.block_begin((first_ - layout_.coded.tokens) / kShadowKvBlockTokens)),
+        block_((first_ - layout_.coded.tokens) / kShadowKvBlockTokens),
+        section_(sequence.tail + tail_.block_begin(block_)),
         tokens_(sequence, tail_, first_) {
     rank_pieces_ = config_.joint ? 0 : (config_.rank + kStripRanks - 1) / kStripRanks;
     const int32_t head_threads = kBlockTokens / kUnitTokens * VectorLanes(config_.head_dim);
@@ -133,7 +133,13 @@ class DueBlock {
 
   __device__ void CodeTokens(int32_t head, int32_t piece) const {
     const CodedTarget target = {
-        .config = &config_, .layout = &tail_.block, .section = section_, .chunk_scores = nullptr};
+        .config = &config_,
+        .layout = &tail_.block,
+        .section = section_,
+        .value_section = config_.values_apart
+                             ? sequence_.value_tail + tail_.value_block_begin(block_)
+                             : section_,
+        .chunk_scores = nullptr};
     const int32_t thread = piece * kThreads + static_cast<int32_t>(threadIdx.x);
     const CodingUnit unit(target, head, thread / VectorLanes(config_.head_dim));
     CodeUnitOfAnyChunk(target, unit, tokens_);
@@ -167,6 +173,7 @@ class DueBlock {
   const ShadowKvConfig& config_;
   ShadowKvTailLayout tail_;
   int64_t first_;  // position of the block's first token
+  int64_t block_;  // of the tail
   std::byte* section_;
   ExactTokens tokens_;
   int32_t rank_pieces_;

@@ -2,12 +2,12 @@
 //
 // Three launches: a plan for each KV head and sequence, the reconstruction of the selected keys
 // that no cache has, and attention over splits of each head's tokens, which the last of its blocks
-// merges. At batch 32, rank 160, 8 KV heads of 128 and a budget of 2048 tokens without hits,
-// reconstruction multiplies 2 x 2048 x 160 x 128 flop a head, 21 Gflop in all (27 us of an H200's
-// matrix units), and gathers 640 KiB of coefficients a head, 160 MiB in all (40 us of its memory):
-// rows differ from head to head. Attention then reads 512 KiB of keys and, in 4 bits, 136 KiB of
-// values a head: 162 MiB, 40 us. A cache leaves of the first two what the step before did not
-// select.
+// merges; with values apart a fourth one, which brings them beside the second. At batch 32, rank
+// 160, 8 KV heads of 128 and a budget of 2048 tokens without hits, reconstruction multiplies 2 x
+// 2048 x 160 x 128 flop a head, 21 Gflop in all (27 us of an H200's matrix units), and gathers 640
+// KiB of coefficients a head, 160 MiB in all (40 us of its memory): rows differ from head to head.
+// Attention then reads 512 KiB of keys and, in 4 bits, 136 KiB of values a head: 162 MiB, 40 us. A
+// cache leaves of the first two what the step before did not select.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +35,7 @@
 #include "kernels/cuda/shadowkv_parts.cuh"
 #include "kernels/cuda/shadowkv_plan.cuh"
 #include "kernels/cuda/shadowkv_reconstruct.cuh"
+#include "kernels/cuda/shadowkv_value_cache.h"
 #include "kernels/ops/param_checker.h"
 #include "kernels/ops/shadowkv_params.h"
 
@@ -56,6 +57,7 @@ __device__ void PlanSelected(const AttendCall& call,
   PlanKeys(places,
            blockIdx.y,
            sequence.cache,
+           call.params.bounds.caches_values,
            call.scratch.keys + PairOfBlock() * call.scratch.key_bytes,
            shared);
   const int64_t budget = places.config().budget_chunks();
@@ -335,10 +337,14 @@ absl::Status ReconstructAny(const DeviceQueue& queue, const AttendCall& call) {
   return ToStatus(cudaGetLastError(), "shadowkv_attention: keys");
 }
 
+// Keys, and values that are apart, of the misses.
 template <int kHeadDim>
 absl::Status Reconstruct(const DeviceQueue& queue, const AttendCall& call) {
   const ShadowKvBounds& bounds = call.params.bounds;
   if (bounds.max_budget_tokens == 0) return absl::OkStatus();
+  if (bounds.caches_values) {
+    if (absl::Status status = CacheValues(queue, call); !status.ok()) return status;
+  }
   return bounds.chunk_key_rank > 0 ? ReconstructChunks(queue, call)
                                    : ReconstructAny<kHeadDim>(queue, call);
 }

@@ -285,15 +285,11 @@ __device__ void MakeKeys(const ShadowKvRope& rope,
 
 // --- The kernel ----------------------------------------------------------------------------------
 
-// The grid's y is the KV head, its z the sequence, from the last one on: attention begins with the
-// first, whose keys are then still in the second-level cache.
+// The block's keys. The grid's y is the KV head, its z the sequence, from the last one on:
+// attention begins with the first, whose keys are then still in the second-level cache.
 template <int kRank>
-__global__ void __launch_bounds__(kThreads, kBlocks)
-    ChunkKeyKernel(const __grid_constant__ AttendCall call) {
-  extern __shared__ __align__(128) std::byte memory[];
-  auto& shared = *reinterpret_cast<ChunkKeyShared<kRank>*>(memory);
-  LaunchDependents();
-  WaitForPredecessors();
+__device__ __forceinline__ void MakeBlockKeys(const AttendCall& call,
+                                              ChunkKeyShared<kRank>& shared) {
   const int64_t pair = (gridDim.z - 1 - blockIdx.z) * int64_t{gridDim.y} + blockIdx.y;
   const HeadPlan& plan = call.scratch.plans[pair];
   const BlockTiles tiles = {.misses = plan.misses};
@@ -327,6 +323,22 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     BarrierWait(&shared.full[turn % kRing], turn / kRing % 2);
     MakeKeys(call.params.rope, turn % kRing, basis, shared);
   }
+}
+
+// In front is the kernel that made the plans, or one that waited for it before it let this one
+// begin, and that brings values beside it (shadowkv_value_cache.h). Attention behind waits for the
+// end of this kernel alone, so one block ends no sooner than those copies.
+template <int kRank>
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    ChunkKeyKernel(const __grid_constant__ AttendCall call) {
+  extern __shared__ __align__(128) std::byte memory[];
+  LaunchDependents();
+  const bool beside = call.params.bounds.caches_values;
+  if (!beside) WaitForPredecessors();
+  MakeBlockKeys(call, *reinterpret_cast<ChunkKeyShared<kRank>*>(memory));
+  const bool last =
+      blockIdx.x + 1 == gridDim.x && blockIdx.y + 1 == gridDim.y && blockIdx.z + 1 == gridDim.z;
+  if (beside && last) WaitForPredecessors();
 }
 
 template <int kRank>

@@ -34,6 +34,7 @@ struct CodedTarget {
   const ShadowKvConfig* config = nullptr;
   const ShadowKvCodedLayout* layout = nullptr;
   std::byte* section = nullptr;
+  std::byte* value_section = nullptr;  // what layout->values counts from: section, or values apart
   // [kv_heads][layout->chunks], where scores are asked for: smallest cosine of a chunk's mean key
   // and its keys; that of a zero vector counts as 0.
   float* chunk_scores = nullptr;
@@ -269,7 +270,7 @@ __device__ inline void StoreValue(const CodedTarget& target,
   if (token >= unit.tokens || !unit.has_elements(target)) return;
   const size_t at = static_cast<size_t>(unit.Vector(target, token)) * config.vector_bytes() +
                     static_cast<size_t>(unit.lane) * 8 * DTypeBytes(config.dtype);
-  StoreEight(x, config.dtype, target.section + target.layout->values + at);
+  StoreEight(x, config.dtype, target.value_section + target.layout->values + at);
 }
 
 // Calls fn(vector of the unit, lane's elements of it) for all, two more of them on their way. Their
@@ -300,18 +301,18 @@ __device__ inline void CodeVectors(const CodedTarget& target,
                                    const Tokens& tokens) {
   const ShadowKvConfig& config = *target.config;
   const ShadowKvCodedLayout& layout = *target.layout;
-  const auto code = [&](int32_t t, const float(&x)[8], int32_t bits, size_t codes, size_t scales) {
-    const int64_t vector = unit.Vector(target, t);
-    const bool stores = t < unit.tokens;
-    CodeVector(
-        target, unit, x, bits, target.section + codes, target.section + scales, vector, stores);
-  };
+  const auto code =
+      [&](int32_t t, const float(&x)[8], int32_t bits, std::byte* codes, size_t scales) {
+        const int64_t vector = unit.Vector(target, t);
+        const bool stores = t < unit.tokens;
+        CodeVector(target, unit, x, bits, codes, target.section + scales, vector, stores);
+      };
   const auto code_key = [&](int32_t t, const float(&x)[8]) {
-    code(t, x, 2, layout.key_codes, layout.key_scales);
+    code(t, x, 2, target.section + layout.key_codes, layout.key_scales);
   };
   const auto code_value = [&](int32_t t, const float(&x)[8]) {
     if (!config.quantized_values()) return StoreValue(target, unit, x, t);
-    code(t, x, config.value_bits, layout.values, layout.value_scales);
+    code(t, x, config.value_bits, target.value_section + layout.values, layout.value_scales);
   };
   const auto keys_of = [&](int32_t token) { return tokens.Keys(token); };
   const auto values_of = [&](int32_t token) { return tokens.Values(token); };

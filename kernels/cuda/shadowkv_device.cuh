@@ -91,6 +91,18 @@ class SequencePlaces {
                 config().chunk_tokens);
   }
 
+  // Values of a head as they are stored.
+  __device__ CodedArray Values(int64_t head) const {
+    const auto row_bytes = static_cast<int64_t>(config().coded_value_bytes());
+    const bool apart = config().values_apart;
+    const std::byte* prompt = apart ? sequence_.value_prompt : Prompt(layout_.coded_begin);
+    const std::byte* blocks = apart ? sequence_.value_tail : sequence_.tail + tail_.block_begin(0);
+    const size_t block_bytes = apart ? tail_.block.value_bytes : tail_.block.bytes;
+    return {.prompt = prompt + layout_.coded.values + head * layout_.coded.tokens * row_bytes,
+            .blocks = blocks + tail_.block.values + head * tail_.block.tokens * row_bytes,
+            .block_bytes = static_cast<int64_t>(block_bytes),
+            .chunk_bytes = static_cast<int32_t>(row_bytes * config().chunk_tokens)};
+  }
   // Coefficients, of bf16 or int8.
   __device__ CodedArray Coefficients() const {
     const int64_t row_bytes = int64_t{config().rank} * (config().int8_coefficients ? 1 : 2);

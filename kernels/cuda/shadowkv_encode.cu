@@ -60,6 +60,9 @@ struct CodingWork {
       : target{.config = &params.layout.config,
                .layout = &params.layout.coded,
                .section = params.prompt + params.layout.coded_begin,
+               .value_section = params.layout.config.values_apart
+                                    ? params.values
+                                    : params.prompt + params.layout.coded_begin,
                .chunk_scores = chunk_scores},
         unit(target,
              static_cast<int32_t>(blockIdx.y),
@@ -105,6 +108,7 @@ absl::Status Check(const ShadowKvEncodeParams& params) {
   CheckRopeTables(params.rope, check);
   CheckAligned("pages.base", params.pages.base, 16, check);
   CheckAligned("prompt", params.prompt, 64, check);
+  if (params.layout.config.values_apart) CheckAligned("values", params.values, 64, check);
   return check.status();
 }
 

@@ -92,6 +92,14 @@ struct HeadTokens {
     return {.id = ids[place], .slot = slots[place]};
   }
 
+  // Values of a selected chunk, as they are stored.
+  __device__ const std::byte* ChunkValues(const StagePlace& place) const {
+    if (plan.slot_values != nullptr) {
+      return plan.slot_values + int64_t{place.slot} * plan.values.chunk_bytes;
+    }
+    return plan.values.Chunk(plan.chunks, place.id);
+  }
+
   // `peeked`: of the token.
   template <int kHeadDim>
   __device__ TokenSource Find(int32_t token, const StagePlace& peeked) const {
@@ -114,7 +122,7 @@ struct HeadTokens {
     const int64_t row = (int64_t{peeked.slot} << plan.chunks.token_shift) + in_chunk;
     const int32_t value_bytes = kHeadDim * plan.value_bits / 8;
     return {plan.keys + row * kRowBytes,
-            plan.values.Chunk(plan.chunks, peeked.id) + in_chunk * value_bytes,
+            ChunkValues(peeked) + in_chunk * value_bytes,
             coded ? plan.value_scales.Chunk(plan.chunks, peeked.id) + in_chunk * 4 : nullptr};
   }
 };
@@ -189,7 +197,7 @@ __device__ void CopyChunk(const HeadTokens& tokens,
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWholeLanes;
   std::byte* target = shared.stages[stage % kStages] + RowOffset<kHeadDim>(OwnChunk());
   const std::byte* keys = plan.keys + int64_t{chunk.slot} * kKeyBytes + 16 * lane;
-  const std::byte* codes = plan.values.Chunk(plan.chunks, chunk.id) + 16 * lane;
+  const std::byte* codes = tokens.ChunkValues(chunk) + 16 * lane;
   const std::byte* ranges = plan.value_scales.Chunk(plan.chunks, chunk.id) + 16 * lane;
 #pragma unroll
   for (int32_t i = 0; i < kKeyBytes / kAtOnce; ++i) {

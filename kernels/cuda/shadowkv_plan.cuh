@@ -58,6 +58,8 @@ struct alignas(16) HeadPlan {
   int32_t ring_slots;
   CodedChunks chunks;
   CodedArray values;  // bf16 or codes
+  // [slots][chunk tokens] values as stored, of a cache; null: values are read where they lie.
+  std::byte* slot_values;
   CodedArray value_scales;
   std::byte* keys;  // [slots][chunk tokens][head_dim] bf16: a cache's, or of the workspace
   const std::byte* cluster_values;
@@ -104,9 +106,7 @@ __device__ inline void PlanCoded(const SequencePlaces& places, int64_t head, Hea
   const auto row = static_cast<int64_t>(config.vector_bytes());
   plan.chunks = places.Chunks(INT32_MAX);
   plan.value_bits = config.value_bits;
-  const int64_t value_bytes =
-      config.quantized_values() ? static_cast<int64_t>(config.code_bytes(config.value_bits)) : row;
-  plan.values = places.TokenRows(&ShadowKvCodedLayout::values, head, value_bytes);
+  plan.values = places.Values(head);
   plan.value_scales = places.TokenRows(&ShadowKvCodedLayout::value_scales, head, 4);
   plan.basis = places.Prompt(layout.basis) + head * row;
   plan.basis_bytes = config.kv_heads * row;
@@ -168,24 +168,31 @@ __device__ inline const int32_t* StageIds(const int32_t* ids,
   return room;
 }
 
-// Where the head's keys and its table are: in its sequence's cache, or keys in `scratch`. One
-// thread.
+// Where the head's keys, values that are apart if caches have them, and its table are: in its
+// sequence's cache, or keys in `scratch`. One thread.
 __device__ inline void PlanKeys(const SequencePlaces& places,
                                 int64_t head,
                                 std::byte* cache,
+                                bool caches_values,
                                 std::byte* scratch,
                                 PlanShared& shared) {
   shared.table = {};
   shared.plan.keys = scratch;
+  shared.plan.slot_values = nullptr;
   if (cache == nullptr) return;
-  const ShadowKvCacheLayout layout(places.config());
+  const ShadowKvConfig& config = places.config();
+  const ShadowKvCacheLayout layout(config);
   const int64_t first = head * layout.slots_per_head;
+  const int64_t first_token = first * config.chunk_tokens;
   shared.table = {.ids = reinterpret_cast<int32_t*>(cache + layout.ids) + first,
                   .slots = reinterpret_cast<int32_t*>(cache + layout.slots) + first,
                   .count = static_cast<int32_t>(layout.slots_per_head)};
   shared.plan.keys =
-      cache + layout.keys +
-      first * places.config().chunk_tokens * static_cast<int64_t>(places.config().vector_bytes());
+      cache + layout.keys + first_token * static_cast<int64_t>(config.vector_bytes());
+  if (caches_values && config.values_apart) {
+    shared.plan.slot_values =
+        cache + layout.values + first_token * static_cast<int64_t>(config.coded_value_bytes());
+  }
 }
 
 // Number of ids before the first that is `end` or less. All threads, each of which looks at its own

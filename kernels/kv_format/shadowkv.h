@@ -13,6 +13,9 @@
 // product, each layer holds its columns of the basis, and the coefficients, of prompt and tail, are
 // in blocks of their own (ShadowKvCoefficientLayout).
 //
+// The values of coded tokens, of prompt and tail, can be in blocks of their own too, which need not
+// lie in the memory of the rest (ShadowKvConfig::values_apart).
+//
 // Positions count from the prompt's first token. Chunk c holds positions [c * chunk, (c + 1) *
 // chunk). The prompt's first `coded` tokens, whole chunks, are coded; the rest of the prompt is its
 // local window. The tail's exact tokens follow; when the exact tokens reach a limit, their oldest
@@ -69,7 +72,10 @@ struct ShadowKvConfig {
   int32_t value_bits = 16;         // 8, 4, 2, or 16 for values of `dtype`
   bool int8_coefficients = false;  // else coefficients of `dtype`
   bool joint = false;              // the coefficients are shared with other layers
-  DType dtype = DType::kBF16;      // of everything exact: bf16 or f32
+  // Coded values are in blocks of their own: for a device in memory of the host, of which a step
+  // reads what it selects (ShadowKV section 4.2).
+  bool values_apart = false;
+  DType dtype = DType::kBF16;  // of everything exact: bf16 or f32
   int32_t kv_heads = 0;
   int32_t head_dim = 0;  // a multiple of 8
 
@@ -88,6 +94,10 @@ struct ShadowKvConfig {
   // Bytes of `bits`-wide codes of one head's key or value.
   constexpr size_t code_bytes(int32_t bits) const {
     return static_cast<size_t>(head_dim) * static_cast<size_t>(bits) / 8;
+  }
+  // Bytes of one head's value of a coded token, without scale and zero.
+  constexpr size_t coded_value_bytes() const {
+    return quantized_values() ? code_bytes(value_bits) : vector_bytes();
   }
 };
 
@@ -132,9 +142,11 @@ struct ShadowKvCodedLayout {
   size_t key_codes = 0;     // [kv_heads][tokens][head_dim / 4]: 2-bit keys after RoPE
   size_t key_scales = 0;    // fp16 [kv_heads][tokens][scale, zero]
   size_t cluster_ids = 0;   // uint8 [kv_heads][tokens]; clusters only
-  size_t values = 0;        // [kv_heads][tokens][head_dim] dtype, or codes
+  // [kv_heads][tokens][head_dim] dtype, or codes; of values apart the offset in their block.
+  size_t values = 0;
   size_t value_scales = 0;  // fp16 [kv_heads][tokens][scale, zero]; codes only
   size_t bytes = 0;
+  size_t value_bytes = 0;  // of the block of values apart, else 0
 
   constexpr ShadowKvCodedLayout() = default;
   constexpr ShadowKvCodedLayout(const ShadowKvConfig& config, int64_t coded_tokens)
@@ -153,9 +165,10 @@ struct ShadowKvCodedLayout {
     key_codes = sections.Take(q2 ? heads * count * config.code_bytes(2) : 0);
     key_scales = sections.Take(q2 ? pair_bytes : 0);
     cluster_ids = sections.Take(config.value_clusters > 0 ? heads * count : 0);
-    values = sections.Take(
-        heads * count *
-        (config.quantized_values() ? config.code_bytes(config.value_bits) : config.vector_bytes()));
+    ShadowKvSections apart;
+    values =
+        (config.values_apart ? apart : sections).Take(heads * count * config.coded_value_bytes());
+    value_bytes = apart.end();
     value_scales = sections.Take(config.quantized_values() ? pair_bytes : 0);
     bytes = sections.end();
   }
@@ -286,11 +299,16 @@ struct ShadowKvTailLayout {
     return static_cast<size_t>(index) *
            ShadowKvCoefficientLayout(config, kShadowKvBlockTokens).bytes;
   }
+  // Of values apart, those of a coded block in the block of memory that has them all.
+  constexpr size_t value_block_begin(int64_t index) const {
+    return static_cast<size_t>(index) * block.value_bytes;
+  }
   // Bytes that have been written once `generated` tokens are behind the prompt: the slots of exact
-  // tokens, those that wait to be written again included, and the coded blocks.
+  // tokens, those that wait to be written again included, and the coded blocks, with values apart.
   constexpr size_t WrittenBytes(int64_t generated) const {
     return static_cast<size_t>(std::min(generated, exact_slots)) * slot_bytes() +
-           static_cast<size_t>(BlocksAt(prompt_tokens + generated)) * block.bytes;
+           static_cast<size_t>(BlocksAt(prompt_tokens + generated)) *
+               (block.bytes + block.value_bytes);
   }
 };
 
@@ -303,16 +321,18 @@ constexpr int64_t ShadowKvSelectedChunks(const ShadowKvPromptLayout& prompt, int
   return std::min(prompt.config.budget_chunks(), selectable);
 }
 
-// Reconstructed keys, and values if they are quantized, of the chunks that the previous step
-// selected. Ids all zero: nothing is cached, and the other bytes may be any. Else entry e of a
-// head's table says that chunk ids[e] - 1 lies in slot slots[e]; ids ascend over the entries in
-// use, zeros follow, and slots[] is a permutation of all slots.
+// Reconstructed keys, and values if they are quantized or apart, of the chunks that the previous
+// step selected. A host keeps values dequantized, a device as they are stored, and only if they are
+// apart. Ids all zero: nothing is cached, and the other bytes may be any. Else entry e of a head's
+// table says that chunk ids[e] - 1 lies in slot slots[e]; ids ascend over the entries in use, zeros
+// follow, and slots[] is a permutation of all slots.
 struct ShadowKvCacheLayout {
   int64_t slots_per_head = 0;  // the budget in chunks
   size_t ids = 0;              // int32 [kv_heads][slots], up to `slots`
   size_t slots = 0;            // int32 [kv_heads][slots]
   size_t keys = 0;             // [kv_heads][slots][chunk][head_dim] dtype, after RoPE
-  size_t values = 0;           // the same shape; quantized values only
+  // Room for the same shape; on a device [kv_heads][slots][chunk] values as stored begin here.
+  size_t values = 0;
   size_t bytes = 0;
 
   constexpr ShadowKvCacheLayout() = default;
@@ -325,7 +345,8 @@ struct ShadowKvCacheLayout {
     ids = sections.Take(entries * sizeof(int32_t));
     slots = sections.Take(entries * sizeof(int32_t));
     keys = sections.Take(entries * chunk_bytes);
-    values = sections.Take(config.quantized_values() ? entries * chunk_bytes : 0);
+    const bool keeps_values = config.quantized_values() || config.values_apart;
+    values = sections.Take(keeps_values ? entries * chunk_bytes : 0);
     bytes = sections.end();
   }
 };

@@ -85,16 +85,19 @@ inline void ShadowKvQuantizeCoefficients(
 // One coded section in memory, read only. Tokens and chunks count from the section's first.
 class ShadowKvCodedView {
  public:
-  // `joint`: the coefficients, if they are shared with other layers.
+  // `joint`: the coefficients, if they are shared with other layers. `values`: the block of values
+  // apart.
   ShadowKvCodedView(const ShadowKvConfig& config,
                     const ShadowKvCodedLayout& layout,
                     const std::byte* base,
-                    const std::byte* joint = nullptr)
+                    const std::byte* joint = nullptr,
+                    const std::byte* values = nullptr)
       : config_(config),
         layout_(layout),
         base_(base),
         coefficients_(config.joint ? joint : base + layout.coefficients),
-        scales_(coefficients_ + ShadowKvCoefficientLayout(config, layout.tokens).scales) {}
+        scales_(coefficients_ + ShadowKvCoefficientLayout(config, layout.tokens).scales),
+        values_((config.values_apart ? values : base) + layout.values) {}
 
   const ShadowKvCodedLayout& layout() const { return layout_; }
   // Row of `token`, [rank] of the configuration's dtype.
@@ -130,9 +133,8 @@ class ShadowKvCodedView {
   }
   // The exact value, or its codes.
   const std::byte* Value(int64_t head, int64_t token) const {
-    const size_t bytes = config_.quantized_values() ? config_.code_bytes(config_.value_bits)
-                                                    : config_.vector_bytes();
-    return base_ + layout_.values + static_cast<size_t>(head * layout_.tokens + token) * bytes;
+    return values_ +
+           static_cast<size_t>(head * layout_.tokens + token) * config_.coded_value_bytes();
   }
   const uint16_t* ValueScale(int64_t head, int64_t token) const {
     return ScalePair(layout_.value_scales, head, token);
@@ -148,6 +150,7 @@ class ShadowKvCodedView {
   const std::byte* base_;
   const std::byte* coefficients_;
   const std::byte* scales_;
+  const std::byte* values_;
 };
 
 // What the previous selection leaves to the next: for selection index i, plan[i] is the slot that

@@ -46,6 +46,9 @@ struct ShadowKvEncodeParams {
   const float* key_bias = nullptr;      // [kv_heads * head_dim] before RoPE, or null
   std::byte* prompt = nullptr;          // layout.bytes, 64-aligned; every byte is written, but for
                                         // the basis of a joint factorization
+  // Of values apart: their block, layout.coded.value_bytes, 64-aligned, else null. A device writes
+  // to memory of the host just so (MemorySpace::staging). Padding is left as it is.
+  std::byte* values = nullptr;
 };
 
 // One of the layers whose keys are factored together.
@@ -99,6 +102,11 @@ struct ShadowKvSequence {
   // ShadowKvTailLayout::joint_block_begin; else null.
   const std::byte* joint_prompt = nullptr;
   std::byte* joint_tail = nullptr;
+  // With values apart, their blocks of the prompt and of the tail, from
+  // ShadowKvTailLayout::value_block_begin; else null. On a device in its own memory or, pinned, in
+  // the host's.
+  const std::byte* value_prompt = nullptr;
+  std::byte* value_tail = nullptr;
   ShadowKvCounters* counters = nullptr;  // that attention adds to; may be null
 };
 
@@ -129,6 +137,10 @@ struct ShadowKvBounds {
   int64_t max_exact_tokens = 0;
   // Every sequence has a cache, so that keys need no place in the workspace.
   bool cached = false;
+  // Caches keep the values of selected chunks that are apart: those of misses come while keys are
+  // reconstructed, those of hits are there. Without, attention reads them where they lie. The same
+  // in all steps of a sequence.
+  bool caches_values = false;
   // ShadowKvChunkKeyRank of every sequence; 0 also where they differ.
   int32_t chunk_key_rank = 0;
 };

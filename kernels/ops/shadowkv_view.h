@@ -39,11 +39,14 @@ class ShadowKvSequenceView {
       return {config(),
               layout().coded,
               sequence_.prompt + layout().coded_begin,
-              sequence_.joint_prompt};
+              sequence_.joint_prompt,
+              sequence_.value_prompt};
     }
     const std::byte* joint =
         config().joint ? sequence_.joint_tail + tail_.joint_block_begin(index - 1) : nullptr;
-    return {config(), tail_.block, sequence_.tail + tail_.block_begin(index - 1), joint};
+    const std::byte* values =
+        config().values_apart ? sequence_.value_tail + tail_.value_block_begin(index - 1) : nullptr;
+    return {config(), tail_.block, sequence_.tail + tail_.block_begin(index - 1), joint, values};
   }
   // The first chunk of a section.
   int64_t SectionChunk(int64_t index) const {
@@ -106,7 +109,7 @@ class ShadowKvSequenceView {
 struct ShadowKvHeadCache {
   ShadowKvCacheTable table;
   std::byte* keys = nullptr;    // [slots][chunk][head_dim]
-  std::byte* values = nullptr;  // the same; quantized values only
+  std::byte* values = nullptr;  // the same, dequantized; quantized values only
 };
 
 inline ShadowKvHeadCache MakeShadowKvHeadCache(const ShadowKvConfig& config,

@@ -118,6 +118,10 @@ void CheckSequence(const ShadowKvSequence& sequence,
     check.NotNull("sequence joint_prompt", sequence.joint_prompt)
         .NotNull("sequence joint_tail", sequence.joint_tail);
   }
+  if (layout.config.values_apart) {
+    check.NotNull("sequence value_prompt", sequence.value_prompt)
+        .NotNull("sequence value_tail", sequence.value_tail);
+  }
 }
 
 // True when there are sequences and all of them are sound.
@@ -206,6 +210,9 @@ absl::Status Validate(const ShadowKvEncodeParams& params) {
   CheckConfig(config, check);
   CheckWorkingPages(params.layout, params.pages, check);
   check.NotNull("page_table", params.page_table).NotNull("prompt", params.prompt);
+  if (config.values_apart) {
+    check.NotNull("values", params.values);
+  }
   CheckRope(params.rope, params.layout.prompt_tokens, check);
   return check.status();
 }

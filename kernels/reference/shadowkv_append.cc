@@ -64,6 +64,9 @@ void CodeDueBlock(const ShadowKvAppendParams& params,
   CodeGroup({.config = config,
              .layout = view.tail().block,
              .section = section,
+             .value_section = config.values_apart
+                                  ? sequence.value_tail + view.tail().value_block_begin(*block)
+                                  : section,
              .basis = view.basis(),
              .rope = params.rope,
              .key_bias = params.key_bias,

@@ -90,7 +90,7 @@ void CodeChunk(const CodingGroup& group,
 void CodeValue(const CodingGroup& group, const float* value, int64_t head, int64_t token) {
   const ShadowKvConfig& config = group.config;
   const int64_t vector = head * group.layout.tokens + token;
-  std::byte* values = group.section + group.layout.values;
+  std::byte* values = group.value_section + group.layout.values;
   if (config.quantized_values()) {
     ShadowKvQuantizeVector(
         value,

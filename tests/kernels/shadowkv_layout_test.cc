@@ -72,6 +72,26 @@ TEST(ShadowKvLayoutTest, CodesTakeTheirOwnSections) {
   EXPECT_EQ(bounds.deviations - bounds.landmarks, 1088u);  // 2 x 33 x 8 x 2 = 1056
 }
 
+TEST(ShadowKvLayoutTest, ValuesApartHaveABlockOfTheirOwn) {
+  ShadowKvConfig config = kTiny;
+  config.value_bits = 4;
+  const ShadowKvPromptLayout together(config, 11);
+  config.values_apart = true;
+  const ShadowKvPromptLayout apart(config, 11);
+  EXPECT_EQ(together.coded.value_bytes, 0u);
+  EXPECT_EQ(together.coded.values, 192u);        // 2 x 8 x 4 = 64
+  EXPECT_EQ(together.coded.value_scales, 256u);  // 2 x 8 x 4 = 64
+  EXPECT_EQ(apart.coded.values, 0u);
+  EXPECT_EQ(apart.coded.value_bytes, 64u);
+  EXPECT_EQ(apart.coded.value_scales, 192u);
+  EXPECT_EQ(apart.bytes, together.bytes - 64);
+
+  const ShadowKvTailLayout tail(apart, 200);
+  EXPECT_EQ(tail.value_block_begin(2), 2u * 512u);  // 2 x 64 x 4 = 512
+  EXPECT_EQ(tail.block.bytes, ShadowKvTailLayout(together, 200).block.bytes - 512);
+  EXPECT_EQ(tail.WrittenBytes(200), ShadowKvTailLayout(together, 200).WrittenBytes(200));
+}
+
 TEST(ShadowKvLayoutTest, EveryPromptLengthSplitsIntoCodedAndLocalTokens) {
   ShadowKvConfig config = kTiny;
   config.chunk_tokens = 8;

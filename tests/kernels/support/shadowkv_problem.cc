@@ -43,6 +43,13 @@ std::vector<float> Normal(std::mt19937& random, int64_t count, float scale) {
   return values;
 }
 
+// Bytes that nothing has written.
+Buffer Dirty(size_t bytes) {
+  Buffer buffer(bytes);
+  std::memset(buffer.data(), 0xff, bytes);
+  return buffer;
+}
+
 }  // namespace
 
 ShadowKvConfig LosslessConfig(const ShadowKvConfig& config) {
@@ -73,10 +80,11 @@ ShadowKvProblem::ShadowKvProblem(const OpTable& ops,
   pages_ = Buffer(pages_layout_.stride_bytes() * page_table_.size());
   tokens_ = shape_.prompt_tokens;
   WriteDense(ops, context, 0, tokens_);
-  prompt_ = Buffer(layout_.bytes);
-  std::memset(prompt_.data(), 0xff, prompt_.size());
-  tail_ = Buffer(tail_layout().bytes);
-  std::memset(tail_.data(), 0xff, tail_.size());
+  const ShadowKvTailLayout tail = tail_layout();
+  prompt_ = Dirty(layout_.bytes);
+  tail_ = Dirty(tail.bytes);
+  value_prompt_ = Dirty(layout_.coded.value_bytes + 1);
+  value_tail_ = Dirty(tail.value_block_begin(tail.block_count) + 1);
   const ShadowKvCacheLayout cache(config);
   cache_ = Buffer(cache.bytes);
   std::ranges::fill(cache_.bytes().subspan(cache.slots), std::byte{0xff});
@@ -268,6 +276,8 @@ void ShadowKvProblem::TakeBytes(const ShadowKvProblem& other) {
   ASSERT_EQ(tail_.size(), other.tail_.size());
   std::memcpy(prompt_.data(), other.prompt_.data(), prompt_.size());
   std::memcpy(tail_.data(), other.tail_.data(), tail_.size());
+  std::memcpy(value_prompt_.data(), other.value_prompt_.data(), value_prompt_.size());
+  std::memcpy(value_tail_.data(), other.value_tail_.data(), value_tail_.size());
   tokens_ = other.tokens_;
 }
 
@@ -277,7 +287,9 @@ ShadowKvSequence ShadowKvProblem::Sequence() const {
           .tail = const_cast<std::byte*>(tail_.data()),
           .max_generated = shape_.generated_tokens,
           .position = static_cast<int32_t>(tokens_ - 1),
-          .cache = use_cache_ ? cache_.data() : nullptr};
+          .cache = use_cache_ ? cache_.data() : nullptr,
+          .value_prompt = value_prompt_.data(),
+          .value_tail = const_cast<std::byte*>(value_tail_.data())};
 }
 
 ShadowKvRope ShadowKvProblem::rope() const {
@@ -292,7 +304,8 @@ ShadowKvEncodeParams ShadowKvProblem::EncodeParams(std::byte* prompt) const {
           .page_table = page_table_.data(),
           .rope = rope(),
           .key_bias = key_bias(),
-          .prompt = prompt};
+          .prompt = prompt,
+          .values = const_cast<std::byte*>(value_prompt_.data())};
 }
 
 const float* ShadowKvProblem::query() const {

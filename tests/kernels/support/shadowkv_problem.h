@@ -68,7 +68,7 @@ class ShadowKvProblem {
 
   // Uses no cache from now on.
   void DropCache() { use_cache_ = false; }
-  // Replaces this problem's prompt section and tail by another's bytes.
+  // Replaces this problem's prompt section and tail, with values apart, by another's bytes.
   void TakeBytes(const ShadowKvProblem& other);
 
   const ShadowKvShape& shape() const { return shape_; }
@@ -77,6 +77,8 @@ class ShadowKvProblem {
   const std::byte* prompt() const { return prompt_.data(); }
   std::span<const std::byte> prompt_bytes() const { return prompt_.bytes(); }
   std::span<const std::byte> tail_bytes() const { return tail_.bytes(); }
+  std::span<const std::byte> value_prompt_bytes() const { return value_prompt_.bytes(); }
+  std::span<const std::byte> value_tail_bytes() const { return value_tail_.bytes(); }
   int64_t tokens() const { return tokens_; }
   ShadowKvSequence Sequence() const;
   ShadowKvRope rope() const;
@@ -109,6 +111,9 @@ class ShadowKvProblem {
   Buffer pages_;
   Buffer prompt_;
   Buffer tail_;
+  // Of values apart; a byte more than there are.
+  Buffer value_prompt_;
+  Buffer value_tail_;
   mutable Buffer cache_;
   mutable std::vector<float> cluster_logits_;
   bool use_cache_ = true;
