@@ -54,6 +54,9 @@ absl::Status SetDevicePools(const PoolSizes& told, int64_t left, engine::EngineO
       .fp8_bytes = told.fp8.value_or(part),
       .diffkv_bytes = told.diffkv.value_or(part),
       .shadowkv_bytes = told.shadowkv.value_or(part),
+      .shadowkv_host_bytes = options.role == engine::Role::kPrefill
+                                 ? std::nullopt
+                                 : std::optional(told.shadowkv_host.value_or(0)),
       .hidden_bytes = told.hidden.value_or(options.role == engine::Role::kBoth ? kHostHidden : 0)};
   return absl::OkStatus();
 }

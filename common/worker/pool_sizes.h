@@ -17,6 +17,7 @@ struct PoolSizes {
   std::optional<int64_t> fp8 = {};
   std::optional<int64_t> diffkv = {};
   std::optional<int64_t> shadowkv = {};
+  std::optional<int64_t> shadowkv_host = {};  // of a device's values of vplace=host
   std::optional<int64_t> hidden = {};
 };
 
@@ -25,6 +26,8 @@ void SetHostPools(const PoolSizes& told, engine::EngineOptions& options);
 
 // On a device `left` bytes are for pools, and with role decode for staging_bytes. Pools that were
 // told get what was told, the others of dense, fp8, diffkv and shadowkv equal parts of the rest.
+// Values of vplace=host have what was told of the host's memory, or are not served; where prompts
+// are only computed they stay on the device.
 // Hidden states lie in the host's memory, and only between workers: one that does both halves makes
 // none, and a device hands off none. kResourceExhausted, naming the sizes, when that is not enough.
 absl::Status SetDevicePools(const PoolSizes& told, int64_t left, engine::EngineOptions& options);

@@ -122,12 +122,13 @@ absl::Status Worker::SetPools(engine::EngineOptions& options) const {
   spdlog::info(
       "device {} serves the KV formats dense, fp8, diffkv and shadowkv only, in pools of {}, {}, "
       "{} "
-      "and {} MiB",
+      "and {} MiB, and {} MiB of the host's memory for values of shadowkv",
       options_.device,
       options.kv_pool_bytes >> 20,
       options.codec_pools.fp8_bytes >> 20,
       options.codec_pools.diffkv_bytes >> 20,
-      options.codec_pools.shadowkv_bytes >> 20);
+      options.codec_pools.shadowkv_bytes >> 20,
+      options.codec_pools.shadowkv_host_bytes.value_or(0) >> 20);
   return absl::OkStatus();
 }
 

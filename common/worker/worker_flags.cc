@@ -116,6 +116,11 @@ ABSL_FLAG(int64_t,
           shadowkv_pool_mib,
           -1,
           "memory for KV format shadowkv in MiB; 0: not served; -1: 256, on a GPU an equal part");
+ABSL_FLAG(int64_t,
+          shadowkv_host_pool_mib,
+          0,
+          "pinned memory of the host for values of KV format shadowkv with vplace=host, on a GPU "
+          "that decodes, in MiB; 0: not served");
 ABSL_FLAG(
     int64_t,
     hidden_pool_mib,
@@ -282,6 +287,9 @@ absl::StatusOr<PoolSizes> PoolSizesFromFlags() {
                          PoolBytes("diffkv_pool_mib", absl::GetFlag(FLAGS_diffkv_pool_mib)));
   BATON_ASSIGN_OR_RETURN(sizes.shadowkv,
                          PoolBytes("shadowkv_pool_mib", absl::GetFlag(FLAGS_shadowkv_pool_mib)));
+  BATON_ASSIGN_OR_RETURN(
+      sizes.shadowkv_host,
+      PoolBytes("shadowkv_host_pool_mib", absl::GetFlag(FLAGS_shadowkv_host_pool_mib)));
   BATON_ASSIGN_OR_RETURN(sizes.hidden,
                          PoolBytes("hidden_pool_mib", absl::GetFlag(FLAGS_hidden_pool_mib)));
   return sizes;

@@ -30,7 +30,8 @@ class CopyQueue {
   // From a block of the device to one of MemorySpace::staging(). `target` has the bytes once a mark
   // that is made afterwards has been waited for; until then `source` must stay as it is.
   virtual absl::Status StartDownload(std::byte* target, const std::byte* source, size_t bytes) = 0;
-  // The same from one block of the device to another.
+  // The same from a block of the device to another, or to one of MemorySpace::staging() that ops
+  // read.
   virtual absl::Status StartMove(std::byte* target, const std::byte* source, size_t bytes) = 0;
   virtual absl::StatusOr<std::unique_ptr<Mark>> MakeMark() = 0;
 };

@@ -6,6 +6,7 @@
 #include "common/engine/engine_state.h"
 #include "common/engine/operations/operations.h"
 #include "common/engine/sequence.h"
+#include "common/kv/codec/encoded_format.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/hidden/hidden_pool.h"
 #include "common/kv/codec/kv_policy.h"
@@ -73,6 +74,9 @@ void PublishLoad(EngineState& state) {
   load.orphaned_bytes = OrphanedBytes(state);
   for (const auto& [id, format] : state.parts.codecs->formats()) {
     load.format_pools.push_back({.format = kv::KvFormatName(id), .bytes = format->pool()});
+    if (const kv::PoolBytes host = format->host_pool(); host.total > 0) {
+      load.format_pools.push_back({.format = "shadowkv_host", .bytes = host});
+    }
   }
   if (const kv::HiddenPool* hidden = state.parts.codecs->hidden()) {
     load.format_pools.push_back({.format = "hidden", .bytes = hidden->pool()});

@@ -38,8 +38,9 @@ absl::StatusOr<std::unique_ptr<CodecSet>> CodecSet::Create(CodecContext context,
                            DiffKvFormat::Create(set->context_, pools.diffkv_bytes));
   }
   if (pools.shadowkv_bytes > 0 && ShadowKvFormat::Serves(head_dim)) {
-    BATON_ASSIGN_OR_RETURN(set->formats_[KvFormatId::kShadowKv],
-                           ShadowKvFormat::Create(set->context_, pools.shadowkv_bytes));
+    BATON_ASSIGN_OR_RETURN(
+        set->formats_[KvFormatId::kShadowKv],
+        ShadowKvFormat::Create(set->context_, pools.shadowkv_bytes, pools.shadowkv_host_bytes));
   }
   if (pools.hidden_bytes > 0 && set->has_upper_layers()) {
     BATON_ASSIGN_OR_RETURN(set->hidden_, HiddenPool::Create(set->context_, pools.hidden_bytes));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "absl/status/statusor.h"
 
@@ -21,6 +22,8 @@ struct CodecPools {
   int64_t fp8_bytes = 0;
   int64_t diffkv_bytes = 0;
   int64_t shadowkv_bytes = 0;
+  // In the host's memory, for values of vplace=host; 0: not served, no value: in shadowkv_bytes.
+  std::optional<int64_t> shadowkv_host_bytes = {};
   int64_t hidden_bytes = 0;  // hidden states in transfer; SwiftKV models only
 };
 

@@ -62,6 +62,8 @@ class EncodedFormat {
   // False: Extend never succeeds here, and sequences need not be kept for it.
   virtual bool extends() const { return true; }
   virtual PoolBytes pool() const = 0;
+  // On a device: memory of the host that a part of the sequences takes; nothing without one.
+  virtual PoolBytes host_pool() const { return {}; }
 };
 
 }  // namespace baton::kv

@@ -27,11 +27,12 @@ absl::StatusOr<std::unique_ptr<RunPool>> RunPool::Create(int64_t pool_bytes,
     return absl::ResourceExhaustedError(
         absl::StrCat("no memory for a KV pool of ", pool_bytes, " bytes; ask for a smaller one"));
   }
-  return std::unique_ptr<RunPool>(new RunPool(*std::move(arena)));
+  return std::unique_ptr<RunPool>(new RunPool(*std::move(arena), space.is_host()));
 }
 
-RunPool::RunPool(kernels::Memory arena)
+RunPool::RunPool(kernels::Memory arena, bool on_host)
     : arena_(std::move(arena)),
+      on_host_(on_host),
       units_total_(static_cast<int64_t>(arena_.size() / kUnitBytes)),
       units_free_(units_total_) {
   free_.emplace(0, units_total_);

@@ -41,6 +41,7 @@ class RunPool {
 
   // To be looked at where the pool is on the host.
   std::span<std::byte> bytes(const Run& run);
+  bool on_host() const { return on_host_; }
   static int64_t UnitsFor(int64_t bytes);
   int64_t units_total() const { return units_total_; }
   int64_t units_free() const { return units_free_; }
@@ -48,9 +49,10 @@ class RunPool {
   int64_t bytes_free() const { return units_free_ * static_cast<int64_t>(kUnitBytes); }
 
  private:
-  explicit RunPool(kernels::Memory arena);
+  RunPool(kernels::Memory arena, bool on_host);
 
   kernels::Memory arena_;
+  const bool on_host_;
   int64_t units_total_;
   int64_t units_free_;
   std::map<int64_t, int64_t> free_;  // first unit -> units; no two runs touch

@@ -66,7 +66,7 @@ absl::Status CopyStream::StartDownload(std::byte* target, const std::byte* sourc
 }
 
 absl::Status CopyStream::StartMove(std::byte* target, const std::byte* source, size_t bytes) {
-  return ToStatus(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToDevice, stream_),
+  return ToStatus(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, stream_),
                   "copy within the device");
 }
 

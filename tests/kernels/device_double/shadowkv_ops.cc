@@ -124,6 +124,8 @@ absl::Status CheckAttentionBounds(const ShadowKvAttentionParams& params) {
     const bool other_rank =
         bounds.chunk_key_rank != 0 && bounds.chunk_key_rank != ShadowKvChunkKeyRank(config);
     status.Update(CheckBound(kOp, "bounds.chunk_key_rank", 0, other_rank ? 1 : 0));
+    const bool keeps = config.values_apart && params.sequences[i].cache != nullptr;
+    status.Update(CheckBound(kOp, "bounds.caches_values", bounds.caches_values ? 1 : 0, keeps));
     status.Update(CheckBound(
         kOp, "bounds.cached", bounds.cached ? 0 : 1, params.sequences[i].cache == nullptr ? 1 : 0));
   }

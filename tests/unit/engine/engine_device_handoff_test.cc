@@ -479,11 +479,15 @@ INSTANTIATE_TEST_SUITE_P(
         std::tuple("tiny-llama-needle", "diffkv:ah=2,al=0.5,score=all,w=16,sinks=2,every=4"),
         std::tuple("tiny-llama-needle", "shadowkv:rank=32,budget=48,outliers=2,local=7,v=bf16"),
         std::tuple("tiny-llama-needle",
+                   "shadowkv:rank=32,budget=48,outliers=2,local=7,vplace=host"),
+        std::tuple("tiny-llama-needle",
                    "shadowkv:rank=32,budget=0.2,outliers=0,local=56,chunk=1,sel=q2,a=int8"),
         std::tuple("tiny-llama-needle-swiftkv-l6-across2", "dense"),
         std::tuple("tiny-llama-needle-swiftkv-l6-across2", "diffkv:ah=2,al=0.5,w=16"),
         std::tuple("tiny-llama-needle-swiftkv-l6",
-                   "shadowkv:rank=32,budget=48,outliers=2,local=7,joint=80")),
+                   "shadowkv:rank=32,budget=48,outliers=2,local=7,joint=80"),
+        std::tuple("tiny-llama-needle-swiftkv-l6",
+                   "shadowkv:rank=32,budget=48,outliers=2,local=7,v=v2,vplace=host,joint=80")),
     NameOf);
 
 }  // namespace

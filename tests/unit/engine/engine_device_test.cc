@@ -37,6 +37,7 @@ using testing::HasSubstr;
 constexpr kv::CodecPools kPools = {.fp8_bytes = 8 << 20,
                                    .diffkv_bytes = 8 << 20,
                                    .shadowkv_bytes = 16 << 20,
+                                   .shadowkv_host_bytes = 8 << 20,
                                    .hidden_bytes = 1 << 20};
 // Every head takes more pages while it generates, or codes a block, and the host reads counts again
 // and again.
@@ -318,8 +319,6 @@ TEST(EngineDeviceLimitsTest, PoliciesThatADeviceHasNoPlaceForAreRefused) {
   const absl::Status refused = submit("shadowkv:rank=32,budget=48,outliers=2,local=2");
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("EXCEEDS_CAPACITY: shadowkv needs"));
-  EXPECT_EQ(submit("shadowkv:rank=32,budget=48,outliers=2,local=2,vplace=host").code(),
-            absl::StatusCode::kUnimplemented);
   EXPECT_TRUE(submit("diffkv").ok());
 }
 
@@ -395,6 +394,8 @@ INSTANTIATE_TEST_SUITE_P(
                         "diffkv:ah=2,al=0.5,policy=paper,w=16",
                         "diffkv:ah=2,al=0.5,score=all,w=16,sinks=2,every=4",
                         "shadowkv:rank=32,budget=48,outliers=2,local=7,v=bf16",
+                        "shadowkv:rank=32,budget=48,outliers=2,local=7,vplace=host",
+                        "shadowkv:rank=32,budget=48,outliers=2,local=2,v=bf16,vplace=host",
                         "shadowkv:rank=32,budget=48,outliers=1,local=2,sel=bounds,gen=exact",
                         "shadowkv:rank=32,budget=0.2,outliers=0,local=56,chunk=1,sel=q2,a=int8")),
     NameOf);
@@ -407,6 +408,8 @@ INSTANTIATE_TEST_SUITE_P(
                                      "diffkv:ah=2,al=0.5,w=16",
                                      "shadowkv:rank=32,budget=48,outliers=2,local=7",
                                      "shadowkv:rank=32,budget=48,outliers=2,local=7,joint=80",
+                                     "shadowkv:rank=32,budget=48,outliers=2,local=2,v=v2,"
+                                     "vplace=host,joint=80",
                                      "hidden8+diffkv")),
     NameOf);
 INSTANTIATE_TEST_SUITE_P(Policies,

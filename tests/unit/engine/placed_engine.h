@@ -25,6 +25,14 @@ namespace baton::engine {
 
 constexpr kv::CodecPools kPlacedPools = {
     .fp8_bytes = 8 << 20, .diffkv_bytes = 8 << 20, .shadowkv_bytes = 16 << 20};
+// Values of vplace=host lie in the host's memory where a device decodes.
+inline kv::CodecPools PlacedPoolsOfDevice(Role role) {
+  kv::CodecPools pools = kPlacedPools;
+  if (role != Role::kPrefill) {
+    pools.shadowkv_host_bytes = 8 << 20;
+  }
+  return pools;
+}
 constexpr size_t kPlacedWorkspaceBytes = size_t{64} << 20;
 
 enum class Place { kHost, kDevice };
@@ -43,7 +51,7 @@ struct PlacedEngine {
                                           role,
                                           chunk,
                                           /*budget=*/100,
-                                          kPlacedPools,
+                                          PlacedPoolsOfDevice(role),
                                           kernels::DeviceDoubleOps(kernels::DType::kF32),
                                           memory,
                                           kPlacedWorkspaceBytes,

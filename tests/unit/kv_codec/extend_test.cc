@@ -282,6 +282,8 @@ INSTANTIATE_TEST_SUITE_P(
         "shadowkv:rank=32,budget=64,outliers=2,local=2",
         "shadowkv:rank=128,sel=q2,budget=0.25,outliers=0,local=1,sink=0,v=bf16",
         "shadowkv:rank=32,chunk=1,sel=q2,budget=0.1,outliers=0,local=32,a=int8,joint=160",
+        "shadowkv:rank=32,budget=64,outliers=2,local=2,vplace=host",
+        "shadowkv:rank=32,chunk=1,sel=q2,budget=0.1,outliers=0,local=32,joint=160,vplace=host",
         "shadowkv:rank=16,chunk=4,sel=bounds,budget=32,outliers=3,gen=exact,v=v2,"
         "joint=96",
         "shadowkv:rank=16,chunk=4,sel=bounds,budget=32,outliers=3,gen=exact,v=v2,"

@@ -1,6 +1,7 @@
 #include "common/worker/pool_sizes.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -50,6 +51,20 @@ TEST(PoolSizesTest, WhatIsToldIsKeptAndTheRestDivided) {
                   {.dense = kGiB, .fp8 = 0, .diffkv = 2 * kGiB, .shadowkv = 0}, 3 * kGiB, options)
                   .ok());
   EXPECT_EQ(options.kv_pool_bytes, kGiB);
+}
+
+TEST(PoolSizesTest, ValuesInTheHostsMemoryAreServedWhereADeviceDecodesAndMemoryIsTold) {
+  engine::EngineOptions options;
+  SetHostPools({.shadowkv_host = kGiB}, options);
+  EXPECT_EQ(options.codec_pools.shadowkv_host_bytes, std::nullopt) << "all memory is the host's";
+  ASSERT_TRUE(SetDevicePools({.shadowkv_host = 300 * kGiB}, 80 * kGiB, options).ok());
+  EXPECT_EQ(options.codec_pools.shadowkv_host_bytes, 300 * kGiB);
+  EXPECT_EQ(options.codec_pools.shadowkv_bytes, 20 * kGiB) << "of the device";
+  ASSERT_TRUE(SetDevicePools({}, 80 * kGiB, options).ok());
+  EXPECT_EQ(options.codec_pools.shadowkv_host_bytes, 0) << "not served";
+  options.role = engine::Role::kPrefill;
+  ASSERT_TRUE(SetDevicePools({}, 80 * kGiB, options).ok());
+  EXPECT_EQ(options.codec_pools.shadowkv_host_bytes, std::nullopt) << "they stay on the device";
 }
 
 TEST(PoolSizesTest, WhereDecodeHasPromptsLandIsNotDivided) {

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -23,42 +22,24 @@
 
 namespace baton::kv {
 
-// The longer tails begin with the bytes of the shorter ones.
-void ShadowKvSequence::MoveTails(std::byte* target, TailMap tails) {
-  for (size_t part = 0; part + 1 < tails.begins.size(); ++part) {
-    const size_t kept = std::min(tails.begins[part + 1] - tails.begins[part],
-                                 tail_map_.begins[part + 1] - tail_map_.begins[part]);
-    std::memmove(target + tails.begins[part], tail(part), kept);
-  }
-  tails_ = target;
-  tail_map_ = std::move(tails);
-}
-
-// Gives back what lies behind the first `bytes` of a run.
-void ShadowKvSequence::CutRun(RunPool::Run& run, size_t bytes) {
-  const int64_t kept = RunPool::UnitsFor(static_cast<int64_t>(bytes));
-  if (kept < run.units) {
-    codec_.pool().Release({.first_unit = run.first_unit + kept, .units = run.units - kept});
-    run.units = kept;
-  }
-}
-
 bool ShadowKvSequence::Extend(int64_t prompt_tokens, int64_t max_tokens) {
   BATON_CHECK(prompt_tokens > held_.tokens());
   const int64_t behind = prompt_tokens + max_tokens - this->prompt_tokens();
   TailMap tails = map_.Tails(behind);
-  const std::optional<RunPool::Run> run =
-      codec_.pool().Allocate(static_cast<int64_t>(tails.bytes()));
+  const std::optional<RunPool::Run> run = memory_->TakeFor(tails);
   if (!run.has_value()) {
     return false;
   }
-  MoveTails(codec_.pool().bytes(*run).data(), std::move(tails));
-  if (tail_run_.units > 0) {
-    codec_.pool().Release(tail_run_);
-  } else {
-    CutRun(run_, map_.prompt_bytes());
+  if (values_ != nullptr) {
+    TailMap value_tails = map_.ValueTails(behind);
+    const std::optional<RunPool::Run> value_run = values_->TakeFor(value_tails);
+    if (!value_run.has_value()) {
+      memory_->GiveBack(*run);
+      return false;
+    }
+    values_->Grow(*value_run, std::move(value_tails));
   }
-  tail_run_ = *run;
+  memory_->Grow(*run, std::move(tails));
   max_tokens_ = behind;
   extension_begin_ = held_.tokens();
   std::ranges::fill(encoded_layers_, 0);
@@ -68,17 +49,13 @@ bool ShadowKvSequence::Extend(int64_t prompt_tokens, int64_t max_tokens) {
 }
 
 void ShadowKvSequence::Shrink() {
-  TailMap tails = map_.Tails(tokens_behind());
-  const size_t bytes = tails.bytes();
-  if (bytes >= tail_map_.bytes()) {
+  if (tokens_behind() >= max_tokens_) {
     return;
   }
-  MoveTails(tails_, std::move(tails));
   max_tokens_ = tokens_behind();
-  if (tail_run_.units == 0) {
-    CutRun(run_, map_.prompt_bytes() + bytes);
-  } else {
-    CutRun(tail_run_, bytes);
+  memory_->Shrink(map_.Tails(max_tokens_));
+  if (values_ != nullptr) {
+    values_->Shrink(map_.ValueTails(max_tokens_));
   }
 }
 

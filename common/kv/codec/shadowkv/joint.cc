@@ -42,7 +42,7 @@ absl::Status ShadowKvSequence::EncodeJoint(const WorkingKv& working, const Joint
        .layers = op_layers,
        .num_layers = static_cast<int64_t>(layers.size()),
        .rope = codec_.rope(),
-       .coefficients = base_ + group.coefficients});
+       .coefficients = memory_->prompt() + group.coefficients});
 }
 
 std::optional<ShadowKvJointBlock> ShadowKvSequence::JointBlockDue(const JointGroup& group,

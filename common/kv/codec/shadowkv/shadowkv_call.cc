@@ -27,6 +27,7 @@ void ShadowKvCallSizes::Add(const kernels::ShadowKvPromptLayout& layout,
   bounds.max_exact_tokens =
       std::max(bounds.max_exact_tokens, (exact + kBoundTokens - 1) / kBoundTokens * kBoundTokens);
   bounds.cached = bounds.cached && cached;
+  bounds.caches_values = bounds.caches_values || (cached && config.values_apart);
   chunk_ids_stride = std::max(chunk_ids_stride, config.budget_chunks());
   cluster_stride = std::max<int64_t>(cluster_stride, config.value_clusters);
 }

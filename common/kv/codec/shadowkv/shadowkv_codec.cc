@@ -20,7 +20,6 @@
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
 #include "common/kv/codec/shadowkv/shadowkv_sequence.h"
 #include "common/kv/codec/step_kv.h"
-#include "common/kv/pool/run_pool.h"
 #include "kernels/core/buffer.h"
 #include "kernels/core/carver.h"
 #include "kernels/core/memory.h"
@@ -44,9 +43,8 @@ absl::StatusOr<kernels::Memory> Uploaded(kernels::MemorySpace& space, std::span<
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShadowKvCodec>> ShadowKvCodec::Create(const CodecContext& context,
-                                                                     RunPool& pool,
                                                                      BlockCache& blocks) {
-  std::unique_ptr<ShadowKvCodec> codec(new ShadowKvCodec(context, pool, blocks));
+  std::unique_ptr<ShadowKvCodec> codec(new ShadowKvCodec(context, blocks));
   if (context.exec.memory->is_host()) {
     codec->exec_.workspace = &codec->workspace_;
   }

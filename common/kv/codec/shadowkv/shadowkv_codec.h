@@ -15,7 +15,6 @@
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/shadowkv/shadowkv_call.h"
 #include "common/kv/codec/step_kv.h"
-#include "common/kv/pool/run_pool.h"
 #include "kernels/core/buffer.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/core/memory.h"
@@ -28,12 +27,11 @@ class ShadowKvMap;
 class ShadowKvSequence;
 
 // Sequences of one call may have different parameters. Borrowed parts outlive it. Executor thread,
-// except Create, pool() and blocks(), which are the engine thread's, and WorkspaceBytes.
+// except Create and blocks(), which are the engine thread's, and WorkspaceBytes.
 class ShadowKvCodec final : public KvCodec {
  public:
   // kResourceExhausted when the back end has no memory for the angles of all positions.
   static absl::StatusOr<std::unique_ptr<ShadowKvCodec>> Create(const CodecContext& context,
-                                                               RunPool& pool,
                                                                BlockCache& blocks);
 
   absl::StatusOr<std::unique_ptr<DecodeRows>> Prepare(std::span<const DecodeRow> rows,
@@ -62,7 +60,6 @@ class ShadowKvCodec final : public KvCodec {
                             float* lse);
 
   const CodecContext& context() const { return context_; }
-  RunPool& pool() const { return pool_; }
   BlockCache& blocks() const { return blocks_; }
   const kernels::ShadowKvRope& rope() const { return rope_; }
   const float* key_bias(int32_t kv_layer) const;
@@ -75,8 +72,8 @@ class ShadowKvCodec final : public KvCodec {
   size_t WorkspaceBytes(const ShadowKvMap& map, int64_t tokens) const;
 
  private:
-  ShadowKvCodec(const CodecContext& context, RunPool& pool, BlockCache& blocks)
-      : context_(context), pool_(pool), blocks_(blocks), exec_(context.exec) {}
+  ShadowKvCodec(const CodecContext& context, BlockCache& blocks)
+      : context_(context), blocks_(blocks), exec_(context.exec) {}
   absl::Status FillRope();
   // Room for what selection writes for a call, by so many query heads.
   absl::StatusOr<ShadowKvSelection> SelectionOf(const ShadowKvCallSizes& sizes,
@@ -84,7 +81,6 @@ class ShadowKvCodec final : public KvCodec {
                                                 int64_t heads);
 
   const CodecContext& context_;
-  RunPool& pool_;
   BlockCache& blocks_;
   kernels::Memory cosines_;
   kernels::Memory sines_;

@@ -7,7 +7,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
+#include "common/base/status_context.h"
 #include "common/base/status_macros.h"
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/encoded_format.h"
@@ -17,6 +19,7 @@
 #include "common/kv/codec/shadowkv/shadowkv_device_arrays.h"
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
 #include "common/kv/codec/shadowkv/shadowkv_sequence.h"
+#include "common/kv/codec/shadowkv/tailed_run.h"
 #include "common/kv/pool/run_pool.h"
 #include "kernels/kv_format/shadowkv.h"
 
@@ -51,17 +54,23 @@ int32_t ValueBitsOf(ShadowKvPolicy::ValueType type) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ShadowKvFormat>> ShadowKvFormat::Create(const CodecContext& context,
-                                                                       int64_t pool_bytes) {
+absl::StatusOr<std::unique_ptr<ShadowKvFormat>> ShadowKvFormat::Create(
+    const CodecContext& context, int64_t pool_bytes, std::optional<int64_t> host_value_bytes) {
   if (context.dimensions.head_dim % 8 != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("KV format shadowkv wants a head_dim that is a multiple of 8; the model has ",
                      context.dimensions.head_dim));
   }
   BATON_ASSIGN_OR_RETURN(auto pool, RunPool::Create(pool_bytes, context.pool_memory()));
-  std::unique_ptr<ShadowKvFormat> format(new ShadowKvFormat(context, std::move(pool)));
-  BATON_ASSIGN_OR_RETURN(format->codec_,
-                         ShadowKvCodec::Create(context, *format->pool_, format->blocks_));
+  std::unique_ptr<RunPool> value_pool;
+  if (host_value_bytes.value_or(0) > 0) {
+    auto made = RunPool::Create(*host_value_bytes, context.exec.memory->staging());
+    BATON_RETURN_IF_ERROR(WithContext(made.status(), "values of shadowkv in the host's memory"));
+    value_pool = *std::move(made);
+  }
+  std::unique_ptr<ShadowKvFormat> format(
+      new ShadowKvFormat(context, std::move(pool), std::move(value_pool), host_value_bytes != 0));
+  BATON_ASSIGN_OR_RETURN(format->codec_, ShadowKvCodec::Create(context, format->blocks_));
   return format;
 }
 
@@ -84,6 +93,7 @@ kernels::ShadowKvConfig ShadowKvFormat::Config(const KvResidentPolicy& policy,
                          ? kernels::ShadowKvGenerated::kExact
                          : kernels::ShadowKvGenerated::kBlocks;
   config.value_bits = ValueBitsOf(shadowkv.values);
+  config.values_apart = shadowkv.value_place == ShadowKvPolicy::ValuePlace::kHost;
   config.int8_coefficients = shadowkv.factor == ShadowKvPolicy::FactorType::kInt8;
   return config;
 }
@@ -95,14 +105,9 @@ ShadowKvMap ShadowKvFormat::Map(const KvResidentPolicy& policy, int64_t prompt_t
           prompt_tokens};
 }
 
-absl::Status ShadowKvFormat::CheckOnDevice(const ShadowKvPolicy& policy,
-                                           const ShadowKvMap& map,
+absl::Status ShadowKvFormat::CheckOnDevice(const ShadowKvMap& map,
                                            int64_t tokens,
                                            int32_t sequences) const {
-  if (policy.value_place == ShadowKvPolicy::ValuePlace::kHost) {
-    return absl::UnimplementedError(
-        "kv_policy shadowkv: vplace=host: a device keeps values in its own memory; leave it out");
-  }
   if (sequences > 1) {
     return absl::UnimplementedError(
         "kv_policy shadowkv: a device gives one answer to a prompt; n must be 1");
@@ -119,6 +124,32 @@ absl::Status ShadowKvFormat::CheckOnDevice(const ShadowKvPolicy& policy,
                                  held));
 }
 
+absl::Status ShadowKvFormat::CheckPools(const ShadowKvMap& map,
+                                        int64_t max_tokens,
+                                        int32_t sequences) const {
+  const auto check = [](int64_t units, const RunPool& pool, absl::string_view what) {
+    return units <= pool.units_total() ? absl::OkStatus()
+                                       : absl::InvalidArgumentError(absl::StrCat(
+                                             "EXCEEDS_CAPACITY: the request needs ",
+                                             units * static_cast<int64_t>(RunPool::kUnitBytes),
+                                             " bytes of ",
+                                             what,
+                                             "; the pool has ",
+                                             pool.bytes_total()));
+  };
+  const auto units = [&](size_t prompt_bytes, const TailMap& tails) {
+    return sequences * RunPool::UnitsFor(TailedRun::BytesFor(prompt_bytes, tails));
+  };
+  const int64_t all = units(map.prompt_bytes(), map.Tails(max_tokens));
+  const int64_t values =
+      map.values_apart() ? units(map.value_bytes(), map.ValueTails(max_tokens)) : 0;
+  if (value_pool_ == nullptr) {
+    return check(all + values, *pool_, "shadowkv memory");
+  }
+  BATON_RETURN_IF_ERROR(check(all, *pool_, "shadowkv memory"));
+  return check(values, *value_pool_, "the host's memory for values of shadowkv");
+}
+
 absl::Status ShadowKvFormat::Check(const KvResidentPolicy& policy,
                                    int64_t prompt_tokens,
                                    int64_t max_tokens,
@@ -130,18 +161,16 @@ absl::Status ShadowKvFormat::Check(const KvResidentPolicy& policy,
         "(SwiftKV); leave it out");
   }
   const ShadowKvMap map = Map(policy, prompt_tokens);
+  if (map.values_apart() && !serves_host_values_) {
+    return absl::FailedPreconditionError(
+        "kv_policy shadowkv: vplace=host: the worker has no memory of the host for values; start "
+        "it "
+        "with --shadowkv_host_pool_mib, or leave vplace out");
+  }
   if (!on_host()) {
-    BATON_RETURN_IF_ERROR(CheckOnDevice(shadowkv, map, prompt_tokens + max_tokens, sequences));
+    BATON_RETURN_IF_ERROR(CheckOnDevice(map, prompt_tokens + max_tokens, sequences));
   }
-  const int64_t units = sequences * RunPool::UnitsFor(ShadowKvSequence::RunBytes(map, max_tokens));
-  if (units > pool_->units_total()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("EXCEEDS_CAPACITY: the request needs ",
-                     units * static_cast<int64_t>(RunPool::kUnitBytes),
-                     " bytes of shadowkv memory; the pool has ",
-                     pool_->bytes_total()));
-  }
-  return absl::OkStatus();
+  return CheckPools(map, max_tokens, sequences);
 }
 
 bool ShadowKvFormat::PrefersDense(const KvResidentPolicy& policy, int64_t prompt_tokens) const {
@@ -161,22 +190,29 @@ std::unique_ptr<EncodedKv> ShadowKvFormat::Allocate(const KvResidentPolicy& poli
                                                     int64_t prompt_tokens,
                                                     int64_t max_tokens) {
   ShadowKvMap map = Map(policy, prompt_tokens);
-  const std::optional<RunPool::Run> run =
-      pool_->Allocate(ShadowKvSequence::RunBytes(map, max_tokens));
-  if (!run.has_value()) {
+  std::unique_ptr<TailedRun> memory =
+      TailedRun::Take(*pool_, map.prompt_bytes(), map.Tails(max_tokens));
+  if (memory == nullptr) {
     return nullptr;
+  }
+  std::unique_ptr<TailedRun> values;
+  if (map.values_apart()) {
+    RunPool& pool = value_pool_ == nullptr ? *pool_ : *value_pool_;
+    values = TailedRun::Take(pool, map.value_bytes(), map.ValueTails(max_tokens));
+    if (values == nullptr) {
+      return nullptr;
+    }
   }
   std::unique_ptr<ShadowKvDeviceArrays> device;
   if (!on_host()) {
     auto arrays = ShadowKvDeviceArrays::Allocate(blocks_, map.layers());
     if (!arrays.ok()) {
-      pool_->Release(*run);
       return nullptr;
     }
     device = *std::move(arrays);
   }
   return std::make_unique<ShadowKvSequence>(
-      *codec_, std::move(map), max_tokens, *run, std::move(device));
+      *codec_, std::move(map), max_tokens, std::move(memory), std::move(values), std::move(device));
 }
 
 bool ShadowKvFormat::Extend(EncodedKv& sequence, int64_t prompt_tokens, int64_t max_tokens) {
@@ -185,6 +221,12 @@ bool ShadowKvFormat::Extend(EncodedKv& sequence, int64_t prompt_tokens, int64_t 
 
 PoolBytes ShadowKvFormat::pool() const {
   return {.total = pool_->bytes_total(), .free = pool_->bytes_free()};
+}
+
+PoolBytes ShadowKvFormat::host_pool() const {
+  return value_pool_ == nullptr
+             ? PoolBytes{}
+             : PoolBytes{.total = value_pool_->bytes_total(), .free = value_pool_->bytes_free()};
 }
 
 }  // namespace baton::kv

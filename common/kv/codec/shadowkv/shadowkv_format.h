@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -29,15 +30,18 @@ class ShadowKvFormat final : public EncodedFormat {
 
   // Whether there is a layout for heads of this size.
   static bool Serves(int32_t head_dim) { return head_dim % 8 == 0; }
-  // kInvalidArgument for a head_dim that is no multiple of 8, or a pool without memory.
-  static absl::StatusOr<std::unique_ptr<ShadowKvFormat>> Create(const CodecContext& context,
-                                                                int64_t pool_bytes);
+  // `host_value_bytes`: of a pool in the host's memory for values of vplace=host; 0: they are not
+  // served; no value: they lie in the format's pool, as on the host and where a device computes
+  // prompts for others. kInvalidArgument for a head_dim that is no multiple of 8, or a pool without
+  // memory.
+  static absl::StatusOr<std::unique_ptr<ShadowKvFormat>> Create(
+      const CodecContext& context, int64_t pool_bytes, std::optional<int64_t> host_value_bytes);
 
   KvFormatId id() const override { return KvFormatId::kShadowKv; }
   uint16_t version() const override { return kernels::ShadowKvConfig::kVersion; }
   // kInvalidArgument for a joint factorization of a model without upper layers, and on a device for
   // a prompt that its scratch memory is too small for; kUnimplemented on a device for several
-  // answers and for values in the host's memory.
+  // answers; kFailedPrecondition for values in the host's memory where they have no pool.
   absl::Status Check(const KvResidentPolicy& policy,
                      int64_t prompt_tokens,
                      int64_t max_tokens,
@@ -51,21 +55,29 @@ class ShadowKvFormat final : public EncodedFormat {
   bool Extend(EncodedKv& sequence, int64_t prompt_tokens, int64_t max_tokens) override;
   bool extends() const override { return on_host(); }
   PoolBytes pool() const override;
+  PoolBytes host_pool() const override;
 
  private:
-  ShadowKvFormat(const CodecContext& context, std::unique_ptr<RunPool> pool)
-      : context_(context), pool_(std::move(pool)), blocks_(*context.exec.memory) {}
+  ShadowKvFormat(const CodecContext& context,
+                 std::unique_ptr<RunPool> pool,
+                 std::unique_ptr<RunPool> value_pool,
+                 bool serves_host_values)
+      : context_(context),
+        pool_(std::move(pool)),
+        value_pool_(std::move(value_pool)),
+        serves_host_values_(serves_host_values),
+        blocks_(*context.exec.memory) {}
   bool on_host() const { return context_.exec.memory->is_host(); }
   // A budget that is a share becomes tokens.
   kernels::ShadowKvConfig Config(const KvResidentPolicy& policy, int64_t prompt_tokens) const;
   ShadowKvMap Map(const KvResidentPolicy& policy, int64_t prompt_tokens) const;
-  absl::Status CheckOnDevice(const ShadowKvPolicy& policy,
-                             const ShadowKvMap& map,
-                             int64_t tokens,
-                             int32_t sequences) const;
+  absl::Status CheckOnDevice(const ShadowKvMap& map, int64_t tokens, int32_t sequences) const;
+  absl::Status CheckPools(const ShadowKvMap& map, int64_t max_tokens, int32_t sequences) const;
 
   const CodecContext& context_;
   const std::unique_ptr<RunPool> pool_;
+  const std::unique_ptr<RunPool> value_pool_;  // null: values apart lie in pool_
+  const bool serves_host_values_;
   BlockCache blocks_;
   std::unique_ptr<ShadowKvCodec> codec_;
 };

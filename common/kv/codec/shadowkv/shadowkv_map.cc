@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/kv_calibration.h"
@@ -12,8 +13,8 @@
 namespace baton::kv {
 namespace {
 
-// With joint coefficients, a page is a 64th of the largest layer, so that padding is below a 64th
-// of the memory, but no smaller than this.
+// With joint coefficients or values apart, a page is a 64th of the largest layer, so that padding
+// is below a 64th of the memory, twice with values apart, but no smaller than this.
 constexpr size_t kPagesOfLargest = 64;
 constexpr size_t kLeastPageBytes = 4096;
 
@@ -85,16 +86,25 @@ size_t ShadowKvMap::used_bytes(int32_t kv_layer) const {
          (holds ? kernels::ShadowKvCoefficientLayout(layout.config, layout.coded.tokens).bytes : 0);
 }
 
+size_t ShadowKvMap::used_value_bytes(int32_t kv_layer) const {
+  const kernels::ShadowKvPromptLayout& layout = this->layout(kv_layer);
+  const int64_t vectors = layout.config.kv_heads * layout.coded.tokens;
+  return values_apart() ? static_cast<size_t>(vectors) * layout.config.coded_value_bytes() : 0;
+}
+
 void ShadowKvMap::Place() {
   size_t largest = 0;
   for (int32_t kv_layer = 0; kv_layer < layers(); ++kv_layer) {
-    largest = std::max(largest, used_bytes(kv_layer));
+    largest = std::max(largest, used_bytes(kv_layer) + used_value_bytes(kv_layer));
   }
-  page_bytes_ =
-      groups_.empty() ? largest : std::max(kLeastPageBytes, Aligned(largest / kPagesOfLargest));
+  const bool one_page = groups_.empty() && !values_apart();
+  page_bytes_ = one_page ? largest : std::max(kLeastPageBytes, Aligned(largest / kPagesOfLargest));
   prompt_begins_.push_back(0);
+  value_begins_.push_back(0);
   for (int32_t kv_layer = 0; kv_layer < layers(); ++kv_layer) {
     prompt_begins_.push_back(prompt_begins_.back() + RoundedUp(used_bytes(kv_layer), page_bytes_));
+    value_begins_.push_back(value_begins_.back() +
+                            RoundedUp(used_value_bytes(kv_layer), page_bytes_));
     most_pages_ = std::max(most_pages_, pages(kv_layer));
   }
   for (JointGroup& group : groups_) {
@@ -102,8 +112,9 @@ void ShadowKvMap::Place() {
   }
 }
 
-int32_t ShadowKvMap::pages(int32_t kv_layer) const {
-  return static_cast<int32_t>(RoundedUp(used_bytes(kv_layer), page_bytes_) / page_bytes_);
+int32_t ShadowKvMap::PagesOf(const std::vector<size_t>& begins, int32_t kv_layer) const {
+  const auto layer = static_cast<size_t>(kv_layer);
+  return static_cast<int32_t>((begins[layer + 1] - begins[layer]) / page_bytes_);
 }
 
 size_t ShadowKvMap::JointTailBytes(const JointGroup& group, int64_t blocks) const {
@@ -120,6 +131,16 @@ TailMap ShadowKvMap::Tails(int64_t behind) const {
   for (const JointGroup& group : groups_) {
     const kernels::ShadowKvTailLayout tail(layout(group.begin), behind);
     map.begins.push_back(map.begins.back() + Aligned(JointTailBytes(group, tail.block_count)));
+  }
+  return map;
+}
+
+TailMap ShadowKvMap::ValueTails(int64_t behind) const {
+  TailMap map;
+  map.begins.push_back(0);
+  for (const kernels::ShadowKvPromptLayout& layout : layouts_) {
+    const kernels::ShadowKvTailLayout tail(layout, behind);
+    map.begins.push_back(map.begins.back() + Aligned(tail.value_block_begin(tail.block_count)));
   }
   return map;
 }

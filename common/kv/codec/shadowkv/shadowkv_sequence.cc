@@ -22,8 +22,8 @@
 #include "common/kv/codec/shadowkv/shadowkv_codec.h"
 #include "common/kv/codec/shadowkv/shadowkv_device_arrays.h"
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
+#include "common/kv/codec/shadowkv/tailed_run.h"
 #include "common/kv/codec/staged_window.h"
-#include "common/kv/pool/run_pool.h"
 #include "kernels/core/buffer.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/core/memory.h"
@@ -48,37 +48,24 @@ std::vector<size_t> CacheBegins(const ShadowKvMap& map) {
 
 }  // namespace
 
-// Without room for a token there is no tail: the prompt is for another worker, or only kept.
-int64_t ShadowKvSequence::RunBytes(const ShadowKvMap& map, int64_t max_tokens) {
-  return static_cast<int64_t>(map.prompt_bytes() + map.Tails(max_tokens).bytes());
-}
-
 ShadowKvSequence::ShadowKvSequence(ShadowKvCodec& codec,
                                    ShadowKvMap map,
                                    int64_t max_tokens,
-                                   RunPool::Run run,
+                                   std::unique_ptr<TailedRun> memory,
+                                   std::unique_ptr<TailedRun> values,
                                    std::unique_ptr<ShadowKvDeviceArrays> device)
     : codec_(codec),
       map_(std::move(map)),
       max_tokens_(max_tokens),
       encoded_layers_(map_.groups().size()),
-      tail_map_(map_.Tails(max_tokens)),
       cache_begin_(CacheBegins(map_)),
       device_(std::move(device)),
-      run_(run),
-      base_(codec.pool().bytes(run).data()),
-      tails_(base_ + map_.prompt_bytes()),
+      memory_(std::move(memory)),
+      values_(std::move(values)),
       workspace_bytes_(codec.WorkspaceBytes(map_, prompt_tokens() + max_tokens)),
       held_(map_.layers(), prompt_tokens()),
       fetched_tokens_(prompt_tokens()) {
-  BATON_CHECK(run.units == RunPool::UnitsFor(RunBytes(map_, max_tokens)));
-}
-
-ShadowKvSequence::~ShadowKvSequence() {
-  codec_.pool().Release(run_);
-  if (tail_run_.units > 0) {
-    codec_.pool().Release(tail_run_);
-  }
+  BATON_CHECK(map_.values_apart() == (values_ != nullptr));
 }
 
 absl::Status ShadowKvSequence::PrepareStep() {
@@ -121,12 +108,30 @@ absl::Status ShadowKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_
   return absl::OkStatus();
 }
 
+// What of a layer's last pages is not written.
+absl::Status ShadowKvSequence::ZeroPadding(const kernels::ExecContext& exec, int32_t kv_layer) {
+  const auto padding = [&](std::byte* begin, size_t used, int32_t pages) {
+    return std::span(begin, static_cast<size_t>(pages) * map_.page_bytes()).subspan(used);
+  };
+  const std::span<std::byte> behind =
+      padding(prompt(kv_layer), map_.used_bytes(kv_layer), map_.prompt_pages(kv_layer));
+  BATON_RETURN_IF_ERROR(exec.memory->Zero(behind.data(), behind.size()));
+  if (values_ == nullptr) {
+    return absl::OkStatus();
+  }
+  const std::span<std::byte> values_behind =
+      padding(values(kv_layer), map_.used_value_bytes(kv_layer), map_.value_pages(kv_layer));
+  if (!values_->on_host()) {
+    return exec.memory->Zero(values_behind.data(), values_behind.size());
+  }
+  std::ranges::fill(values_behind, std::byte{0});
+  return absl::OkStatus();
+}
+
 absl::Status ShadowKvSequence::EncodePrompt(const WorkingKv& working, int32_t kv_layer) {
-  const size_t used = map_.used_bytes(kv_layer);
-  const size_t pages = static_cast<size_t>(map_.pages(kv_layer)) * map_.page_bytes();
   BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec,
                          codec_.ExecToEncode(EncodeTurn(kv_layer), workspace_bytes_));
-  BATON_RETURN_IF_ERROR(exec.memory->Zero(prompt(kv_layer) + used, pages - used));
+  BATON_RETURN_IF_ERROR(ZeroPadding(exec, kv_layer));
   return codec_.context().ops->shadowkv_encode(
       exec,
       {.layout = map_.layout(kv_layer),
@@ -134,7 +139,8 @@ absl::Status ShadowKvSequence::EncodePrompt(const WorkingKv& working, int32_t kv
        .page_table = working.table.data + static_cast<ptrdiff_t>(kv_layer) * working.table.stride,
        .rope = codec_.rope(),
        .key_bias = codec_.key_bias(kv_layer),
-       .prompt = prompt(kv_layer)});
+       .prompt = prompt(kv_layer),
+       .values = values(kv_layer)});
 }
 
 // Layers that share coefficients are coded after them, so in turn.
@@ -143,12 +149,18 @@ int32_t ShadowKvSequence::EncodeTurn(int32_t kv_layer) const {
   return index < 0 ? kv_layer : map_.groups()[static_cast<size_t>(index)].begin;
 }
 
+std::span<std::byte> ShadowKvSequence::Page(int32_t kv_layer, int32_t index) const {
+  const int32_t of_values = index - map_.prompt_pages(kv_layer);
+  std::byte* const first = of_values < 0 ? prompt(kv_layer) : values(kv_layer);
+  const auto page = static_cast<size_t>(of_values < 0 ? index : of_values);
+  return {first + page * map_.page_bytes(), map_.page_bytes()};
+}
+
 std::vector<std::span<const std::byte>> ShadowKvSequence::LayerPages(int32_t kv_layer) const {
   std::vector<std::span<const std::byte>> pages;
   pages.reserve(static_cast<size_t>(map_.pages(kv_layer)));
   for (int32_t i = 0; i < map_.pages(kv_layer); ++i) {
-    pages.emplace_back(prompt(kv_layer) + static_cast<size_t>(i) * map_.page_bytes(),
-                       map_.page_bytes());
+    pages.emplace_back(Page(kv_layer, i));
   }
   return pages;
 }
@@ -159,9 +171,7 @@ std::vector<std::span<std::byte>> ShadowKvSequence::Window() {
   std::vector<std::span<std::byte>> window;
   for (int32_t kv_layer = 0; kv_layer < map_.layers(); ++kv_layer) {
     for (int32_t i = 0; i < map_.most_pages(); ++i) {
-      const int32_t page = std::min(i, map_.pages(kv_layer) - 1);
-      window.emplace_back(prompt(kv_layer) + static_cast<size_t>(page) * map_.page_bytes(),
-                          map_.page_bytes());
+      window.push_back(Page(kv_layer, std::min(i, map_.pages(kv_layer) - 1)));
     }
   }
   return window;
@@ -276,18 +286,22 @@ absl::Status ShadowKvSequence::CopyTo(EncodedKv& other) const {
     return absl::UnimplementedError("shadowkv: a sequence on a device can't be copied");
   }
   auto& target = static_cast<ShadowKvSequence&>(other);
-  std::memcpy(target.base_, base_, map_.prompt_bytes());
+  std::memcpy(target.memory_->prompt(), memory_->prompt(), map_.prompt_bytes());
+  if (values_ != nullptr) {
+    std::memcpy(target.values_->prompt(), values_->prompt(), map_.value_bytes());
+  }
   target.held_ = held_;
   return absl::OkStatus();
 }
 
 int64_t ShadowKvSequence::ResidentBytes() const {
   const int64_t behind = std::max<int64_t>(0, tokens_behind());
-  return static_cast<int64_t>(map_.prompt_bytes() + map_.WrittenTailBytes(behind));
+  return static_cast<int64_t>(map_.prompt_bytes() + map_.value_bytes() +
+                              map_.WrittenTailBytes(behind));
 }
 
 int64_t ShadowKvSequence::ReservedBytes() const {
-  return (run_.units + tail_run_.units) * static_cast<int64_t>(RunPool::kUnitBytes);
+  return memory_->ReservedBytes() + (values_ == nullptr ? 0 : values_->ReservedBytes());
 }
 
 absl::Status ShadowKvSequence::MakeCache() {
@@ -313,15 +327,19 @@ kernels::ShadowKvSequence ShadowKvSequence::AtStep(int32_t kv_layer, int32_t pos
   kernels::ShadowKvSequence sequence = {
       .layout = on_host() ? &map_.layout(kv_layer) : device_->layout(kv_layer),
       .prompt = prompt(kv_layer),
-      .tail = tail(layer),
+      .tail = memory_->tail(layer),
       .max_generated = max_tokens_,
       .position = position,
       .cache = cache_.empty() ? nullptr : cache_.data() + cache_begin_[layer],
       .counters = on_host() ? &counters_ : device_->counters()};
   if (const int32_t group = map_.group_of(kv_layer); group >= 0) {
     const auto index = static_cast<size_t>(group);
-    sequence.joint_prompt = base_ + map_.groups()[index].coefficients;
-    sequence.joint_tail = tail(static_cast<size_t>(map_.layers()) + index);
+    sequence.joint_prompt = memory_->prompt() + map_.groups()[index].coefficients;
+    sequence.joint_tail = memory_->tail(static_cast<size_t>(map_.layers()) + index);
+  }
+  if (values_ != nullptr) {
+    sequence.value_prompt = values(kv_layer);
+    sequence.value_tail = values_->tail(layer);
   }
   return sequence;
 }

@@ -21,8 +21,9 @@
 #include "common/kv/codec/shadowkv/shadowkv_codec.h"
 #include "common/kv/codec/shadowkv/shadowkv_device_arrays.h"
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
+#include "common/kv/codec/shadowkv/tailed_run.h"
 #include "common/kv/codec/staged_window.h"
-#include "common/kv/pool/run_pool.h"
+#include "kernels/core/exec_context.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_params.h"
 
@@ -34,8 +35,9 @@ struct ShadowKvJointBlock {
   std::vector<const float*> key_biases;  // by layer, null without
 };
 
-// One run of the pool: the prompt memory of all layers, then their tails (ShadowKvMap). A sequence
-// that was extended has its tails, which grew, in a run of their own. Threads: encoded_kv.h.
+// One run of the pool: the prompt memory of all layers, then their tails (ShadowKvMap). Values
+// apart (vplace=host) are such a run too, on a device of a pool in the host's memory. Threads:
+// encoded_kv.h.
 //
 // In an extension every new token selects from the prompt section and the tail as a decode step
 // would, with the budget of the first prompt, and attends to its extension's tokens exactly; then
@@ -49,17 +51,15 @@ class ShadowKvSequence final : public EncodedKv {
   // the host waits for.
   static constexpr int64_t kFetchedTokens = 32;
 
-  // Bytes of the run that such a sequence needs; the same whatever the budget.
-  static int64_t RunBytes(const ShadowKvMap& map, int64_t max_tokens);
-
-  // Takes over `run`, of RunBytes. `device`: on a device the arrays for the map's layers; null on
-  // the host.
+  // `memory`: of map.prompt_bytes() and map.Tails(max_tokens). `values`: with values apart of
+  // map.value_bytes() and map.ValueTails(max_tokens), else null. `device`: on a device the arrays
+  // for the map's layers; null on the host.
   ShadowKvSequence(ShadowKvCodec& codec,
                    ShadowKvMap map,
                    int64_t max_tokens,
-                   RunPool::Run run,
+                   std::unique_ptr<TailedRun> memory,
+                   std::unique_ptr<TailedRun> values,
                    std::unique_ptr<ShadowKvDeviceArrays> device);
-  ~ShadowKvSequence() override;
 
   KvCodec& codec() const override { return codec_; }
   int64_t tokens() const override { return held_.tokens(); }
@@ -115,8 +115,7 @@ class ShadowKvSequence final : public EncodedKv {
 
  private:
   bool on_host() const { return device_ == nullptr; }
-  void MoveTails(std::byte* target, TailMap tails);
-  void CutRun(RunPool::Run& run, size_t bytes);
+  absl::Status ZeroPadding(const kernels::ExecContext& exec, int32_t kv_layer);
   absl::Status EncodePrompt(const WorkingKv& working, int32_t kv_layer);
   // Layers of the same are coded one after the other (ShadowKvCodec::ExecToEncode).
   int32_t EncodeTurn(int32_t kv_layer) const;
@@ -130,8 +129,15 @@ class ShadowKvSequence final : public EncodedKv {
   absl::Status AppendWorkingToken(const WorkingKv& working, int32_t kv_layer, int64_t position);
   int64_t prompt_tokens() const { return map_.layout(0).prompt_tokens; }
   int64_t tokens_behind() const { return held_.tokens() - prompt_tokens(); }
-  std::byte* prompt(int32_t kv_layer) const { return base_ + map_.prompt_begin(kv_layer); }
-  std::byte* tail(size_t part) const { return tails_ + tail_map_.begins[part]; }
+  std::byte* prompt(int32_t kv_layer) const {
+    return memory_->prompt() + map_.prompt_begin(kv_layer);
+  }
+  // Values apart of a layer; null without.
+  std::byte* values(int32_t kv_layer) const {
+    return values_ == nullptr ? nullptr : values_->prompt() + map_.value_begin(kv_layer);
+  }
+  // Page `index` of a layer.
+  std::span<std::byte> Page(int32_t kv_layer, int32_t index) const;
   // Copies bytes of a landed section, from `begin` on, to the host.
   using ReadSection = std::function<absl::Status(size_t begin, std::span<std::byte> target)>;
   // read_layer(kv_layer, begin, target) reads the section of a layer.
@@ -146,16 +152,13 @@ class ShadowKvSequence final : public EncodedKv {
   int64_t extension_begin_ = 0;  // tokens held when the newest extension began
   // By joint group: layers that EncodeLayer was called for since the prompt or extension began.
   std::vector<int32_t> encoded_layers_;
-  TailMap tail_map_;
   // Where each layer's cache begins, and the end of the last.
   const std::vector<size_t> cache_begin_;
   // On a device: null elsewhere.
   const std::unique_ptr<ShadowKvDeviceArrays> device_;
   bool filled_ = false;  // device_ is
-  RunPool::Run run_;
-  RunPool::Run tail_run_;  // no units: the tails are in run_
-  std::byte* const base_;
-  std::byte* tails_;  // tail_map_
+  const std::unique_ptr<TailedRun> memory_;
+  const std::unique_ptr<TailedRun> values_;  // null: in their place
   size_t workspace_bytes_;
   BlockCache::Block cache_;  // [layers]
   bool cache_made_ = false;  // or there was no memory for one
