@@ -31,6 +31,9 @@ struct BackendEngine {
     options.kv_pool_bytes = int64_t{64} << 20;
     options.codec_pools = {
         .fp8_bytes = 32 << 20, .diffkv_bytes = 32 << 20, .shadowkv_bytes = 32 << 20};
+    if (role != Role::kPrefill) {
+      options.codec_pools.shadowkv_host_bytes = 32 << 20;
+    }
     options.staging_bytes = int64_t{64} << 20;
     options.step_token_budget = 512;
     options.prefill_chunk_tokens = 128;
@@ -116,16 +119,19 @@ TEST_P(DeviceHandoffGpuTest, RequestsAtOnceAndPairsWithACpuGiveAllBack) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats,
-                         DeviceHandoffGpuTest,
-                         testing::Values("dense",
-                                         "fp8",
-                                         "diffkv:ah=2,al=0.5,w=16",
-                                         "shadowkv:rank=32,budget=48,outliers=2,local=7"),
-                         [](const auto& instance) {
-                           const std::string policy = instance.param;
-                           return policy.substr(0, policy.find(':'));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Formats,
+    DeviceHandoffGpuTest,
+    testing::Values("dense",
+                    "fp8",
+                    "diffkv:ah=2,al=0.5,w=16",
+                    "shadowkv:rank=32,budget=48,outliers=2,local=7",
+                    "shadowkv:rank=32,budget=48,outliers=2,local=7,vplace=host"),
+    [](const auto& instance) {
+      const std::string policy = instance.param;
+      const bool on_host = policy.ends_with("vplace=host");
+      return policy.substr(0, policy.find(':')) + (on_host ? "_host" : "");
+    });
 
 }  // namespace
 }  // namespace baton::engine

@@ -28,6 +28,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(
         testing::Values("tiny-llama-needle", "tiny-llama-needle-swiftkv-l6-across2"),
         testing::Values("shadowkv:rank=64,budget=128,outliers=2,local=8,v=bf16",
+                        "shadowkv:rank=64,budget=128,outliers=2,local=8,vplace=host",
                         "shadowkv:rank=64,budget=0.25,outliers=0,local=64,chunk=1,sel=q2")),
     [](const auto& instance) { return "Case" + std::to_string(instance.index); });
 INSTANTIATE_TEST_SUITE_P(

@@ -147,6 +147,7 @@ class Batch {
   int64_t width() const { return problems_.front()->layout().config.width(); }
   ShadowKvSequence host(size_t s) const { return problems_[s]->Sequence(); }
   std::vector<std::byte> tail(size_t s) const { return device_[s]->tail(); }
+  std::span<const std::byte> value_tail(size_t s) const { return device_[s]->value_tail(); }
   int64_t blocks(size_t s) const {
     return problems_[s]->tail_layout().BlocksAt(problems_[s]->tokens());
   }
@@ -174,6 +175,9 @@ class ShadowKvAppendGpuTest : public GpuTest {
         if (step % 31 == 0 || step + 1 == shapes.front().generated_tokens) {
           SCOPED_TRACE(absl::StrCat("sequence ", s));
           ASSERT_NO_FATAL_FAILURE(ExpectSameTail(batch.host(s), batch.tail(s)));
+          const std::span<const std::byte> values = batch.value_tail(s);
+          const std::span<const std::byte> want(batch.host(s).value_tail, values.size());
+          ASSERT_NO_FATAL_FAILURE(ExpectSameBytes(values, want, 0, values.size()));
         }
       }
     }
@@ -215,6 +219,16 @@ TEST_F(ShadowKvAppendGpuTest, EveryCodeAndHeadDim) {
       shape.key_bias = 1.0f;
       Check({shape});
     }
+  }
+}
+
+TEST_F(ShadowKvAppendGpuTest, ValuesApartGoToMemoryOfTheHost) {
+  for (const int32_t bits : {2, 4, 8, 16}) {
+    SCOPED_TRACE(absl::StrCat(bits, " bits"));
+    ShadowKvShape shape = Short(133);
+    shape.config.value_bits = bits;
+    shape.config.values_apart = true;
+    Check({shape, Short(97)});
   }
 }
 

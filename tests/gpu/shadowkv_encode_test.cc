@@ -98,6 +98,12 @@ class ShadowKvEncodeGpuTest : public GpuTest {
     const DeviceShadowKvPrompt device(want);
     const std::vector<std::byte> got = device.Encode(ops(), context());
     ASSERT_NO_FATAL_FAILURE(ExpectSameButForFactors(want.layout(), got, want.prompt_bytes()));
+    if (shape.config.values_apart) {
+      const ShadowKvCodedLayout& coded = want.layout().coded;
+      const size_t written = static_cast<size_t>(shape.config.kv_heads * coded.tokens) *
+                             shape.config.coded_value_bytes();
+      ExpectSameBytes(device.values(), want.value_prompt_bytes(), 0, written);
+    }
     ASSERT_NO_FATAL_FAILURE(ExpectProjections(want, got));
     const double least = LeftOut(want, BasisOf(want.layout(), want.prompt()));
     EXPECT_LE(LeftOut(want, BasisOf(want.layout(), got.data())),
@@ -138,6 +144,18 @@ TEST_F(ShadowKvEncodeGpuTest, EveryCode) {
       shape.prompt_tokens = 203;
       Check(shape);
     }
+  }
+}
+
+TEST_F(ShadowKvEncodeGpuTest, ValuesApartGoToMemoryOfTheHost) {
+  for (const int32_t bits : {2, 4, 8, 16}) {
+    SCOPED_TRACE(absl::StrCat(bits, " bits"));
+    ShadowKvShape shape;
+    shape.config.value_bits = bits;
+    shape.config.values_apart = true;
+    shape.config.outlier_chunks = 3;
+    shape.prompt_tokens = 203;
+    Check(shape);
   }
 }
 

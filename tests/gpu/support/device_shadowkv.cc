@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cuda/runtime/pinned_memory.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "tests/gpu/support/gpu_test.h"
@@ -20,6 +21,10 @@ std::span<const std::byte> Bytes(const std::byte* data, size_t size) {
 void CopyTo(const DeviceArray<std::byte>& source, const std::byte* target) {
   const std::vector<std::byte> bytes = source.Get();
   std::copy(bytes.begin(), bytes.end(), const_cast<std::byte*>(target));
+}
+
+void CopyTo(const PinnedBytes& source, const std::byte* target) {
+  std::ranges::copy(source.bytes(), const_cast<std::byte*>(target));
 }
 
 void Fill(const DeviceArray<std::byte>& target) {
@@ -37,6 +42,13 @@ ShadowKvBlockSizes::ShadowKvBlockSizes(const ShadowKvSequence& host) {
   cache = ShadowKvCacheLayout(layout.config).bytes;
   joint_prompt = joint ? ShadowKvCoefficientLayout(layout.config, layout.coded_tokens()).bytes : 0;
   joint_tail = joint ? tail_layout.joint_block_begin(tail_layout.block_count) : 0;
+  value_prompt = layout.coded.value_bytes;
+  value_tail = tail_layout.value_block_begin(tail_layout.block_count);
+}
+
+PinnedBytes::PinnedBytes(const std::byte* source, size_t size)
+    : memory_(PinnedMemory().Allocate(source == nullptr ? 0 : size).value()) {
+  std::copy_n(source, memory_.size(), memory_.data());
 }
 
 DeviceShadowKv::DeviceShadowKv(const ShadowKvSequence& host)
@@ -48,7 +60,9 @@ DeviceShadowKv::DeviceShadowKv(const ShadowKvSequence& host)
       tail_(Bytes(host.tail, ShadowKvBlockSizes(host).tail)),
       cache_(std::vector<std::byte>(ShadowKvBlockSizes(host).cache)),
       joint_prompt_(Bytes(host.joint_prompt, ShadowKvBlockSizes(host).joint_prompt)),
-      joint_tail_(Bytes(host.joint_tail, ShadowKvBlockSizes(host).joint_tail)) {
+      joint_tail_(Bytes(host.joint_tail, ShadowKvBlockSizes(host).joint_tail)),
+      value_prompt_(host.value_prompt, ShadowKvBlockSizes(host).value_prompt),
+      value_tail_(host.value_tail, ShadowKvBlockSizes(host).value_tail) {
   UploadCache(host);
 }
 
@@ -60,7 +74,9 @@ ShadowKvSequence DeviceShadowKv::get(int32_t position) const {
           .position = position,
           .cache = cache_.data(),
           .joint_prompt = joint_prompt_.data(),
-          .joint_tail = joint_tail_.data()};
+          .joint_tail = joint_tail_.data(),
+          .value_prompt = value_prompt_.data(),
+          .value_tail = value_tail_.data()};
 }
 
 void DeviceShadowKv::Upload(const ShadowKvSequence& host) {
@@ -69,6 +85,8 @@ void DeviceShadowKv::Upload(const ShadowKvSequence& host) {
   tail_.Set(Bytes(host.tail, tail_.size()));
   joint_prompt_.Set(Bytes(host.joint_prompt, joint_prompt_.size()));
   joint_tail_.Set(Bytes(host.joint_tail, joint_tail_.size()));
+  std::copy_n(host.value_prompt, value_prompt_.bytes().size(), value_prompt_.data());
+  std::copy_n(host.value_tail, value_tail_.bytes().size(), value_tail_.data());
 }
 
 void DeviceShadowKv::UploadCache(const ShadowKvSequence& host) const {
@@ -81,12 +99,16 @@ void DeviceShadowKv::Download(const ShadowKvSequence& host) const {
   if (host.cache != nullptr) CopyTo(cache_, host.cache);
   CopyTo(joint_prompt_, host.joint_prompt);
   CopyTo(joint_tail_, host.joint_tail);
+  CopyTo(value_prompt_, host.value_prompt);
+  CopyTo(value_tail_, host.value_tail);
 }
 
 void DeviceShadowKv::Poison() {
   for (const DeviceArray<std::byte>* block : {&prompt_, &tail_, &joint_prompt_, &joint_tail_}) {
     Fill(*block);
   }
+  std::ranges::fill(value_prompt_.bytes(), std::byte{0xff});
+  std::ranges::fill(value_tail_.bytes(), std::byte{0xff});
 }
 
 DeviceShadowKvRope::DeviceShadowKvRope(const ShadowKvRope& host, int64_t head_dim)
@@ -118,6 +140,8 @@ ShadowKvBounds BoundsOf(std::span<const ShadowKvSequence> host) {
     bounds.max_exact_tokens = std::max(bounds.max_exact_tokens, exact);
     bounds.cached = bounds.cached && sequence.cache != nullptr;
     if (ShadowKvChunkKeyRank(config) != bounds.chunk_key_rank) bounds.chunk_key_rank = 0;
+    bounds.caches_values =
+        bounds.caches_values || (config.values_apart && sequence.cache != nullptr);
   }
   return bounds;
 }

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/core/memory.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "tests/gpu/support/gpu_test.h"
@@ -22,12 +23,27 @@ struct ShadowKvBlockSizes {
   size_t cache;
   size_t joint_prompt;  // 0 without joint coefficients, like the next one
   size_t joint_tail;
+  size_t value_prompt;  // 0 but for values apart, like the next one
+  size_t value_tail;
+};
+
+// Memory of the host that the device reads and writes.
+class PinnedBytes {
+ public:
+  // A copy of what there is at `source`; nothing for null.
+  PinnedBytes(const std::byte* source, size_t size);
+
+  std::byte* data() const { return memory_.data(); }
+  std::span<std::byte> bytes() const { return {memory_.data(), memory_.size()}; }
+
+ private:
+  Memory memory_;
 };
 
 // One layer of a sequence on the device: its layout, prompt section, tail, cache and, with joint
-// coefficients, those of prompt and tail. Made as a copy of what a sequence on the host names
-// (where that has no cache, with an empty one). Transfers wait for themselves, not for a queue: its
-// work must be done before (GpuTest::Wait).
+// coefficients, those of prompt and tail. Values apart are in memory of the host. Made as a copy of
+// what a sequence on the host names (where that has no cache, with an empty one). Transfers wait
+// for themselves, not for a queue: its work must be done before (GpuTest::Wait).
 class DeviceShadowKv {
  public:
   explicit DeviceShadowKv(const ShadowKvSequence& host);
@@ -52,6 +68,7 @@ class DeviceShadowKv {
   std::vector<std::byte> cache() const { return cache_.Get(); }
   std::vector<std::byte> joint_prompt() const { return joint_prompt_.Get(); }
   std::vector<std::byte> joint_tail() const { return joint_tail_.Get(); }
+  std::span<const std::byte> value_tail() const { return value_tail_.bytes(); }
   // Where an op writes them.
   std::byte* prompt_data() const { return prompt_.data(); }
   std::byte* joint_prompt_data() const { return joint_prompt_.data(); }
@@ -66,6 +83,8 @@ class DeviceShadowKv {
   DeviceArray<std::byte> cache_;
   DeviceArray<std::byte> joint_prompt_;
   DeviceArray<std::byte> joint_tail_;
+  PinnedBytes value_prompt_;
+  PinnedBytes value_tail_;
 };
 
 // Angles on the device.

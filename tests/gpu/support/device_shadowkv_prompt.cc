@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -35,7 +36,8 @@ DeviceShadowKvPrompt::DeviceShadowKvPrompt(const ShadowKvProblem& problem)
       rope_(problem.rope(), problem.layout().config.head_dim),
       has_bias_(problem.key_bias() != nullptr),
       key_bias_(BiasOf(problem)),
-      prompt_(DeviceArray<std::byte>::Poisoned(layout_.bytes)) {}
+      prompt_(DeviceArray<std::byte>::Poisoned(layout_.bytes)),
+      values_(problem.value_prompt_bytes().data(), layout_.coded.value_bytes) {}
 
 ShadowKvEncodeParams DeviceShadowKvPrompt::params() const {
   return {.layout = layout_,
@@ -43,12 +45,14 @@ ShadowKvEncodeParams DeviceShadowKvPrompt::params() const {
           .page_table = page_table_.data(),
           .rope = rope_.get(),
           .key_bias = has_bias_ ? key_bias_.data() : nullptr,
-          .prompt = prompt_.data()};
+          .prompt = prompt_.data(),
+          .values = values_.data()};
 }
 
 std::vector<std::byte> DeviceShadowKvPrompt::Encode(const OpTable& ops,
                                                     const ExecContext& context) const {
   prompt_.Set(std::vector<std::byte>(prompt_.size(), std::byte{0xff}));
+  std::ranges::fill(values_.bytes(), std::byte{0xff});
   absl::Status status = ops.shadowkv_encode(context, params());
   EXPECT_TRUE(status.ok()) << status;
   status = context.queue->Wait();

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kernels/core/exec_context.h"
@@ -23,8 +24,10 @@ class DeviceShadowKvPrompt {
 
   // Names memory of this object.
   ShadowKvEncodeParams params() const;
-  // The section, of poisoned bytes before, once the op has run.
+  // The section, of poisoned bytes before like values apart, once the op has run.
   std::vector<std::byte> Encode(const OpTable& ops, const ExecContext& context) const;
+  // Values apart, in memory of the host.
+  std::span<const std::byte> values() const { return values_.bytes(); }
   // Makes all keys and values zero.
   void ClearPages() const;
 
@@ -37,6 +40,7 @@ class DeviceShadowKvPrompt {
   bool has_bias_;
   DeviceArray<float> key_bias_;
   DeviceArray<std::byte> prompt_;
+  PinnedBytes values_;
 };
 
 }  // namespace baton::kernels::cuda
