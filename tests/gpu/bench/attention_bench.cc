@@ -62,6 +62,19 @@ void AddDiffKvCases(const BenchShape& shape, const char* format, double high_sha
       Named(shape, "diffkv_append", format, "no sweep"), high_share, false));
 }
 
+// Attention with values in the host's memory.
+void AddHostValueCases(const BenchShape& shape, Cases& cases) {
+  for (const int32_t bits : {4, 16}) {
+    const char* format = bits == 4 ? "rank 160, V4 on the host" : "rank 160, bf16 on the host";
+    for (const double hits : {0.0, 0.6}) {
+      cases.push_back(std::make_unique<ShadowKvAttentionCase>(
+          Named(shape, "shadowkv_attention", format, hits == 0.0 ? "hits=0" : "hits=0.6"),
+          hits,
+          ShadowKvValues{.bits = bits, .on_host = true}));
+    }
+  }
+}
+
 // Llama-3.1-8B's shape, the one that ShadowKV's throughput was published for, unless a step would
 // attend the whole sequence.
 void AddShadowKvCases(const BenchShape& shape, Cases& cases) {
@@ -73,6 +86,7 @@ void AddShadowKvCases(const BenchShape& shape, Cases& cases) {
       Named(shape, "shadowkv_attention", format, "hits=0"), 0.0));
   cases.push_back(std::make_unique<ShadowKvAttentionCase>(
       Named(shape, "shadowkv_attention", format, "hits=0.6"), 0.6));
+  AddHostValueCases(shape, cases);
 }
 
 // As many sequences as an H200 holds (gpu_model_bench --capacity).

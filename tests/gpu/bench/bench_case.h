@@ -52,6 +52,8 @@ class BenchCase {
   virtual absl::Status Run(const ExecContext& context, int32_t layer, int32_t step) = 0;
   // That one call reads at least.
   virtual double bytes() const = 0;
+  // Of them, what comes from the host's memory.
+  virtual double link_bytes() const { return 0.0; }
 
  private:
   BenchShape shape_;

@@ -94,7 +94,7 @@ void Measure::PrintResult(const BenchCase& bench, const Result& result) const {
   const double rate = bench.bytes() / result.seconds;
   absl::PrintF(
       "%s,\"error\":%.2e,\"us\":%.2f,\"bytes\":%.0f,\"gb_per_s\":%.1f,\"share_of_4250\":%.3f,"
-      "\"share_of_measured_read\":%.3f}\n",
+      "\"share_of_measured_read\":%.3f",
       ShapeFields(bench.shape()),
       result.error,
       result.seconds * 1e6,
@@ -102,6 +102,14 @@ void Measure::PrintResult(const BenchCase& bench, const Result& result) const {
       rate * 1e-9,
       rate / 4.25e12,
       rate / limits_.read_bytes_per_second);
+  if (const double bytes = bench.link_bytes(); bytes > 0.0) {
+    const double link_rate = bytes / result.seconds;
+    absl::PrintF(",\"us_per_row\":%.2f,\"link_bytes\":%.0f,\"share_of_link_55_5\":%.3f",
+                 result.seconds * 1e6 / bench.shape().rows,
+                 bytes,
+                 link_rate / 55.5e9);
+  }
+  absl::PrintF("}\n");
 }
 
 }  // namespace baton::kernels::cuda

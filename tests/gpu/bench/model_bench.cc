@@ -10,10 +10,10 @@
 // prefill and decode, whose rows model_check.h, model_prefill.h and model_decode.h describe. With
 // --engine instead both models' prompts through an engine by KV format: model_first_token.h. With
 // --capacity decode of as many sequences of the plain model as the device holds, over dense
-// pages and in formats `diffkv` and `shadowkv`, or in that of --format alone: model_format_check.h
-// and model_capacity.h. With --shares what pages and policy are of its decode steps in format
-// `diffkv`: model_shares.h. What fails has a row that says why; the rest goes on, and the status
-// is 1.
+// pages and in formats `diffkv` and `shadowkv`, the latter also with values in the host's memory
+// (shadowkv_host), or in that of --format alone: model_format_check.h and model_capacity.h. With
+// --shares what pages and policy are of its decode steps in format `diffkv`: model_shares.h. What
+// fails has a row that says why; the rest goes on, and the status is 1.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>

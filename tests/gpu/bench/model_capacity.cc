@@ -1,14 +1,15 @@
 #include "tests/gpu/bench/model_capacity.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
 #include "tests/gpu/bench/model_capacity_case.h"
@@ -20,12 +21,21 @@
 #include "tests/gpu/bench/model_loaded.h"
 #include "tests/gpu/bench/model_row.h"
 #include "tests/gpu/bench/model_time.h"
+#include "tests/gpu/bench/shadowkv_load.h"
 
 namespace baton::model {
 namespace {
 
 // Of the device's memory, that a worker is to use.
 constexpr double kShare = 0.92;
+// Of the host's memory that is available, for what sequences keep there.
+constexpr double kHostShare = 0.85;
+
+// How many sequences there are, and what there can't be more for.
+struct Batch {
+  int32_t sequences = 0;
+  std::string_view bound;
+};
 
 // What was measured of a case.
 struct Capacity {
@@ -44,7 +54,7 @@ class CapacityBench {
 
  private:
   ModelRow Row(const CapacityCase& capacity_case) const;
-  bool RunVariant(CapacityCase& capacity_case, int32_t variant, int32_t sequences);
+  bool RunVariant(CapacityCase& capacity_case, int32_t variant, const Batch& batch);
   absl::Status Time(CapacityCase& capacity_case, int32_t variant, int32_t sequences, ModelRow& row);
   void AddRatios(const Capacity& capacity, ModelRow& row) const;
 
@@ -54,42 +64,57 @@ class CapacityBench {
 };
 
 // As many as there is memory for.
-absl::StatusOr<int32_t> Fit(const CapacityCase& capacity_case) {
+absl::StatusOr<Batch> Fit(const CapacityCase& capacity_case) {
   BATON_ASSIGN_OR_RETURN(const size_t budget, KvBudget(kShare));
-  const int64_t sequences = static_cast<int64_t>(budget) / capacity_case.kv_bytes();
-  if (sequences == 0) {
-    return absl::ResourceExhaustedError("the device has no memory for a sequence");
+  Batch batch = {.sequences = kMostCapacitySequences, .bound = "rows"};
+  const auto limit = [&](size_t bytes, int64_t sequence_bytes, std::string_view bound) {
+    const int64_t fit = static_cast<int64_t>(bytes) / sequence_bytes;
+    if (fit < batch.sequences) {
+      batch = {.sequences = static_cast<int32_t>(fit), .bound = bound};
+    }
+  };
+  limit(budget, capacity_case.kv_bytes(), "memory");
+  if (const int64_t host_bytes = capacity_case.host_kv_bytes(); host_bytes > 0) {
+    BATON_ASSIGN_OR_RETURN(const size_t host_budget, HostKvBudget(kHostShare));
+    limit(host_budget, host_bytes, "host memory");
   }
-  return static_cast<int32_t>(std::min<int64_t>(sequences, kMostCapacitySequences));
+  if (batch.sequences == 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("there is no room for a sequence in ", std::string(batch.bound)));
+  }
+  return batch;
 }
 
 ModelRow CapacityBench::Row(const CapacityCase& capacity_case) const {
   ModelRow row("capacity", loaded_.name);
   row.Add("format", capacity_case.format()).Add("tokens", int64_t{tokens_});
   row.Add("kv_bytes", capacity_case.kv_bytes());
+  if (const int64_t host_bytes = capacity_case.host_kv_bytes(); host_bytes > 0) {
+    row.Add("host_kv_bytes", host_bytes);
+  }
   return row;
 }
 
 bool CapacityBench::Run(CapacityCase& capacity_case) {
-  const absl::StatusOr<int32_t> sequences = Fit(capacity_case);
-  if (!sequences.ok()) {
-    return Row(capacity_case).Print(sequences.status());
+  const absl::StatusOr<Batch> batch = Fit(capacity_case);
+  if (!batch.ok()) {
+    return Row(capacity_case).Print(batch.status());
   }
-  if (const absl::Status made = capacity_case.Make(*sequences); !made.ok()) {
-    return Row(capacity_case).Add("sequences", int64_t{*sequences}).Print(made);
+  if (const absl::Status made = capacity_case.Make(batch->sequences); !made.ok()) {
+    return Row(capacity_case).Add("sequences", int64_t{batch->sequences}).Print(made);
   }
   bool measured = true;
   for (int32_t variant = 0; variant < capacity_case.variants(); ++variant) {
-    measured = RunVariant(capacity_case, variant, *sequences) && measured;
+    measured = RunVariant(capacity_case, variant, *batch) && measured;
   }
   return measured;
 }
 
-bool CapacityBench::RunVariant(CapacityCase& capacity_case, int32_t variant, int32_t sequences) {
+bool CapacityBench::RunVariant(CapacityCase& capacity_case, int32_t variant, const Batch& batch) {
   ModelRow row = Row(capacity_case);
-  row.Add("sequences", int64_t{sequences});
-  row.Add("bound", sequences == kMostCapacitySequences ? "rows" : "memory");
-  return row.Print(Time(capacity_case, variant, sequences, row));
+  row.Add("sequences", int64_t{batch.sequences});
+  row.Add("bound", std::string(batch.bound));
+  return row.Print(Time(capacity_case, variant, batch.sequences, row));
 }
 
 absl::Status CapacityBench::Time(CapacityCase& capacity_case,
@@ -105,6 +130,8 @@ absl::Status CapacityBench::Time(CapacityCase& capacity_case,
   const Capacity capacity = {.sequences = sequences, .tokens_per_s = sequences / seconds};
   const double bytes = ModelCost(loaded_.model.config()).WeightBytes() + capacity_case.read_bytes();
   row.Add("ms", seconds * 1e3, 3).Add("tokens_per_s", capacity.tokens_per_s, 1);
+  const int32_t layers = loaded_.model.kv_shape().layers;
+  row.Add("us_per_sequence_layer", seconds * 1e6 / sequences / layers, 3);
   row.Add("bytes", bytes, 0).Add("share_of_4250", bytes / seconds / 4.25e12, 3);
   if (capacity_case.format() == "dense") {
     dense_ = capacity;
@@ -120,9 +147,9 @@ void CapacityBench::AddRatios(const Capacity& capacity, ModelRow& row) const {
 }
 
 // Memory of one case is free again before the next one asks how much there is.
-template <typename Case>
-bool Measure(const LoadedModel& loaded, int32_t tokens, CapacityBench& bench) {
-  Case capacity_case(loaded, tokens);
+template <typename Case, typename... Args>
+bool Measure(const LoadedModel& loaded, int32_t tokens, CapacityBench& bench, const Args&... args) {
+  Case capacity_case(loaded, tokens, args...);
   return bench.Run(capacity_case);
 }
 
@@ -139,6 +166,12 @@ bool MeasureCapacity(const LoadedModel& loaded, bool quick, std::string_view for
     if (wanted("diffkv")) measured = Measure<DiffKvCapacityCase>(loaded, tokens, bench) && measured;
     if (wanted("shadowkv"))
       measured = Measure<ShadowKvCapacityCase>(loaded, tokens, bench) && measured;
+    for (const int32_t bits : {4, 16}) {
+      if (wanted("shadowkv_host")) {
+        const kernels::cuda::ShadowKvValues values = {.bits = bits, .on_host = true};
+        measured = Measure<ShadowKvCapacityCase>(loaded, tokens, bench, values) && measured;
+      }
+    }
   }
   return measured;
 }

@@ -19,19 +19,23 @@ inline constexpr int32_t kMostCapacitySequences = 512;
 //   bench, model, format        "capacity"
 //   tokens                      of a sequence, once all steps are done
 //   kv_bytes                    of a sequence, with what its steps need beside the pool
-//   sequences, bound            how many there are, by "memory" or "rows" (kMostCapacitySequences)
+//   host_kv_bytes               what it has of the host's memory, if it has something there
+//   sequences, bound            how many there are, by "memory" of the device, "host memory" (0.85
+//                               of what is available) or "rows" (kMostCapacitySequences)
 //   scored_every                `diffkv`: of so many steps one scores a sequence's tokens
 //   hits_forced                 `shadowkv`: share of a step's chunks that are in the cache already;
 //                               chunks are selected nevertheless
 //   hits                        the same as counted
 //   ms                          of a step; median
+//   us_per_sequence_layer       of a step, by sequences and layers
 //   tokens_per_s
 //   bytes                       that a step reads at least: weights, keys and values
 //   share_of_4250               of 4250 GB/s
 //   sequences_to_dense, tokens_per_s_to_dense
 //                               over those of `dense` with this context, if it was measured
 // and of one that could not be measured `failed` with the reason instead of what is not known.
-// Quick: 32K only. `format`: that one alone, if not empty. False if one failed. Only on a device.
+// Quick: 32K only. `format`: that one alone, if not empty; "shadowkv_host": those of `shadowkv`
+// with values in the host's memory. False if one failed. Only on a device.
 bool MeasureCapacity(const LoadedModel& loaded, bool quick, std::string_view format);
 
 }  // namespace baton::model

@@ -28,6 +28,8 @@ class CapacityCase {
   virtual std::string format() const = 0;
   // Memory of one sequence: its pages or sections, and what its steps need beside them.
   virtual int64_t kv_bytes() const = 0;
+  // Memory of the host that one sequence takes beside it.
+  virtual int64_t host_kv_bytes() const { return 0; }
   // Makes and fills the pool for so many sequences. Once, before all that follows.
   virtual absl::Status Make(int32_t sequences) = 0;
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -30,14 +31,24 @@ constexpr auto kPhases = static_cast<int32_t>(kernels::kShadowKvBlockTokens);
 
 }  // namespace
 
-ShadowKvCapacityCase::ShadowKvCapacityCase(const LoadedModel& loaded, int32_t tokens)
+ShadowKvCapacityCase::ShadowKvCapacityCase(const LoadedModel& loaded,
+                                           int32_t tokens,
+                                           const kernels::cuda::ShadowKvValues& values)
     : loaded_(loaded) {
   const KvShape shape = loaded.model.kv_shape();
   constexpr int32_t kGenerated = kPhases + kPoolSteps;
-  load_ = {.layout = {kernels::cuda::ShadowKvConfigOf(shape.kv_heads, shape.head_dim),
+  load_ = {.layout = {kernels::cuda::ShadowKvConfigOf(shape.kv_heads, shape.head_dim, values),
                       tokens - kGenerated},
            .layers = shape.layers,
            .max_generated = kGenerated};
+}
+
+std::string ShadowKvCapacityCase::format() const {
+  const kernels::ShadowKvConfig& config = load_.config();
+  if (!config.values_apart) {
+    return "shadowkv";
+  }
+  return config.quantized_values() ? "shadowkv_host_v4" : "shadowkv_host_bf16";
 }
 
 absl::Status ShadowKvCapacityCase::Make(int32_t sequences) {

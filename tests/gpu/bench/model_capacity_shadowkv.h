@@ -18,16 +18,21 @@
 
 namespace baton::model {
 
-// ShadowKvConfigOf: values in 4 bits on the device. Every sequence has a cache in every layer. They
+// ShadowKvConfigOf, with values on the device in 4 bits or in the host's memory in 4 bits or bf16.
+// Every sequence has a cache in every layer. They
 // begin with 0 to 63 generated tokens, so that in every step about a 64th of them has a block
 // coded. Variants: of a step's chunks 0 and 0.6 are those of the step before.
 class ShadowKvCapacityCase final : public CapacityCase {
  public:
   // Sequences have up to `tokens` tokens in the last step. Borrows the model.
-  ShadowKvCapacityCase(const LoadedModel& loaded, int32_t tokens);
+  ShadowKvCapacityCase(const LoadedModel& loaded,
+                       int32_t tokens,
+                       const kernels::cuda::ShadowKvValues& values = {});
 
-  std::string format() const override { return "shadowkv"; }
+  // "shadowkv", "shadowkv_host_v4" or "shadowkv_host_bf16".
+  std::string format() const override;
   int64_t kv_bytes() const override { return ModelShadowKvKv::SequenceBytes(load_); }
+  int64_t host_kv_bytes() const override { return ModelShadowKvKv::HostSequenceBytes(load_); }
   absl::Status Make(int32_t sequences) override;
   int32_t variants() const override { return 2; }
   absl::Status Begin(int32_t variant, ModelRow& row) override;

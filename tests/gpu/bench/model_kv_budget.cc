@@ -2,7 +2,11 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <fstream>
+#include <sstream>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,6 +28,27 @@ absl::StatusOr<size_t> KvBudget(double share) {
         absl::StrCat(unused, " bytes of the device are free and ", kept, " are to stay so"));
   }
   return unused - kept;
+}
+
+absl::StatusOr<size_t> HostKvBudget(double share) {
+  size_t available = 0;  // KiB
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string line; std::getline(meminfo, line);) {
+    std::istringstream fields(line);
+    std::string name;
+    if (fields >> name; name == "MemAvailable:") {
+      fields >> available;
+    }
+  }
+  if (available == 0) {
+    return absl::InternalError("/proc/meminfo does not say how much memory is available");
+  }
+  size_t bytes = available << 10;
+  size_t limit = 0;  // "max" is none
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit) {
+    bytes = std::min(bytes, limit);
+  }
+  return static_cast<size_t>(share * static_cast<double>(bytes));
 }
 
 }  // namespace baton::model

@@ -42,6 +42,10 @@ int64_t ModelShadowKvKv::SequenceBytes(const ShadowKvLoad& load) {
          static_cast<int64_t>(load.layout.bytes + load.tail_bytes() + load.cache_bytes());
 }
 
+int64_t ModelShadowKvKv::HostSequenceBytes(const ShadowKvLoad& load) {
+  return load.layers * static_cast<int64_t>(load.prompt_value_bytes() + load.tail_value_bytes());
+}
+
 absl::Status ModelShadowKvKv::ForceHits(double share) {
   hits_ = std::lround(share * static_cast<double>(load_.config().budget_chunks()));
   ShadowKvLoad layer = load_;

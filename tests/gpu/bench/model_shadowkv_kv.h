@@ -32,6 +32,8 @@ class ModelShadowKvKv final : public kv::StepKv {
       const LoadedModel& loaded, const kernels::cuda::ShadowKvLoad& load);
   // Memory of one sequence in all layers: prompt sections, tails and caches.
   static int64_t SequenceBytes(const kernels::cuda::ShadowKvLoad& load);
+  // Of values apart, in the host's memory.
+  static int64_t HostSequenceBytes(const kernels::cuda::ShadowKvLoad& load);
 
   // From the next step on, attention is over chunks drawn beforehand rather than those that are
   // selected, which is done nevertheless: of the chunks of a step, the same in all layers, each

@@ -19,9 +19,11 @@
 
 namespace baton::kernels::cuda {
 
-ShadowKvAttentionCase::ShadowKvAttentionCase(const BenchShape& shape, double hit_share)
+ShadowKvAttentionCase::ShadowKvAttentionCase(const BenchShape& shape,
+                                             double hit_share,
+                                             const ShadowKvValues& values)
     : BenchCase(shape),
-      load_(ShadowKvLoadOf(shape)),
+      load_(ShadowKvLoadOf(shape, values)),
       hits_(std::lround(hit_share * static_cast<double>(load_.config().budget_chunks()))) {}
 
 absl::Status ShadowKvAttentionCase::Prepare(const DeviceQueue& queue) {

@@ -22,7 +22,9 @@ namespace baton::kernels::cuda {
 class ShadowKvAttentionCase : public BenchCase {
  public:
   // Of the chunks of a call, `hit_share` are those of the call before in the same layer.
-  ShadowKvAttentionCase(const BenchShape& shape, double hit_share);
+  ShadowKvAttentionCase(const BenchShape& shape,
+                        double hit_share,
+                        const ShadowKvValues& values = {});
 
   absl::Status Prepare(const DeviceQueue& queue) override;
   // Of the second call; before any Run. kInternal if the calls find another number of hits than
@@ -31,6 +33,7 @@ class ShadowKvAttentionCase : public BenchCase {
   absl::Status Run(const ExecContext& context, int32_t layer, int32_t step) override;
   // ShadowKvLoad::attention_bytes.
   double bytes() const override;
+  double link_bytes() const override { return load_.link_bytes(hits_); }
 
  private:
   absl::Status CheckHits() const;

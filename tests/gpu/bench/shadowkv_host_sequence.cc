@@ -57,6 +57,11 @@ absl::StatusOr<ShadowKvHostSequence> ShadowKvHostSequence::Copy(const ShadowKvPo
   BATON_RETURN_IF_ERROR(
       CopyToHost(copy.prompt_.data(), pool.prompt(layer, row), copy.prompt_.size()));
   BATON_RETURN_IF_ERROR(CopyToHost(copy.tail_.data(), pool.tail(layer, row), copy.tail_.size()));
+  const ShadowKvSequence sequence = pool.sequence(layer, row);
+  copy.value_prompt_ = Buffer(copy.load_.prompt_value_bytes());
+  copy.value_tail_ = Buffer(copy.load_.tail_value_bytes());
+  std::copy_n(sequence.value_prompt, copy.value_prompt_.size(), copy.value_prompt_.data());
+  std::copy_n(sequence.value_tail, copy.value_tail_.size(), copy.value_tail_.data());
   return copy;
 }
 
@@ -65,7 +70,10 @@ ShadowKvSequence ShadowKvHostSequence::get() const {
           .prompt = prompt_.data(),
           .tail = tail_.data(),
           .max_generated = load_.max_generated,
-          .position = load_.position()};
+          .position = load_.position(),
+          .value_prompt = value_prompt_.data(),
+          // There may be no block of the tail, but there is a place for it.
+          .value_tail = value_tail_.size() > 0 ? value_tail_.data() : tail_.data()};
 }
 
 int64_t ShadowKvHostSequence::HeadsOf(const std::vector<float>& q) const {

@@ -36,6 +36,8 @@ class ShadowKvHostSequence {
   ShadowKvLoad load_;
   Buffer prompt_;
   mutable Buffer tail_;
+  Buffer value_prompt_;  // of values apart, like the next one
+  mutable Buffer value_tail_;
 };
 
 }  // namespace baton::kernels::cuda

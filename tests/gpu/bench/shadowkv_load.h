@@ -24,6 +24,12 @@ struct ShadowKvLoad {
   int32_t position() const { return static_cast<int32_t>(layout.prompt_tokens); }
   size_t tail_bytes() const { return ShadowKvTailLayout(layout, max_generated).bytes; }
   size_t cache_bytes() const { return ShadowKvCacheLayout(config()).bytes; }
+  // Of values apart, prompt's and tail's; 0 for values in their place.
+  size_t prompt_value_bytes() const { return layout.coded.value_bytes; }
+  size_t tail_value_bytes() const {
+    const ShadowKvTailLayout tail(layout, max_generated);
+    return tail.value_block_begin(tail.block_count);
+  }
   // Static, local and generated tokens of a KV head.
   int64_t exact_tokens() const {
     return layout.static_chunks * config().chunk_tokens + layout.local_tokens + kGenerated;
@@ -44,8 +50,8 @@ struct ShadowKvLoad {
   // Angles are not in it: one table serves all layers and sequences.
   double attention_bytes(int64_t hits, double missed_chunks) const {
     const auto vector = static_cast<double>(config().vector_bytes());
-    const auto value =
-        static_cast<double>(config().code_bytes(config().value_bits) + sizeof(uint32_t));
+    const auto value = static_cast<double>(config().coded_value_bytes() +
+                                           (config().quantized_values() ? sizeof(uint32_t) : 0));
     const auto chunk = static_cast<double>(config().chunk_tokens);
     const double head = 2.0 * vector * static_cast<double>(exact_tokens()) +
                         value * chunk * static_cast<double>(config().budget_chunks()) +
@@ -53,6 +59,14 @@ struct ShadowKvLoad {
                         vector * static_cast<double>(config().rank);
     const double coefficients = sizeof(uint16_t) * chunk * static_cast<double>(config().rank);
     return head * rows * config().kv_heads + coefficients * missed_chunks;
+  }
+
+  // What attention reads of a layer from the host's memory: values apart of the selected chunks
+  // that no cache has, without their ranges.
+  double link_bytes(int64_t hits) const {
+    const int64_t chunks = config().values_apart ? config().budget_chunks() - hits : 0;
+    return static_cast<double>(config().coded_value_bytes()) *
+           static_cast<double>(rows * config().kv_heads * config().chunk_tokens * chunks);
   }
 
   ShadowKvBounds bounds() const {
@@ -63,25 +77,35 @@ struct ShadowKvLoad {
             .max_budget_tokens = config().budget_chunks() * config().chunk_tokens,
             .max_exact_tokens = exact_tokens(),
             .cached = true,
+            .caches_values = config().values_apart,
             .chunk_key_rank = ShadowKvChunkKeyRank(config())};
   }
 };
 
+// Values of coded tokens.
+struct ShadowKvValues {
+  int32_t bits = 4;      // 16: bf16
+  bool on_host = false;  // in pinned memory of the host
+};
+
 // The setting of ShadowKV's throughput runs (section 5): rank 160, chunks of 8, a budget of 2048
-// tokens beside 48 outlier chunks and a window of 64 tokens; values in 4 bits.
-inline ShadowKvConfig ShadowKvConfigOf(int32_t kv_heads, int32_t head_dim) {
+// tokens beside 48 outlier chunks and a window of 64 tokens.
+inline ShadowKvConfig ShadowKvConfigOf(int32_t kv_heads,
+                                       int32_t head_dim,
+                                       const ShadowKvValues& values = {}) {
   return {.rank = 160,
           .chunk_tokens = 8,
           .budget_tokens = 2048,
           .outlier_chunks = 48,
           .local_chunks = 8,
-          .value_bits = 4,
+          .value_bits = values.bits,
+          .values_apart = values.on_host,
           .kv_heads = kv_heads,
           .head_dim = head_dim};
 }
 
-inline ShadowKvLoad ShadowKvLoadOf(const BenchShape& shape) {
-  return {.layout = {ShadowKvConfigOf(shape.kv_heads, shape.head_dim), shape.tokens},
+inline ShadowKvLoad ShadowKvLoadOf(const BenchShape& shape, const ShadowKvValues& values = {}) {
+  return {.layout = {ShadowKvConfigOf(shape.kv_heads, shape.head_dim, values), shape.tokens},
           .layers = BenchCase::kLayers,
           .rows = shape.rows};
 }

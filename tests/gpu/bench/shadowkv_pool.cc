@@ -12,8 +12,10 @@
 #include <vector>
 
 #include "common/base/status_macros.h"
+#include "kernels/core/half.h"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/cuda/runtime/pinned_memory.h"
 #include "kernels/kv_format/quantize.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_params.h"
@@ -69,34 +71,55 @@ std::vector<int32_t> ChooseStatic(const ShadowKvPromptLayout& layout) {
   return ids;
 }
 
-// The part of a prompt section that holds codes of values, their scales and the static ids.
+// Values as they are stored of all coded tokens of a sequence: codes, or bf16 in [-kScale, kScale].
+std::vector<std::byte> MakeValues(const ShadowKvPromptLayout& layout) {
+  const ShadowKvConfig& config = layout.config;
+  std::vector<std::byte> bytes(static_cast<size_t>(config.kv_heads * layout.coded.tokens) *
+                               config.coded_value_bytes());
+  std::minstd_rand random(kSeed + 1);
+  if (config.quantized_values()) {
+    std::generate(
+        bytes.begin(), bytes.end(), [&] { return static_cast<std::byte>(random() >> 8); });
+    return bytes;
+  }
+  std::uniform_real_distribution<float> value(-kScale, kScale);
+  std::generate_n(reinterpret_cast<uint16_t*>(bytes.data()), bytes.size() / sizeof(uint16_t), [&] {
+    return F32ToBF16(value(random));
+  });
+  return bytes;
+}
+
+// The part of a prompt section that holds codes of values, unless they are apart, their scales and
+// the static ids.
 struct CodedPart {
   explicit CodedPart(const ShadowKvPromptLayout& layout)
-      : begin(layout.coded_begin + layout.coded.values), bytes(layout.static_keys - begin) {}
+      : begin(layout.coded_begin +
+              (layout.config.values_apart ? layout.coded.value_scales : layout.coded.values)),
+        bytes(layout.static_keys - begin) {}
 
   size_t begin;
   size_t bytes;
 };
 
 std::vector<std::byte> MakeCodes(const ShadowKvPromptLayout& layout,
+                                 const std::vector<std::byte>& values,
                                  const std::vector<int32_t>& static_ids) {
   const ShadowKvConfig& config = layout.config;
   const CodedPart part(layout);
-  const auto tokens =
-      static_cast<size_t>(config.kv_heads) * static_cast<size_t>(layout.coded.tokens);
   std::vector<std::byte> bytes(part.bytes);
-  std::mt19937 random(kSeed + 1);
-  auto* codes = reinterpret_cast<uint32_t*>(bytes.data());
-  std::generate_n(codes, tokens * config.code_bytes(config.value_bits) / sizeof(uint32_t), [&] {
-    return static_cast<uint32_t>(random());
-  });
-  std::uniform_real_distribution<float> largest(0.75f * kScale, 1.25f * kScale);
-  auto* ranges =
-      reinterpret_cast<QuantRange*>(bytes.data() + layout.coded.value_scales - layout.coded.values);
-  std::generate_n(ranges, tokens, [&] {
-    const float x = largest(random);
-    return FitQuantRange(-x, x, config.value_bits);
-  });
+  if (!config.values_apart) {
+    std::ranges::copy(values, bytes.begin());
+  }
+  if (config.quantized_values()) {
+    std::mt19937 random(kSeed + 2);
+    std::uniform_real_distribution<float> largest(0.75f * kScale, 1.25f * kScale);
+    auto* ranges = reinterpret_cast<QuantRange*>(bytes.data() + layout.coded_begin +
+                                                 layout.coded.value_scales - part.begin);
+    std::generate_n(ranges, config.kv_heads * layout.coded.tokens, [&] {
+      const float x = largest(random);
+      return FitQuantRange(-x, x, config.value_bits);
+    });
+  }
   std::memcpy(bytes.data() + layout.static_ids - part.begin,
               static_ids.data(),
               static_ids.size() * sizeof(int32_t));
@@ -119,14 +142,17 @@ absl::StatusOr<ShadowKvPool> ShadowKvPool::Make(const DeviceQueue& queue,
 
 ShadowKvSequence ShadowKvPool::sequence(int32_t layer, int32_t row) const {
   const int64_t i = index(layer, row);
-  return {.layout = layout_,
-          .prompt = prompts_ + i * static_cast<int64_t>(load_.layout.bytes),
-          .tail = tails_ + i * static_cast<int64_t>(load_.tail_bytes()),
-          .max_generated = load_.max_generated,
-          .position = load_.position(),
-          .row = row,
-          .cache = caches_ + i * static_cast<int64_t>(load_.cache_bytes()),
-          .counters = counters_ + i};
+  return {
+      .layout = layout_,
+      .prompt = prompts_ + i * static_cast<int64_t>(load_.layout.bytes),
+      .tail = tails_ + i * static_cast<int64_t>(load_.tail_bytes()),
+      .max_generated = load_.max_generated,
+      .position = load_.position(),
+      .row = row,
+      .cache = caches_ + i * static_cast<int64_t>(load_.cache_bytes()),
+      .value_prompt = prompt_values_.data() + i * static_cast<int64_t>(load_.prompt_value_bytes()),
+      .value_tail = tail_values_.data() + i * static_cast<int64_t>(load_.tail_value_bytes()),
+      .counters = counters_ + i};
 }
 
 const std::byte* ShadowKvPool::prompt(int32_t layer, int32_t row) const {
@@ -144,6 +170,11 @@ absl::Status ShadowKvPool::Allocate() {
   prompts_ = blocks(load_.layout.bytes);
   tails_ = blocks(load_.tail_bytes());
   caches_ = blocks(load_.cache_bytes());
+  const auto pinned = [&](size_t bytes) {
+    return PinnedMemory().Allocate(static_cast<size_t>(load_.sequences()) * bytes);
+  };
+  BATON_ASSIGN_OR_RETURN(prompt_values_, pinned(load_.prompt_value_bytes()));
+  BATON_ASSIGN_OR_RETURN(tail_values_, pinned(load_.tail_value_bytes()));
   counters_ = arena_.Allocate<ShadowKvCounters>(load_.sequences());
   layout_ = arena_.Upload(std::vector<ShadowKvPromptLayout>{load_.layout});
   const int64_t positions = load_.layout.prompt_tokens + load_.max_generated;
@@ -183,14 +214,29 @@ absl::Status ShadowKvPool::CopyCodes(const DeviceQueue& queue) {
   if (part.bytes == 0) {
     return absl::OkStatus();
   }
-  const std::byte* codes = arena_.Upload(MakeCodes(load_.layout, static_ids_));
+  const std::vector<std::byte> values = MakeValues(load_.layout);
+  BATON_RETURN_IF_ERROR(CopyToAll(queue,
+                                  MakeCodes(load_.layout, values, static_ids_),
+                                  prompts_ + part.begin,
+                                  load_.layout.bytes));
+  return load_.config().values_apart
+             ? CopyToAll(queue, values, prompt_values_.data(), load_.prompt_value_bytes())
+             : absl::OkStatus();
+}
+
+absl::Status ShadowKvPool::CopyToAll(const DeviceQueue& queue,
+                                     const std::vector<std::byte>& source,
+                                     std::byte* begin,
+                                     size_t stride) {
+  const std::byte* on_device = arena_.Upload(source);
   BATON_RETURN_IF_ERROR(arena_.status());
   for (int64_t i = 0; i < load_.sequences(); ++i) {
-    std::byte* target =
-        prompts_ + i * static_cast<int64_t>(load_.layout.bytes) + static_cast<int64_t>(part.begin);
-    BATON_RETURN_IF_ERROR(ToStatus(
-        cudaMemcpyAsync(target, codes, part.bytes, cudaMemcpyDeviceToDevice, queue.stream()),
-        "copy codes"));
+    BATON_RETURN_IF_ERROR(ToStatus(cudaMemcpyAsync(begin + i * static_cast<int64_t>(stride),
+                                                   on_device,
+                                                   source.size(),
+                                                   cudaMemcpyDefault,
+                                                   queue.stream()),
+                                   "copy codes"));
   }
   return absl::OkStatus();
 }

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "kernels/core/memory.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_params.h"
@@ -19,7 +20,7 @@ namespace baton::kernels::cuda {
 // Prompt sections, tails and empty caches of every (layer, row), one sequence behind the other.
 // They hold what an encoder would have left of vectors spread evenly over about [-2, 2]: of each
 // sequence its own, but for the codes of values and the static chunks' ids, of which all have
-// copies.
+// copies. Values apart lie in pinned memory of the host.
 class ShadowKvPool {
  public:
   // Waits for the queue.
@@ -46,6 +47,11 @@ class ShadowKvPool {
   absl::Status Allocate();
   absl::Status FillExact(const DeviceQueue& queue) const;
   absl::Status CopyCodes(const DeviceQueue& queue);
+  // Copies [bytes] of the device to what is at `begin` of each sequence's `stride` bytes.
+  absl::Status CopyToAll(const DeviceQueue& queue,
+                         const std::vector<std::byte>& source,
+                         std::byte* begin,
+                         size_t stride);
 
   int64_t index(int32_t layer, int32_t row) const { return int64_t{layer} * load_.rows + row; }
 
@@ -54,6 +60,8 @@ class ShadowKvPool {
   std::byte* prompts_ = nullptr;  // [layers][rows]
   std::byte* tails_ = nullptr;    // [layers][rows]
   std::byte* caches_ = nullptr;   // [layers][rows]
+  Memory prompt_values_;          // [layers][rows], like the next one
+  Memory tail_values_;
   const ShadowKvPromptLayout* layout_ = nullptr;
   const ShadowKvSequence* sequences_ = nullptr;
   ShadowKvCounters* counters_ = nullptr;  // [layers][rows]
