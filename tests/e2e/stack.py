@@ -67,15 +67,17 @@ class Stack:
 
     `model` is a folder of tests/data/models or a path. With one_worker a single worker prefills and
     decodes (--role=both); else there are `workers` of each role, named prefill and decode, or
-    prefill-0, prefill-1... if there are several. `tls_flags` go to every process and to the client."""
+    prefill-0, prefill-1... if there are several. `tls_flags` go to every process and to the client. With `gpus`,
+    such as (0, 1), prefill workers see the one GPU and decode workers the other."""
 
-    def __init__(self, model, worker_flags=(), one_worker=False, tls_flags=(), router_flags=(), workers=1):
+    def __init__(self, model, worker_flags=(), one_worker=False, tls_flags=(), router_flags=(), workers=1, gpus=()):
         self._model = model
         self._router_flags = list(router_flags)
         self._worker_flags = list(worker_flags)
         self._one_worker = one_worker
         self._workers = workers
         self._tls_flags = list(tls_flags)
+        self._gpu_of = dict(zip(("prefill", "decode"), gpus))
         self._folder = tempfile.TemporaryDirectory(prefix="baton-stack-")
         self._processes = []
         self._flags_of = {}
@@ -152,7 +154,8 @@ class Stack:
 
     def _before(self, name):
         """Words that go before the command of a process: where it runs."""
-        return []
+        gpu = self._gpu_of.get(role_of(name))
+        return [] if gpu is None else ["env", f"CUDA_VISIBLE_DEVICES={gpu}"]
 
     def _start(self, name, flags, listen="127.0.0.1:0", metrics_listen="127.0.0.1:0"):
         port_file = pathlib.Path(self._folder.name) / f"{name}.json"

@@ -15,7 +15,6 @@ constexpr double kCreditSeconds = 0.05;
 constexpr int64_t kLeastSegment = int64_t{256} << 10;
 constexpr int64_t kMostSegment = int64_t{64} << 20;
 constexpr int64_t kSegmentOfUnknownLink = int64_t{8} << 20;
-constexpr int64_t kLeastCreditSegments = 4;
 constexpr double kMostCredit = 1e12;  // so that the product fits
 
 }  // namespace

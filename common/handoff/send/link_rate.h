@@ -38,6 +38,13 @@ class LinkRate {
 // Between 256 KiB and 64 MiB; 8 MiB where the rate is not known.
 int64_t SegmentBytes(double bytes_per_second);
 
+// Bytes of a segment that goes from device to device: 2 ms of PCIe, 0.2 ms of NVLink, where an
+// estimate would need many prompts to get there.
+inline constexpr int64_t kDeviceSegmentBytes = int64_t{64} << 20;
+
+// Segments of one transfer that may be on their way in any case.
+inline constexpr int64_t kLeastCreditSegments = 4;
+
 // Bytes of one transfer that may be on their way: what the link carries in 50 ms, at least four
 // segments. More would keep the link no busier, and other transfers would wait behind it.
 int64_t CreditBytes(double bytes_per_second);

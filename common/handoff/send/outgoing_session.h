@@ -74,8 +74,8 @@ class OutgoingSession final : public ControlStreamEvents,
   absl::Status SendHeader(const Segment& segment);
   absl::Status PostSegment(const Segment& segment, uint32_t segment_index);
   void SendCommitIfDue();
-  int64_t segment_bytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether as much is on its way as may be: OnPostDone goes on.
+  int64_t segment_bytes(bool of_device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether as much is on its way as may be when the next segment is to go: OnPostDone goes on.
   bool OutOfCredit() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EraseOpen(uint64_t tag) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Failed() ABSL_LOCKS_EXCLUDED(mutex_);

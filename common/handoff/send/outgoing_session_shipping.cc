@@ -39,6 +39,23 @@ absl::StatusOr<uint64_t> ChecksumOf(const Segment& segment) {
   return checksum.value();
 }
 
+// As part of the last run where it lies behind that one on both sides: pages of some KiB come in
+// tens of thousands.
+void AddRun(int64_t offset,
+            std::span<const std::byte> source,
+            std::vector<transport::SendRun>& runs) {
+  if (!runs.empty()) {
+    transport::SendRun& last = runs.back();
+    const size_t size = last.source.size();
+    if (last.source.data() + size == source.data() &&
+        last.offset + static_cast<int64_t>(size) == offset) {
+      last.source = {last.source.data(), size + source.size()};
+      return;
+    }
+  }
+  runs.push_back({.offset = offset, .source = source});
+}
+
 }  // namespace
 
 std::shared_ptr<OutgoingSession::Outgoing> OutgoingSession::NextSegment() {
@@ -59,8 +76,9 @@ std::shared_ptr<OutgoingSession::Outgoing> OutgoingSession::NextSegment() {
 
 absl::Status OutgoingSession::GroupWaiting() {
   while (!waiting_.empty()) {
+    const int64_t bytes = segment_bytes(waiting_.front().device != nullptr);
     BATON_ASSIGN_OR_RETURN(std::vector<Segment> complete,
-                           grouper_->Add(std::move(waiting_.front()), segment_bytes()));
+                           grouper_->Add(std::move(waiting_.front()), bytes));
     waiting_.pop_front();
     for (Segment& segment : complete) {
       segments_.push_back(std::make_shared<Outgoing>(Outgoing{.segment = std::move(segment)}));
@@ -153,13 +171,12 @@ absl::Status OutgoingSession::PostSegment(const Segment& segment, uint32_t segme
   params.window = window_;
   params.transfer_id = kv::TransferId(transfer_.attempt, segment_index);
   params.tag = core_->NextTag();
-  params.runs.reserve(segment.pages.size());
   size_t next = 0;
   for (int32_t layer = 0; layer < segment.layer_count; ++layer) {
     for (int32_t page = 0; page < segment.page_count; ++page) {
-      params.runs.push_back(transport::SendRun{
-          .offset = geometry_.offset(segment.layer_begin + layer, segment.page_begin + page),
-          .source = segment.pages[next++]});
+      AddRun(geometry_.offset(segment.layer_begin + layer, segment.page_begin + page),
+             segment.pages[next++],
+             params.runs);
     }
   }
   std::shared_ptr<const Peer> peer;
@@ -187,14 +204,19 @@ absl::Status OutgoingSession::PostSegment(const Segment& segment, uint32_t segme
   return status;
 }
 
-int64_t OutgoingSession::segment_bytes() const {
+int64_t OutgoingSession::segment_bytes(bool of_device) const {
   const int64_t told = core_->options().segment_bytes;
-  return told > 0 ? told : SegmentBytes(peer_->rate->bytes_per_second());
+  if (told > 0) {
+    return told;
+  }
+  return of_device ? kDeviceSegmentBytes : SegmentBytes(peer_->rate->bytes_per_second());
 }
 
 bool OutgoingSession::OutOfCredit() const {
-  const int64_t told = core_->options().segment_bytes;
-  const int64_t credit = told > 0 ? 4 * told : CreditBytes(peer_->rate->bytes_per_second());
+  const bool of_device = segments_.front()->segment.device != nullptr;
+  const bool by_rate = core_->options().segment_bytes == 0 && !of_device;
+  const int64_t credit = by_rate ? CreditBytes(peer_->rate->bytes_per_second())
+                                 : kLeastCreditSegments * segment_bytes(of_device);
   return open_bytes_ >= credit;
 }
 

@@ -116,7 +116,7 @@ absl::Status OutboundPeer::TakeImported(const Imported& imported) {
   }
   --unanswered_;
   if (imported.code == 0) {
-    imported_.insert(imported.block);
+    imported_.emplace(imported.block, found->second->kind());
   } else if (found->second->kind() == kernels::BlockKind::kDevice) {
     reads_devices_ = false;
   }
@@ -241,13 +241,17 @@ Written OutboundPeer::NextPieces(uint64_t id, Post& post) {
     std::span<const std::byte> bytes = run.source.subspan(post.position);
     Piece piece = {.offset = static_cast<uint64_t>(run.offset) + post.position};
     piece.block = BlockOf(bytes, piece.source);
-    const uint64_t room =
-        piece.block == 0 ? kMaxCarriedBytes - written.bytes.size() : kPointedBytes - pointed;
-    bytes = bytes.first(std::min<uint64_t>(bytes.size(), room));
+    const bool of_device =
+        piece.block != 0 && imported_.at(piece.block) == kernels::BlockKind::kDevice;
+    if (!of_device) {
+      const uint64_t room =
+          piece.block == 0 ? kMaxCarriedBytes - written.bytes.size() : kPointedBytes - pointed;
+      bytes = bytes.first(std::min<uint64_t>(bytes.size(), room));
+    }
     piece.size = bytes.size();
     if (piece.block == 0) {
       written.bytes.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    } else {
+    } else if (!of_device) {
       pointed += bytes.size();
     }
     Piece* const last = written.pieces.empty() ? nullptr : &written.pieces.back();

@@ -7,7 +7,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <unordered_map>
 
@@ -30,7 +29,8 @@ class OutboundPeer {
   // The connection is given up when the verdict of a post that was given up takes longer: its
   // source must be free soon. What the receiver then reads there, it can't commit.
   static constexpr absl::Duration kStuck = absl::Seconds(2);
-  // Bytes that one message points to, so that a receiver can turn to its other peers in between.
+  // Bytes of the host that one message points to, so that a receiver can turn to its other peers
+  // in between; a device copies by itself.
   static constexpr uint64_t kPointedBytes = uint64_t{4} << 20;
   // The most blocks that a receiver takes.
   static constexpr size_t kMaxBlocks = 64;
@@ -104,7 +104,7 @@ class OutboundPeer {
   std::unordered_map<uint64_t, uint64_t> post_of_tag_;
   std::deque<uint64_t> ready_;  // posts with pieces to tell, each once
   std::unordered_map<uint32_t, std::shared_ptr<const kernels::SharedBlock>> exported_;
-  std::set<uint32_t> imported_;
+  std::unordered_map<uint32_t, kernels::BlockKind> imported_;
 };
 
 }  // namespace baton::transport::ipc

@@ -21,49 +21,58 @@
 namespace baton::kernels::cuda {
 
 absl::StatusOr<std::unique_ptr<LandingStream>> LandingStream::Create() {
-  int device = 0;
-  if (absl::Status status = ToStatus(cudaGetDevice(&device), "find the current device");
-      !status.ok()) {
-    return status;
+  std::unique_ptr<LandingStream> landing(new LandingStream());
+  int least = 0;
+  int greatest = 0;
+  absl::Status status = ToStatus(cudaGetDevice(&landing->device_), "find the current device");
+  if (status.ok()) {
+    status = ToStatus(cudaDeviceGetStreamPriorityRange(&least, &greatest), "find the priorities");
   }
-  cudaStream_t stream = nullptr;
-  if (absl::Status status =
-          ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "create a stream");
-      !status.ok()) {
+  if (status.ok()) {
+    status =
+        ToStatus(cudaStreamCreateWithPriority(&landing->stream_, cudaStreamNonBlocking, greatest),
+                 "create a stream");
+  }
+  if (status.ok()) {
+    status = ToStatus(cudaStreamCreateWithFlags(&landing->reads_, cudaStreamNonBlocking),
+                      "create a stream");
+  }
+  if (!status.ok()) {
     return status;
   }
   absl::StatusOr<std::unique_ptr<WordAdder>> adder = WordAdder::Create();
   if (!adder.ok()) {
-    cudaStreamDestroy(stream);
     return adder.status();
   }
-  return std::unique_ptr<LandingStream>(new LandingStream(device, stream, *std::move(adder)));
+  landing->adder_ = *std::move(adder);
+  return landing;
 }
 
 LandingStream::~LandingStream() {
-  cudaStreamSynchronize(stream_);
-  cudaStreamDestroy(stream_);
+  for (const cudaStream_t stream : {stream_, reads_}) {
+    if (stream != nullptr) {
+      cudaStreamSynchronize(stream);
+      cudaStreamDestroy(stream);
+    }
+  }
 }
 
 absl::Status LandingStream::MakeCurrent() const {
   return ToStatus(cudaSetDevice(device_), "choose the device");
 }
 
-absl::Status LandingStream::Copy(void* target,
-                                 const void* source,
-                                 size_t bytes,
-                                 cudaMemcpyKind kind) {
-  absl::Status status = MakeCurrent();
-  if (status.ok()) {
-    status =
-        ToStatus(cudaMemcpyAsync(target, source, bytes, kind, stream_),
-                 kind == cudaMemcpyDeviceToHost ? "copy from the device" : "copy to the device");
-  }
-  return status;
+absl::Status LandingStream::Write(std::byte* target, std::span<const std::byte> source) {
+  return Copy(target, source, cudaMemcpyHostToDevice);
 }
 
-absl::Status LandingStream::Write(std::byte* target, std::span<const std::byte> source) {
-  return Copy(target, source.data(), source.size(), cudaMemcpyHostToDevice);
+absl::Status LandingStream::Copy(std::byte* target,
+                                 std::span<const std::byte> source,
+                                 cudaMemcpyKind kind) const {
+  absl::Status status = MakeCurrent();
+  return status.ok()
+             ? ToStatus(cudaMemcpyAsync(target, source.data(), source.size(), kind, stream_),
+                        "copy to the device")
+             : status;
 }
 
 absl::StatusOr<std::unique_ptr<SharedMapping>> LandingStream::Import(int fd, size_t size) {
@@ -72,7 +81,7 @@ absl::StatusOr<std::unique_ptr<SharedMapping>> LandingStream::Import(int fd, siz
 }
 
 absl::Status LandingStream::Pull(std::byte* target, std::span<const std::byte> source) {
-  return Copy(target, source.data(), source.size(), cudaMemcpyDeviceToDevice);
+  return Copy(target, source, cudaMemcpyDeviceToDevice);
 }
 
 absl::Status LandingStream::Wait() {
@@ -89,8 +98,14 @@ absl::StatusOr<uint64_t> LandingStream::WordSum(
 }
 
 absl::Status LandingStream::Read(std::span<std::byte> target, const std::byte* source) {
-  absl::Status status = Copy(target.data(), source, target.size(), cudaMemcpyDeviceToHost);
-  return status.ok() ? Wait() : status;
+  absl::Status status = MakeCurrent();
+  if (status.ok()) {
+    status = ToStatus(
+        cudaMemcpyAsync(target.data(), source, target.size(), cudaMemcpyDeviceToHost, reads_),
+        "copy from the device");
+  }
+  return status.ok() ? ToStatus(cudaStreamSynchronize(reads_), "wait for copies from the device")
+                     : status;
 }
 
 }  // namespace baton::kernels::cuda

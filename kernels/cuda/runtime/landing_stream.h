@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -20,7 +19,9 @@
 
 namespace baton::kernels::cuda {
 
-// CUDA takes a source that is not pinned into buffers of its own before Write returns. Of the
+// CUDA takes a source that is not pinned into buffers of its own before Write returns. Sums go
+// before what steps compute: they are short, and a transfer waits for them. Reads have a stream of
+// their own, so that what lands does not wait for them. Of the
 // device that is current where it is made; others threads' calls make it theirs.
 class LandingStream final : public LandingMemory {
  public:
@@ -37,16 +38,19 @@ class LandingStream final : public LandingMemory {
   absl::Status Read(std::span<std::byte> target, const std::byte* source) override;
 
  private:
-  LandingStream(int device, cudaStream_t stream, std::unique_ptr<WordAdder> adder)
-      : device_(device), stream_(stream), adder_(std::move(adder)) {}
+  LandingStream() = default;
 
   absl::Status MakeCurrent() const;
-  absl::Status Copy(void* target, const void* source, size_t bytes, cudaMemcpyKind kind);
+  absl::Status Copy(std::byte* target,
+                    std::span<const std::byte> source,
+                    cudaMemcpyKind kind) const;
 
-  const int device_;
-  const cudaStream_t stream_;
+  // Set once, by Create.
+  int device_ = 0;
+  cudaStream_t stream_ = nullptr;
+  cudaStream_t reads_ = nullptr;
   absl::Mutex mutex_;
-  const std::unique_ptr<WordAdder> adder_ ABSL_PT_GUARDED_BY(mutex_);
+  std::unique_ptr<WordAdder> adder_ ABSL_PT_GUARDED_BY(mutex_);
 };
 
 }  // namespace baton::kernels::cuda
