@@ -1,18 +1,22 @@
 #include "common/engine/page_plan.h"
 
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 namespace baton::engine {
 namespace {
 
-// Fills one table of sequence `index` from the front of `free_pages`; `first` is sequence 0.
+// Fills one table of the sequence from the front of `free_pages`, in order: pages that lie one
+// behind the other in the pool do so in a layer, and are copied in one piece. `first` is sequence
+// 0.
 void FillTable(const PagePlan& plan,
                int32_t table,
                const Sequence& first,
                kv::PagePool& pool,
-               std::vector<kv::PageId>& free_pages,
+               std::span<const kv::PageId>& free_pages,
                Sequence& sequence) {
   for (int32_t page = 0; page < plan.total; ++page) {
     if (sequence.index > 0 && page < plan.shared) {
@@ -20,8 +24,8 @@ void FillTable(const PagePlan& plan,
       pool.AddReference(shared);
       sequence.pages.Set(table, page, shared);
     } else {
-      sequence.pages.Set(table, page, free_pages.back());
-      free_pages.pop_back();
+      sequence.pages.Set(table, page, free_pages.front());
+      free_pages = free_pages.subspan(1);
     }
   }
 }
@@ -46,6 +50,7 @@ bool AllocateSequences(const PagePlan& plan, kv::PagePool& pool, ActiveRequest& 
   if (!pages.has_value()) {
     return false;
   }
+  std::span<const kv::PageId> free_pages = *pages;
   request.pages_held = plan.pages();
   // Reserved at once: sequences are referred to by address from now on.
   request.sequences = std::vector<Sequence>(static_cast<size_t>(plan.sequences));
@@ -55,7 +60,7 @@ bool AllocateSequences(const PagePlan& plan, kv::PagePool& pool, ActiveRequest& 
     sequence.pages = kv::PageTable(plan.tables, plan.total);
     sequence.penalties = PenaltyState(request.prompt_bitmap);
     for (int32_t table = 0; table < plan.tables; ++table) {
-      FillTable(plan, table, request.sequences.front(), pool, *pages, sequence);
+      FillTable(plan, table, request.sequences.front(), pool, free_pages, sequence);
     }
   }
   return true;

@@ -65,6 +65,20 @@ TEST(PagePlanTest, AllocationSharesPagesByReferenceAndReturnsAll) {
   EXPECT_EQ(pool->pages_free(), 24);
 }
 
+TEST(PagePlanTest, PagesOfALayerLieOneBehindTheOther) {
+  const auto pool = Pool(36);
+  for (int round = 0; round < 4; ++round) {  // of which the last is at the pool's end
+    ActiveRequest request;
+    ASSERT_TRUE(AllocateSequences(PlanPages(*Format(), 10, 1, 2, true), *pool, request));
+    const kv::PageTable& pages = request.sequences[0].pages;
+    for (int32_t table = 0; table < 3; ++table) {
+      EXPECT_EQ(pages.at(table, 1), pages.at(table, 0) + 1) << "round " << round;
+      EXPECT_EQ(pages.at(table, 2), pages.at(table, 0) + 2) << "round " << round;
+    }
+    ReleaseSequences(*pool, request);
+  }
+}
+
 TEST(PagePlanTest, TooFewPagesAllocateNothing) {
   const auto pool = Pool(23);
   ActiveRequest request;
