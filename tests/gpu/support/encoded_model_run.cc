@@ -71,13 +71,13 @@ EncodedModelRun::EncodedModelRun(const checkpoint::Checkpoint& checkpoint,
                         .weight_dtype = kernels::DType::kBF16})
                .value();
   MakePages(*exec_.memory);
-  codecs_ = kv::CodecSet::Create(
-                engine::MakeCodecContext(*model_, exec_, ops, pages_.layout.dtype, 4096),
-                {.fp8_bytes = 16 << 20,
-                 .diffkv_bytes = 16 << 20,
-                 .shadowkv_bytes = 32 << 20,
-                 .shadowkv_host_bytes = 16 << 20})
-                .value();
+  codecs_ =
+      kv::CodecSet::Create(engine::MakeCodecContext(*model_, exec_, ops, pages_.layout.dtype, 4096),
+                           {.fp8_bytes = 16 << 20,
+                            .diffkv_bytes = 16 << 20,
+                            .shadowkv_bytes = 32 << 20,
+                            .shadowkv_host_bytes = 16 << 20})
+          .value();
   const kv::KvFormatPolicy format = *(*kv::ParseKvPolicy(policy)).format();
   sequence_ = codecs_->Find(format.id())->Allocate(format.resident, kPrompt, kSteps);
 }
