@@ -3,8 +3,12 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
+
+#include "common/engine/active_request.h"
+#include "common/engine/sequence.h"
+#include "common/kv/codec/kv_format.h"
+#include "common/kv/pool/page_pool.h"
 
 namespace baton::engine {
 namespace {

@@ -14,6 +14,7 @@
 #include "common/transport/ucx/ucx_transport.h"
 #include "common/worker/worker_metrics.h"
 #include "common/worker/worker_options.h"
+#include "kernels/core/landing_memory.h"
 
 namespace baton::worker {
 namespace {

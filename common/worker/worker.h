@@ -20,6 +20,7 @@
 #include "common/worker/health_monitor.h"
 #include "common/worker/worker_metrics.h"
 #include "common/worker/worker_options.h"
+#include "kernels/core/landing_memory.h"
 #include "kernels/core/memory.h"
 
 namespace baton::worker {
@@ -56,8 +57,11 @@ class Worker {
   bool ready() const { return accepting() && health_ != nullptr && health_->ready(); }
   const WorkerOptions& options() const { return options_; }
   engine::Engine& engine() const { return *engine_; }
-  // Where the ops work.
-  kernels::MemorySpace& memory() const { return *compute_->backend->exec().memory; }
+  // How KV of peers gets into the device's memory; null where the host computes. Lives as long as
+  // the worker.
+  kernels::LandingMemory* landing_device() const {
+    return memory().is_host() ? nullptr : &memory().landing();
+  }
   const kv::v1::KvLayout& layout() const { return compute_->layout; }
   WorkerMetrics& metrics() { return *metrics_; }
   // Null: no spans are written.
@@ -83,6 +87,8 @@ class Worker {
 
  private:
   explicit Worker(WorkerOptions options);
+  // Where the ops work.
+  kernels::MemorySpace& memory() const { return *compute_->backend->exec().memory; }
   absl::Status SetPools(engine::EngineOptions& options) const;
 
   const WorkerOptions options_;

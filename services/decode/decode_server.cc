@@ -9,7 +9,6 @@
 #include "common/worker/transports.h"
 #include "common/worker/worker.h"
 #include "common/worker/worker_options.h"
-#include "kernels/core/memory.h"
 #include "services/decode/decode_service.h"
 #include "services/decode/kv_transfer_service.h"
 
@@ -33,12 +32,11 @@ absl::StatusOr<std::unique_ptr<DecodeServer>> DecodeServer::Start(worker::Worker
 absl::Status DecodeServer::Bring(worker::WorkerOptions options) {
   BATON_ASSIGN_OR_RETURN(auto credentials, TransportCredentials(options.tls));
   BATON_ASSIGN_OR_RETURN(worker_, worker::Worker::Load(std::move(options)));
-  kernels::MemorySpace& memory = worker_->memory();
   BATON_ASSIGN_OR_RETURN(transports_,
                          worker::Transports::Make(worker_->options(),
                                                   std::move(credentials),
                                                   /*receives=*/true,
-                                                  memory.is_host() ? nullptr : &memory.landing()));
+                                                  worker_->landing_device()));
   landing_ = std::make_unique<handoff::Landing>(
       transports_->list(), worker_->layout(), handoff::LandingOptions{});
   BATON_RETURN_IF_ERROR(worker_->StartEngine(landing_.get()));

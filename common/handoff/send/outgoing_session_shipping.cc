@@ -148,7 +148,7 @@ absl::Status OutgoingSession::SendHeader(const Segment& segment) {
   header.format = format_;
   header.format_version = static_cast<uint16_t>(transfer_.layout.format_version());
   header.checksum_type =
-      segment.device == nullptr ? kv::ChecksumType::kXxh3_64 : kv::ChecksumType::kWordSum;
+      segment.device == nullptr ? kv::ChecksumType::kXxh3 : kv::ChecksumType::kWordSum;
   header.payload_bytes = static_cast<uint64_t>(segment.payload_bytes());
   header.checksum = checksum;
   {

@@ -1,10 +1,18 @@
 #include "common/handoff/send/sender.h"
 
+#include <functional>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "common/engine/kv_sink.h"
 #include "common/engine/request.h"
+#include "common/handoff/send/control_stream.h"
+#include "common/handoff/send/handshake_client.h"
 #include "common/handoff/send/outgoing_session.h"
 #include "common/handoff/send/sender_core.h"
+#include "common/transport/transport.h"
 
 namespace baton::handoff {
 namespace {

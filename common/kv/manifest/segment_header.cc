@@ -170,7 +170,7 @@ absl::StatusOr<SegmentHeader> DecodeSegmentHeader(std::span<const std::byte> byt
   }
   header.format = static_cast<WireFormat>(format);
   header.checksum_type = static_cast<ChecksumType>(checksum_type);
-  if (checksum_type < static_cast<uint16_t>(ChecksumType::kXxh3_64) ||
+  if (checksum_type < static_cast<uint16_t>(ChecksumType::kXxh3) ||
       checksum_type > static_cast<uint16_t>(ChecksumType::kWordSum)) {
     return absl::FailedPreconditionError(
         absl::StrCat("segment header: checksum type ", checksum_type, " is unknown here"));

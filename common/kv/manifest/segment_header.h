@@ -16,10 +16,7 @@ namespace baton::kv {
 enum class WireFormat : uint16_t { kDense = 1, kFp8 = 2, kDiffKv = 3, kShadowKv = 4 };
 // Of the bytes: XXH3, or the sum of kernels/core/word_sum.h, for payloads that lie in a device's
 // memory.
-enum class ChecksumType : uint16_t {
-  kXxh3_64 = 1,
-  kWordSum = 2
-};  // NOLINT(readability-identifier-naming)
+enum class ChecksumType : uint16_t { kXxh3 = 1, kWordSum = 2 };
 
 struct SegmentHeader {
   static constexpr uint32_t kMagic = 0x564b5442;  // "BTKV"
@@ -38,7 +35,7 @@ struct SegmentHeader {
   uint32_t page_count = 0;
   WireFormat format = WireFormat::kDense;
   uint16_t format_version = 1;
-  ChecksumType checksum_type = ChecksumType::kXxh3_64;
+  ChecksumType checksum_type = ChecksumType::kXxh3;
   uint16_t head_total = 0;  // KV heads of the model, over all tensor-parallel ranks
   // Layer by layer, pages ascending; of each the whole, or the heads' pieces (head_range.h) in
   // order.

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -93,7 +94,9 @@ class MappedRange {
   MappedRange(const MappedRange&) = delete;
   MappedRange& operator=(const MappedRange&) = delete;
 
-  std::byte* data() const { return reinterpret_cast<std::byte*>(begin_); }
+  std::byte* data() const {
+    return reinterpret_cast<std::byte*>(begin_);  // NOLINT(performance-no-int-to-ptr): CUDA's
+  }
 
  private:
   MappedRange(const DriverApi& api, size_t size) : api_(api), size_(size) {}
@@ -191,6 +194,8 @@ absl::StatusOr<std::unique_ptr<SharedMapping>> ImportExported(int fd, size_t byt
   }
   const DriverApi& api = **found;
   Handle handle(api);
+  // As the driver takes a descriptor.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
   void* const named = reinterpret_cast<void*>(static_cast<intptr_t>(fd));
   if (const CUresult imported = api.import_handle(handle.target(), named, kDescriptor);
       imported != CUDA_SUCCESS) {
