@@ -67,7 +67,7 @@ class Executor {
   // The forward pass and the draws.
   absl::Status Compute(Step& step);
   void TellFirstTokens(const Step& step) const;
-  // Encoded prompts that the step completes leave the device for host memory.
+  // Encoded prompts that the step completes go from a device to their sinks.
   absl::Status Ship(const Step& step);
   absl::Status ShipEncoded(const StepSequence& rows);
   // EncodedKv::Settle of the prompts that the step completes.

@@ -28,6 +28,7 @@
 #include "tests/unit/engine/eventually.h"
 #include "tests/unit/engine/real_engine.h"
 #include "tests/unit/engine/recording_listener.h"
+#include "tests/unit/engine/split_run.h"
 
 namespace baton::engine {
 namespace {
@@ -324,14 +325,7 @@ TEST(EngineDeviceLimitsTest, PoliciesThatADeviceHasNoPlaceForAreRefused) {
 
 class EngineDeviceFormatsTest : public testing::Test {
  protected:
-  void SetUp() override {
-    auto opened =
-        checkpoint::Checkpoint::Open(BATON_SOURCE_DIR "/tests/data/models/tiny-llama-needle", {});
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    checkpoint_ = *std::move(opened);
-  }
-
-  std::unique_ptr<checkpoint::Checkpoint> checkpoint_;
+  const std::unique_ptr<checkpoint::Checkpoint> checkpoint_ = OpenModel("tiny-llama-needle");
 };
 
 TEST_F(EngineDeviceFormatsTest, RequestsOfAllFormatsShareSteps) {

@@ -23,6 +23,7 @@
 #include "tests/unit/engine/eventually.h"
 #include "tests/unit/engine/real_engine.h"
 #include "tests/unit/engine/recording_listener.h"
+#include "tests/unit/engine/split_run.h"
 
 namespace baton::engine {
 namespace {
@@ -34,13 +35,6 @@ constexpr int64_t kHostBytes = 8 << 20;
 
 class EngineHostValuesTest : public testing::Test {
  protected:
-  void SetUp() override {
-    auto opened =
-        checkpoint::Checkpoint::Open(BATON_SOURCE_DIR "/tests/data/models/tiny-llama-needle", {});
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    checkpoint_ = *std::move(opened);
-  }
-
   RealEngine OnDevice(std::optional<int64_t> host_bytes) const {
     return {*checkpoint_,
             Role::kBoth,
@@ -73,7 +67,7 @@ class EngineHostValuesTest : public testing::Test {
     return found == load.format_pools.end() ? -1 : found->bytes.total - found->bytes.free;
   }
 
-  std::unique_ptr<checkpoint::Checkpoint> checkpoint_;
+  const std::unique_ptr<checkpoint::Checkpoint> checkpoint_ = OpenModel("tiny-llama-needle");
 };
 
 TEST_F(EngineHostValuesTest, ValuesTakeThePoolOfTheHostAndLeaveThatOfTheDevice) {
