@@ -1,11 +1,15 @@
 # The CUDA language for the targets below, and the flags of their code for the device.
 #
-# Machine code for sm_90a (Hopper) alone: the kernels use its copy engine, and a bundle stays small.
+# Machine code for sm_90a (Hopper) alone unless told otherwise: the kernels are made for its copy engine, and
+# a bundle stays small. Devices from compute capability 8.0 on run what is compiled for them
+# (kernels/cuda/device_code.h).
 # Contraction is off as in the rest of the tree: codes and page ids must be the CPU's bit by bit, so a
 # fused multiply-add stands where it is meant.
 set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
 set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
-set(CMAKE_CUDA_ARCHITECTURES 90a-real)
+set(BATON_CUDA_ARCHITECTURES 90a-real CACHE STRING
+    "What device code is compiled for, as CMAKE_CUDA_ARCHITECTURES says it")
+set(CMAKE_CUDA_ARCHITECTURES ${BATON_CUDA_ARCHITECTURES})
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 enable_language(CUDA)
 # CMake 3.25 does not know that this nvcc has C++20.

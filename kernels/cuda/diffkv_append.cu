@@ -451,11 +451,11 @@ absl::Status DiffKvAppend(const ExecContext& context, const DiffKvAppendParams& 
   }
   const AppendArgs args = MakeArgs(params);
   const auto kernel = params.pages.geometry.head_dim == 128 ? AppendKernel<128> : AppendKernel<64>;
-  return ToStatus(LaunchEarly(kernel,
+  return ToStatus(LaunchEarly(*context.queue,
+                              kernel,
                               static_cast<uint32_t>(params.num_rows),
                               static_cast<uint32_t>(args.coders + 1) * kWarpLanes,
                               0,
-                              context.queue->stream(),
                               args),
                   "diffkv_append");
 }

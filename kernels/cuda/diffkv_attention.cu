@@ -18,6 +18,7 @@
 #include "kernels/core/exec_context.h"
 #include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/device_code.h"
 #include "kernels/cuda/diffkv_attention_fetch.cuh"
 #include "kernels/cuda/diffkv_attention_merge.cuh"
 #include "kernels/cuda/diffkv_attention_plan.cuh"
@@ -174,7 +175,7 @@ __device__ void Consume(const Plan& plan,
 }
 
 template <int kDim, bool kPaired>
-__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
+__global__ void __launch_bounds__(kThreads, RingBlocks(kHopperCode))
     AttentionKernel(const __grid_constant__ Plan plan,
                     const Workspace workspace,
                     Counters* counters) {
@@ -205,19 +206,21 @@ absl::Status Launch(const DeviceQueue& queue, const Plan& plan) {
   const DiffKvAttentionParams& params = plan.params;
   const Workspace workspace = {
       queue.workspace().as<float>(), static_cast<int32_t>(params.heads), kDim};
-  constexpr auto kBytes = static_cast<int>(sizeof(Shared<kDim, kPaired>));
+  const bool hopper = queue.device().has_hopper_code;
+  const size_t bytes =
+      hopper ? sizeof(Shared<kDim, kPaired, true>) : sizeof(Shared<kDim, kPaired, false>);
   const auto kernel = AttentionKernel<kDim, kPaired>;
-  const cudaError_t allowed =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  const cudaError_t allowed = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
   if (allowed != cudaSuccess) {
     return ToStatus(allowed, "diffkv_attention: shared memory");
   }
-  const int32_t blocks = queue.multiprocessors() * kBlocksPerMultiprocessor;
-  const cudaError_t launched = LaunchEarly(kernel,
+  const int32_t blocks = queue.multiprocessors() * RingBlocks(hopper);
+  const cudaError_t launched = LaunchEarly(queue,
+                                           kernel,
                                            static_cast<uint32_t>(blocks),
                                            kThreads,
-                                           kBytes,
-                                           queue.stream(),
+                                           bytes,
                                            plan,
                                            workspace,
                                            reinterpret_cast<Counters*>(queue.counters()));

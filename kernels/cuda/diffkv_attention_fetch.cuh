@@ -8,6 +8,7 @@
 #include "kernels/cuda/diffkv_attention_plan.cuh"
 #include "kernels/cuda/diffkv_queries.cuh"
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/ptx_bulk_copy.cuh"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_pages.h"
 #include "kernels/ops/diffkv_params.h"
@@ -149,6 +150,7 @@ __device__ void Publish(const Plan& plan,
   uint64_t* full = &shared.full[PlaceOf<kDim, kPaired>(round)];
   if (slot.tokens > 0) {
     BarrierArriveAndExpect(full, plan.read_bytes[slot.flags & kLowTier]);
+    BulkCopiesStarted(full);
   } else {
     BarrierArrive(full);
   }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/device_code.h"
 #include "kernels/cuda/diffkv_queries.cuh"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_params.h"
@@ -14,10 +15,11 @@ namespace baton::kernels::cuda::diffkv {
 inline constexpr int32_t kConsumers = 4;
 inline constexpr int32_t kConsumerThreads = 32 * kConsumers;
 inline constexpr int32_t kThreads = kConsumerThreads + 32;
-// Blocks of a multiprocessor: their rings fill its shared memory.
-inline constexpr int32_t kBlocksPerMultiprocessor = 2;
 // Rounds of a block's ring, each a page for every computing warp.
-constexpr int32_t Rounds(int32_t head_dim) { return head_dim == 128 ? 3 : 5; }
+constexpr int32_t Rounds(int32_t head_dim, bool hopper_code) {
+  if (head_dim != 128) return 5;
+  return hopper_code ? 3 : 2;
+}
 // A head has at most kMaxSplits splits, and kFewSplits of them while these have less than
 // kFullSplitPages pages: more would write more partial results than they save time, fewer would
 // leave multiprocessors idle when there is one sequence. Longer heads have long splits and, for
@@ -84,9 +86,9 @@ struct WarpShare {
 inline constexpr int32_t kKeyWidths = 2;
 __device__ inline int32_t KeyWidth(DiffKvTier tier) { return tier.key_bits == 8 ? 0 : 1; }
 
-template <int kDim, bool kPaired>
+template <int kDim, bool kPaired, bool kHopper = kHopperCode>
 struct alignas(128) Shared {
-  static constexpr int32_t kRounds = Rounds(kDim);
+  static constexpr int32_t kRounds = Rounds(kDim, kHopper);
   static constexpr int32_t kSlots = kRounds * kConsumers;
 
   std::byte pages[kSlots][SlotBytes(kDim)];
@@ -102,12 +104,10 @@ struct alignas(128) Shared {
   int32_t warp_items[kThreads / 32];
   int32_t items[2 * kMaxRows + 1];  // long splits of the rows before, then short ones
 };
-// Blocks share 228 KiB, of which each takes one more for itself.
-inline constexpr size_t kBlockBytes = (size_t{228} << 10) / kBlocksPerMultiprocessor - 1024;
-static_assert(sizeof(Shared<128, true>) <= kBlockBytes);
-static_assert(sizeof(Shared<64, true>) <= kBlockBytes);
-static_assert(sizeof(Shared<128, false>) <= kBlockBytes);
-static_assert(sizeof(Shared<64, false>) <= kBlockBytes);
+static_assert(sizeof(Shared<128, true>) <= RingBlockBytes(kHopperCode));
+static_assert(sizeof(Shared<64, true>) <= RingBlockBytes(kHopperCode));
+static_assert(sizeof(Shared<128, false>) <= RingBlockBytes(kHopperCode));
+static_assert(sizeof(Shared<64, false>) <= RingBlockBytes(kHopperCode));
 
 // The call, with what of it every block would have to divide for.
 struct Plan {

@@ -94,7 +94,7 @@ absl::Status CheckWorkspace(const MatmulParams& params, size_t workspace_bytes) 
 absl::Status Multiply(const ExecContext& context, const MatmulParams& params) {
   const PackedMatrix& weight = params.weight;
   DeviceQueue& queue = *context.queue;
-  if (HasFewRows(params)) {
+  if (HasFewRows(queue, params)) {
     return MatmulFewRows(queue, params);
   }
   if (absl::Status status = CheckWorkspace(params, queue.workspace().size()); !status.ok()) {
@@ -157,8 +157,9 @@ absl::Status Matmul(const ExecContext& context, const MatmulParams& params) {
       !status.ok() || params.rows == 0 || params.weight.out_features == 0) {
     return status;
   }
-  return HasFewRows(params) ? MatmulFewRows(*context.queue, params)
-                            : RunMatmulParts<RmsNorm, Multiply, Rope, SiluMul>(params, context);
+  return HasFewRows(*context.queue, params)
+             ? MatmulFewRows(*context.queue, params)
+             : RunMatmulParts<RmsNorm, Multiply, Rope, SiluMul>(params, context);
 }
 
 }  // namespace baton::kernels::cuda

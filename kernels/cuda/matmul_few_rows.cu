@@ -29,6 +29,7 @@
 #include "kernels/cuda/matmul_few_rows_work.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/runtime/cuda_status.h"
+#include "kernels/cuda/runtime/device.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/runtime/early_launch.h"
 #include "kernels/ops/params.h"
@@ -43,8 +44,6 @@ using few_rows::Shared;
 
 // Stages of the ring: what is on its way must cover the memory's latency.
 constexpr int32_t kLeastStages = 4;
-// A multiprocessor's 228 KiB, less 1 KiB for the system.
-constexpr int32_t kMostShared = 227 << 10;
 constexpr int32_t kAlignment = 128;
 // What 32 bits count in bytes and tiles.
 constexpr int64_t kMostFeatures = int64_t{1} << 28;
@@ -90,8 +89,9 @@ void CutFeatures(Call& call) {
 }
 
 // Places what a block has in shared memory, with as many stages as there is room for. Returns its
-// bytes; above kMostShared there is nothing placed.
-int64_t PlaceShared(Call& call) {
+// bytes; where these are more than a block of the device may have there is nothing placed.
+int64_t PlaceShared(const Device& device, Call& call) {
+  const auto most = static_cast<int64_t>(device.block_shared_bytes);
   const int64_t rows = call.params.rows;
   const int64_t depth = call.params.weight.in_features;
   const bool has_norm = call.params.norm.weight != nullptr;
@@ -101,9 +101,9 @@ int64_t PlaceShared(Call& call) {
   const int64_t ring = normed + (has_norm ? Aligned(rows * normed_stride) : 0);
   const int64_t stage = (kTileFeatures + (has_norm ? 0 : rows)) * few_rows::kStageRowBytes;
   const int64_t stages =
-      std::clamp<int64_t>((kMostShared - ring) / stage, kLeastStages, few_rows::kMostStages);
+      std::clamp<int64_t>((most - ring) / stage, kLeastStages, few_rows::kMostStages);
   const int64_t bytes = ring + stages * stage;
-  if (bytes <= kMostShared) {
+  if (bytes <= most) {
     call.norm_weight = static_cast<int32_t>(norm_weight);
     call.normed = static_cast<int32_t>(normed);
     call.normed_stride = static_cast<int32_t>(normed_stride);
@@ -124,27 +124,24 @@ bool IsAligned(const MatmulParams& params) {
 
 }  // namespace
 
-bool HasFewRows(const MatmulParams& params) {
+bool HasFewRows(const DeviceQueue& queue, const MatmulParams& params) {
   Call call = {.params = params};
   return params.rows <= few_rows::kMostRows && params.weight.out_features <= kMostFeatures &&
          params.weight.in_features <= kMostDepth && IsAligned(params) &&
-         PlaceShared(call) <= kMostShared;
+         PlaceShared(queue.device(), call) <=
+             static_cast<int64_t>(queue.device().block_shared_bytes);
 }
 
 absl::Status MatmulFewRows(const DeviceQueue& queue, const MatmulParams& params) {
   Call call = {.params = params};
   call.counters = queue.counters();
   CutFeatures(call);
-  const int64_t bytes = PlaceShared(call);
+  const int64_t bytes = PlaceShared(queue.device(), call);
   const auto blocks = static_cast<uint32_t>(std::min(call.tiles, queue.multiprocessors()));
   cudaError_t error = AllowShared(FewRowsKernel, static_cast<size_t>(bytes));
   if (error == cudaSuccess) {
-    error = LaunchEarly(FewRowsKernel,
-                        blocks,
-                        few_rows::kThreads,
-                        static_cast<size_t>(bytes),
-                        queue.stream(),
-                        call);
+    error = LaunchEarly(
+        queue, FewRowsKernel, blocks, few_rows::kThreads, static_cast<size_t>(bytes), call);
   }
   return ToStatus(error, "matmul");
 }

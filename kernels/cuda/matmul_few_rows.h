@@ -10,7 +10,7 @@ namespace baton::kernels::cuda {
 
 // Whether MatmulFewRows takes a valid call with everything that goes with it: up to eight rows,
 // everything aligned to 16 bytes, and normalised rows that fit into a block's shared memory.
-bool HasFewRows(const MatmulParams& params);
+bool HasFewRows(const DeviceQueue& queue, const MatmulParams& params);
 
 // The op of a call that HasFewRows, in one kernel. Sums are fp32 in a fixed order and rounded once,
 // after bias and what `out` holds are added; a row's bits do not depend on the other rows.

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/matmul_few_rows_work.cuh"
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/ptx_bulk_copy.cuh"
 
 namespace baton::kernels::cuda::few_rows {
 
@@ -53,6 +54,7 @@ class Producer {
              bytes,
              &shared_.norm_weight_full,
              again_);
+    BulkCopiesStarted(&shared_.norm_weight_full);
   }
 
   // When the next stage is empty, announces all of its bytes, and asks for the weights.
@@ -93,6 +95,7 @@ class Producer {
                &shared_.full[rows_.place],
                again_);
     }
+    BulkCopiesStarted(&shared_.full[rows_.place]);
     rows_.Next(call_);
   }
 

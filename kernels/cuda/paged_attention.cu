@@ -3,13 +3,13 @@
 // PrefillAttention where it can take them.
 //
 // The kernel is bound by reading keys and values once. A fixed number of blocks, two on each
-// multiprocessor, takes items (paged_attention_work.cuh) from a counter. In a block one warp loads:
-// it walks over the items and starts bulk copies of 16 tokens of one KV head each (4 KiB of keys at
-// head_dim 128) into a ring of stages of 64 tokens, as far ahead as the ring has room, also past
-// the end of an item. Scales of f8e4m3 tokens are too few bytes for bulk copies: its lanes copy
-// them. Four warps compute: each takes 16 tokens of every stage for all query heads of the KV head
-// (paged_attention_tile.cuh) and waits for the others only at the end of a split, where they merge
-// (paged_attention_merge.cuh).
+// multiprocessor of Hopper, takes items (paged_attention_work.cuh) from a counter. In a block one
+// warp loads: it walks over the items and starts bulk copies of 16 tokens of one KV head each (4
+// KiB of keys at head_dim 128) into a ring of stages of 64 tokens, as far ahead as the ring has
+// room, also past the end of an item. Scales of f8e4m3 tokens are too few bytes for bulk copies:
+// its lanes copy them. Four warps compute: each takes 16 tokens of every stage for all query heads
+// of the KV head (paged_attention_tile.cuh) and waits for the others only at the end of a split,
+// where they merge (paged_attention_merge.cuh).
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -26,12 +26,14 @@
 #include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/check_pages.h"
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/device_code.h"
 #include "kernels/cuda/paged_attention_few_rows.h"
 #include "kernels/cuda/paged_attention_merge.cuh"
 #include "kernels/cuda/paged_attention_tile.cuh"
 #include "kernels/cuda/paged_attention_work.cuh"
 #include "kernels/cuda/prefill_attention.h"
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/ptx_bulk_copy.cuh"
 #include "kernels/cuda/ptx_tile.cuh"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
@@ -47,28 +49,24 @@ using paged::Call;
 using paged::Item;
 
 constexpr int32_t kThreads = paged::kConsumers + kWarpLanes;
-constexpr int32_t kBlocksPerMultiprocessor = 2;
 // Items that the loading warp may be ahead of the computing ones.
 constexpr int32_t kItems = 4;
 constexpr int64_t kMaxGroup = 2 * paged::kColumns;
-// Of the 228 KiB of a multiprocessor, less 1 KiB of each block for the system.
-constexpr size_t kSharedBytes = 113 << 10;
 
 // Shared memory of a block.
-template <int kHeadDim, int kColumnTiles, DType kDType>
+template <int kHeadDim, int kColumnTiles, DType kDType, bool kHopper = kHopperCode>
 struct Shared {
   using Area = paged::MergeArea<kHeadDim, kColumnTiles>;
   using Layout = paged::StageLayout<kHeadDim, kDType>;
   static constexpr int32_t kStageBytes = Layout::kBytes;
   static constexpr int32_t kStages =
-      static_cast<int32_t>((kSharedBytes - sizeof(Area) - 1024) / kStageBytes);
+      static_cast<int32_t>((RingBlockBytes(kHopper) - sizeof(Area) - 1024) / kStageBytes);
 
   alignas(128) std::byte ring[kStages][kStageBytes];
   Area area;
   Item items[kItems];
   // A stage is full when its bytes have come, and scales, of which every lane of the loading warp
   // brings some; empty when every computing warp has let it go.
-  static constexpr uint32_t kFullArrivals = Layout::kHasScales ? 1 + kWarpLanes : 1;
   uint64_t stage_full[kStages];
   uint64_t stage_empty[kStages];
   uint64_t item_full[kItems];
@@ -92,8 +90,9 @@ struct RingPlace {
 template <typename SharedBlock>
 __device__ void InitBarriers(SharedBlock& shared) {
   if (threadIdx.x == 0) {
+    const uint32_t full_arrivals = SharedBlock::Layout::kHasScales ? 1 + kWarpLanes : 1;
     for (int i = 0; i < SharedBlock::kStages; ++i) {
-      BarrierInit(&shared.stage_full[i], SharedBlock::kFullArrivals);
+      BarrierInit(&shared.stage_full[i], full_arrivals);
       BarrierInit(&shared.stage_empty[i], paged::kConsumerWarps);
     }
     for (int i = 0; i < kItems; ++i) {
@@ -206,6 +205,7 @@ __device__ void LoadStage(const DensePages& pages,
   }
   scales.Load(stage, full);
   __syncwarp();
+  WarpBulkCopiesStarted(full);
 }
 
 // The loading warp has taken its last item. The last block to say so puts the counters back.
@@ -344,11 +344,11 @@ class Consumer {
 };
 
 template <int kHeadDim, int kColumnTiles, DType kDType>
-__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
+__global__ void __launch_bounds__(kThreads, RingBlocks(kHopperCode))
     PagedAttentionKernel(const __grid_constant__ Call call) {
   LaunchDependents();
   using SharedBlock = Shared<kHeadDim, kColumnTiles, kDType>;
-  static_assert(sizeof(SharedBlock) <= kSharedBytes && SharedBlock::kStages >= 2,
+  static_assert(sizeof(SharedBlock) <= RingBlockBytes(kHopperCode) && SharedBlock::kStages >= 2,
                 "a block has too little shared memory");
   extern __shared__ __align__(128) std::byte shared_bytes[];
   auto& shared = *reinterpret_cast<SharedBlock*>(shared_bytes);
@@ -363,12 +363,14 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
 
 template <int kHeadDim, int kColumnTiles, DType kDType>
 absl::Status Launch(const DeviceQueue& queue, const Call& call) {
-  constexpr size_t kBytes = sizeof(Shared<kHeadDim, kColumnTiles, kDType>);
+  const bool hopper = queue.device().has_hopper_code;
+  const size_t bytes = hopper ? sizeof(Shared<kHeadDim, kColumnTiles, kDType, true>)
+                              : sizeof(Shared<kHeadDim, kColumnTiles, kDType, false>);
   const auto kernel = PagedAttentionKernel<kHeadDim, kColumnTiles, kDType>;
-  cudaError_t error = AllowShared(kernel, kBytes);
+  cudaError_t error = AllowShared(kernel, bytes);
   if (error == cudaSuccess) {
-    const auto blocks = static_cast<unsigned>(queue.multiprocessors() * kBlocksPerMultiprocessor);
-    error = LaunchEarly(kernel, blocks, kThreads, kBytes, queue.stream(), call);
+    const auto blocks = static_cast<unsigned>(queue.multiprocessors() * RingBlocks(hopper));
+    error = LaunchEarly(queue, kernel, blocks, kThreads, bytes, call);
   }
   return ToStatus(error, "paged_attention");
 }

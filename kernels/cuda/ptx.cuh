@@ -1,10 +1,13 @@
-// Instructions of Hopper that CUDA C++ has no name for: barriers in shared memory, bulk copies,
-// matrix multiply-add of one warp. Semantics: PTX ISA 9.0, sections 9.7.13 to 9.7.15.
+// Instructions that CUDA C++ has no name for: barriers in shared memory, dependent launches, matrix
+// multiply-add of one warp. Semantics: PTX ISA 9.0, sections 9.7.13 to 9.7.15. Code for devices
+// older than Hopper does the same by other instructions (kHopperCode).
 #pragma once
 
 #include <cuda_fp16.h>
 
 #include <cstdint>
+
+#include "kernels/cuda/device_code.h"
 
 namespace baton::kernels::cuda {
 
@@ -22,35 +25,50 @@ __device__ inline void BarrierInit(uint64_t* barrier, uint32_t arrivals) {
 
 // Makes initialised barriers visible to the copy engine; before the block's first synchronisation.
 __device__ inline void BarrierInitFence() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  if constexpr (kHopperCode) {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
 }
 
-// One arrival, which also makes the phase wait for `bytes` of bulk copies.
-__device__ inline void BarrierArriveAndExpect(uint64_t* barrier, uint32_t bytes) {
-  asm volatile(
-      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(barrier)),
-      "r"(bytes)
-      : "memory");
-}
-
+// One arrival. What the thread wrote before is seen by who waits for the phase.
 __device__ inline void BarrierArrive(uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SharedAddress(barrier)) : "memory");
 }
 
-// Waits until the phase of this parity has ended. The thread sleeps meanwhile, for `kSleepNs` at a
-// time unless the phase ends before.
-__device__ inline void BarrierWait(uint64_t* barrier, uint32_t parity) {
-  constexpr uint32_t kSleepNs = 20000;
+// Whether the phase of this parity has ended.
+__device__ inline bool HasPhaseEnded(uint64_t* barrier, uint32_t parity) {
+  uint32_t ended;
   asm volatile(
       "{\n"
       ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1, %2;\n"
-      "@!done bra again;\n"
-      "}\n" ::"r"(SharedAddress(barrier)),
-      "r"(parity),
-      "r"(kSleepNs)
+      "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, done;\n"
+      "}\n"
+      : "=r"(ended)
+      : "r"(SharedAddress(barrier)), "r"(parity)
       : "memory");
+  return ended != 0;
+}
+
+// Waits until the phase of this parity has ended. The thread sleeps meanwhile, for `kSleepNs` at a
+// time unless the phase ends before; in older code for a time in which it can't be woken.
+__device__ inline void BarrierWait(uint64_t* barrier, uint32_t parity) {
+  if constexpr (kHopperCode) {
+    constexpr uint32_t kSleepNs = 20000;
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "again:\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1, %2;\n"
+        "@!done bra again;\n"
+        "}\n" ::"r"(SharedAddress(barrier)),
+        "r"(parity),
+        "r"(kSleepNs)
+        : "memory");
+  } else {
+    constexpr uint32_t kSleepNs = 20;
+    while (!HasPhaseEnded(barrier, parity)) __nanosleep(kSleepNs);
+  }
 }
 
 // The caches' treatment of bytes that are read once: they make room before others.
@@ -67,41 +85,33 @@ __device__ inline uint64_t ReadAgainPolicy() {
   return policy;
 }
 
-// Copies `bytes` (a multiple of 16, both addresses too) from global to shared memory; the barrier's
-// phase gets them. One thread starts it.
-__device__ inline void BulkCopy(
-    void* shared, const void* global, uint32_t bytes, uint64_t* barrier, uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0], [%1], %2, [%3], %4;" ::"r"(SharedAddress(shared)),
-      "l"(__cvta_generic_to_global(global)),
-      "r"(bytes),
-      "r"(SharedAddress(barrier)),
-      "l"(policy)
-      : "memory");
-}
-
 // Programmatic dependent launch: a kernel that is launched so may begin once all blocks of the one
-// in front have said this, or ended.
+// in front have said this, or ended. Not of older code (runtime/early_launch.h).
 __device__ inline void LaunchDependents() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  if constexpr (kHopperCode) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
 // Waits until the kernels in front have ended and what they wrote is seen. Before anything of
 // theirs is read, or memory of theirs written; at once in a kernel that is launched otherwise.
-__device__ inline void WaitForPredecessors() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void WaitForPredecessors() {
+  if constexpr (kHopperCode) asm volatile("griddepcontrol.wait;" ::: "memory");
+}
 
 // True in one lane of a whole warp. What only that lane does the compiler knows to be done once.
 __device__ inline bool ElectOne() {
-  uint32_t elected;
-  asm volatile(
-      "{\n"
-      ".reg .pred is_elected;\n"
-      "elect.sync _|is_elected, 0xffffffff;\n"
-      "selp.u32 %0, 1, 0, is_elected;\n"
-      "}\n"
-      : "=r"(elected));
-  return elected != 0;
+  if constexpr (kHopperCode) {
+    uint32_t elected;
+    asm volatile(
+        "{\n"
+        ".reg .pred is_elected;\n"
+        "elect.sync _|is_elected, 0xffffffff;\n"
+        "selp.u32 %0, 1, 0, is_elected;\n"
+        "}\n"
+        : "=r"(elected));
+    return elected != 0;
+  } else {
+    return threadIdx.x % 32 == 0;
+  }
 }
 
 // Synchronises `threads` threads of the block that name the same barrier (1 to 15).

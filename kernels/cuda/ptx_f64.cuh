@@ -1,6 +1,8 @@
 // Instructions on fp64 beside those of ptx.cuh.
 #pragma once
 
+#include "kernels/cuda/device_code.h"
+
 namespace baton::kernels::cuda {
 
 // d += a b of m16n8k16 in fp64. Lane l has of A, in a[i], column l%4 + 4 (i/2) of row l/4 + 8
@@ -9,21 +11,31 @@ namespace baton::kernels::cuda {
 __device__ inline void MultiplyAddF64(double (&d)[2][2],
                                       const double (&a)[8],
                                       const double (&b)[4]) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, "
-      "{%4,%5,%6,%7,%8,%9,%10,%11}, {%12,%13,%14,%15}, {%0,%1,%2,%3};"
-      : "+d"(d[0][0]), "+d"(d[0][1]), "+d"(d[1][0]), "+d"(d[1][1])
-      : "d"(a[0]),
-        "d"(a[1]),
-        "d"(a[2]),
-        "d"(a[3]),
-        "d"(a[4]),
-        "d"(a[5]),
-        "d"(a[6]),
-        "d"(a[7]),
-        "d"(b[0]),
-        "d"(b[1]),
-        "d"(b[2]),
-        "d"(b[3]));
+  if constexpr (kHopperCode) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, "
+        "{%4,%5,%6,%7,%8,%9,%10,%11}, {%12,%13,%14,%15}, {%0,%1,%2,%3};"
+        : "+d"(d[0][0]), "+d"(d[0][1]), "+d"(d[1][0]), "+d"(d[1][1])
+        : "d"(a[0]),
+          "d"(a[1]),
+          "d"(a[2]),
+          "d"(a[3]),
+          "d"(a[4]),
+          "d"(a[5]),
+          "d"(a[6]),
+          "d"(a[7]),
+          "d"(b[0]),
+          "d"(b[1]),
+          "d"(b[2]),
+          "d"(b[3]));
+  } else {
+    // By m8n8k4, over whose lanes the same elements lie.
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"
+          : "+d"(d[i % 2][0]), "+d"(d[i % 2][1])
+          : "d"(a[i]), "d"(b[i / 2]));
+    }
+  }
 }
 
 }  // namespace baton::kernels::cuda

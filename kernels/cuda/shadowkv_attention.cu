@@ -20,6 +20,7 @@
 #include "kernels/cuda/allow_shared.h"
 #include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/device_code.h"
 #include "kernels/cuda/paged_attention_merge.cuh"
 #include "kernels/cuda/paged_attention_tile.cuh"
 #include "kernels/cuda/ptx.cuh"
@@ -352,7 +353,7 @@ absl::Status Reconstruct(const DeviceQueue& queue, const AttendCall& call) {
 template <int kHeadDim, int kColumnTiles>
 absl::Status Launch(const DeviceQueue& queue, const AttendCall& call) {
   constexpr size_t kBytes = sizeof(AttendShared<kHeadDim>);
-  static_assert(kBytes <= kSharedBytes / kAttendBlocks);
+  static_assert(kBytes <= kSharedBytes / kAttendBlocks && kBytes <= kAnyBlockBytes);
   const auto attend = AttendKernel<kHeadDim, kColumnTiles>;
   if (const cudaError_t error = AllowShared(attend, kBytes); error != cudaSuccess) {
     return ToStatus(error, "shadowkv_attention: shared memory");
@@ -362,13 +363,13 @@ absl::Status Launch(const DeviceQueue& queue, const AttendCall& call) {
   const auto rows = static_cast<uint32_t>(params.num_sequences);
   const cudaStream_t stream = queue.stream();
   const dim3 pairs(1, kv_heads, rows);
-  cudaError_t error = LaunchEarly(PlanKernel, pairs, dim3(kPlanThreads), 0, stream, call);
+  cudaError_t error = LaunchEarly(queue, PlanKernel, pairs, dim3(kPlanThreads), 0, call);
   if (error != cudaSuccess) return ToStatus(error, "shadowkv_attention: plan");
   if (absl::Status status = Reconstruct<kHeadDim>(queue, call); !status.ok()) {
     return status;
   }
   const dim3 blocks(AttendBlocks(queue, params), kv_heads, rows);
-  error = LaunchEarly(attend, blocks, dim3(kAttendThreads), kBytes, stream, call);
+  error = LaunchEarly(queue, attend, blocks, dim3(kAttendThreads), kBytes, call);
   return ToStatus(error, "shadowkv_attention");
 }
 

@@ -21,6 +21,7 @@
 #include "kernels/cuda/allow_shared.h"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/ptx_bf16.cuh"
+#include "kernels/cuda/ptx_bulk_copy.cuh"
 #include "kernels/cuda/ptx_tile.cuh"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
@@ -144,6 +145,7 @@ __device__ void BringTile(int2 chunk,
              &shared.full[stage],
              ReadAgainPolicy());
   }
+  WarpBulkCopiesStarted(&shared.full[stage]);
 }
 
 // --- Multiplying ---------------------------------------------------------------------------------
@@ -356,7 +358,7 @@ absl::Status Launch(const DeviceQueue& queue, const AttendCall& call) {
   const dim3 grid(BlocksOfHead(queue, params, kRounds, kBlocks, tiles),
                   static_cast<uint32_t>(params.bounds.kv_heads),
                   static_cast<uint32_t>(params.num_sequences));
-  const cudaError_t error = LaunchEarly(kernel, grid, dim3(kThreads), kBytes, queue.stream(), call);
+  const cudaError_t error = LaunchEarly(queue, kernel, grid, dim3(kThreads), kBytes, call);
   return ToStatus(error, "shadowkv_attention: keys");
 }
 

@@ -12,7 +12,8 @@
 
 namespace baton::kernels::cuda::shadowkv {
 
-// Shared memory of a multiprocessor for its blocks, of which each takes 1 KiB for itself.
+// Shared memory of a multiprocessor of Hopper for its blocks, of which each takes 1 KiB for itself.
+// Where there is less (device_code.h) fewer blocks run beside each other.
 inline constexpr size_t kSharedBytes = size_t{224} << 10;
 
 // Chunks of a sequence: those of the prompt, then those of the tail's blocks.

@@ -168,7 +168,7 @@ absl::Status ShadowKvEncode(const ExecContext& context, const ShadowKvEncodePara
   }
   if (!layout.config.joint) {
     const shadowkv::FactorProblem problem = shadowkv::ProblemOf(params);
-    shadowkv::FactorKeys(problem, scratch.factor, stream);
+    shadowkv::FactorKeys(*context.queue, problem, scratch.factor);
     shadowkv::WriteCoefficients(problem,
                                 layout.coded.tokens,
                                 params.prompt + layout.coded_begin + layout.coded.coefficients,

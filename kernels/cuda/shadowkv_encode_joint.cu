@@ -98,7 +98,7 @@ absl::Status ShadowKvEncodeJoint(const ExecContext& context,
       !status.ok()) {
     return status;
   }
-  shadowkv::FactorKeys(problem, scratch, stream);
+  shadowkv::FactorKeys(*context.queue, problem, scratch);
   shadowkv::WriteCoefficients(problem, layout.coded.tokens, params.coefficients, stream);
   return ToStatus(cudaGetLastError(), "shadowkv_encode_joint");
 }

@@ -6,6 +6,7 @@
 #include "kernels/core/carver.h"
 #include "kernels/core/dtype.h"
 #include "kernels/cuda/dominant_subspace.h"
+#include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/shadowkv_factor.cuh"
 #include "kernels/cuda/shadowkv_gram.cuh"
 #include "kernels/cuda/shadowkv_keys.cuh"
@@ -76,8 +77,11 @@ FactorScratch CarveFactor(
   return scratch;
 }
 
-void FactorKeys(const FactorProblem& problem, const FactorScratch& scratch, cudaStream_t stream) {
-  ComputeGram(problem, scratch.gram, stream);
+void FactorKeys(const DeviceQueue& queue,
+                const FactorProblem& problem,
+                const FactorScratch& scratch) {
+  const cudaStream_t stream = queue.stream();
+  ComputeGram(queue, problem, scratch.gram);
   const DominantVectors dominant = FindDominant(scratch.subspace, scratch.gram.gram, stream);
   WriteBasis<<<static_cast<uint32_t>(problem.config.rank), kThreads, 0, stream>>>(
       problem, dominant, scratch.subspace.width);

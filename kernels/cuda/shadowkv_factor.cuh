@@ -8,6 +8,7 @@
 #include "kernels/core/carver.h"
 #include "kernels/core/dtype.h"
 #include "kernels/cuda/dominant_subspace.h"
+#include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/shadowkv_gram.cuh"
 
 namespace baton::kernels::cuda::shadowkv {
@@ -23,6 +24,8 @@ FactorScratch CarveFactor(
 // Finds the config.rank directions of most energy among the un-rotated keys and writes every
 // layer's columns of them, [rank][width] of the configuration's dtype; each direction has its
 // largest element positive.
-void FactorKeys(const FactorProblem& problem, const FactorScratch& scratch, cudaStream_t stream);
+void FactorKeys(const DeviceQueue& queue,
+                const FactorProblem& problem,
+                const FactorScratch& scratch);
 
 }  // namespace baton::kernels::cuda::shadowkv

@@ -7,9 +7,11 @@
 #include "kernels/core/carver.h"
 #include "kernels/core/dtype.h"
 #include "kernels/cuda/allow_shared.h"
+#include "kernels/cuda/device_code.h"
 #include "kernels/cuda/matmul_f64.cuh"
 #include "kernels/cuda/ptx_bf16.cuh"
 #include "kernels/cuda/ptx_tile.cuh"
+#include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/shadowkv_gram.cuh"
 #include "kernels/cuda/shadowkv_keys.cuh"
 #include "kernels/kv_format/shadowkv.h"
@@ -28,9 +30,10 @@ constexpr int kTile = 128;
 constexpr int kWarpRows = 64;
 constexpr int kWarpColumns = 32;
 // Tokens that are multiplied between two synchronisations where keys are one number each, a
-// multiple of a matrix operand's 16, and how many times as many are in shared memory.
+// multiple of a matrix operand's 16, and how many times as many are in shared memory, of which
+// older devices have less (device_code.h).
 constexpr int kMostStageTokens = 64;
-constexpr int kStages = 3;
+constexpr int Stages(bool hopper_code) { return hopper_code ? 3 : 2; }
 // A token's elements in shared memory: rows of 16 bytes more than a power of two spread what a
 // matrix operand reads over all banks.
 constexpr int kTokenStride = kTile + 8;
@@ -258,6 +261,7 @@ __device__ void SumProducts(const GramScratch& scratch,
                             GramStage<kHalves>* stages,
                             GramResults& results) {
   constexpr int kTokens = GramStage<kHalves>::kTokens;
+  constexpr int kStages = Stages(kHopperCode);
   const auto count = static_cast<int32_t>((end - begin) / kTokens);
   StageCopies<kHalves> copies(scratch, begin);
   const auto copy = [&](int32_t index, int32_t slot) {
@@ -352,19 +356,22 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <int kHalves>
-void ComputeGramOf(const FactorProblem& problem, const GramScratch& scratch, cudaStream_t stream) {
+void ComputeGramOf(const DeviceQueue& queue,
+                   const FactorProblem& problem,
+                   const GramScratch& scratch) {
   const auto tiles = static_cast<uint32_t>(RoundUp(scratch.columns, kTile) / kTile);
   const dim3 blocks(tiles, tiles, static_cast<uint32_t>(scratch.parts));
   const auto mirror_tiles = static_cast<uint32_t>(scratch.columns / kMirrorTile);
-  constexpr size_t kShared = kStages * sizeof(GramStage<kHalves>);
+  const cudaStream_t stream = queue.stream();
+  const size_t shared = Stages(queue.device().has_hopper_code) * sizeof(GramStage<kHalves>);
   // A refusal shows when the kernel is launched.
-  (void)AllowShared(SumSlab<kHalves>, kShared);
+  (void)AllowShared(SumSlab<kHalves>, shared);
   for (int64_t first = 0; first < problem.tokens; first += scratch.slab_tokens) {
     const int64_t count = std::min(scratch.slab_tokens, problem.tokens - first);
     const int64_t rows = RoundUp(count, kMostStageTokens);
     FillSlab<kHalves><<<static_cast<uint32_t>(rows / kFillTokens), kFillThreads, 0, stream>>>(
         {.problem = problem, .scratch = scratch, .first = first, .count = count});
-    SumSlab<kHalves><<<blocks, kThreads, kShared, stream>>>(scratch, rows);
+    SumSlab<kHalves><<<blocks, kThreads, shared, stream>>>(scratch, rows);
     AddParts<<<dim3(mirror_tiles, mirror_tiles), kThreads, 0, stream>>>(scratch, first == 0);
   }
 }
@@ -395,9 +402,11 @@ GramScratch CarveGram(DType dtype, int64_t columns, int64_t tokens, Carver& carv
   return scratch;
 }
 
-void ComputeGram(const FactorProblem& problem, const GramScratch& scratch, cudaStream_t stream) {
+void ComputeGram(const DeviceQueue& queue,
+                 const FactorProblem& problem,
+                 const GramScratch& scratch) {
   const auto compute = Halves(problem.config.dtype) == 2 ? ComputeGramOf<2> : ComputeGramOf<1>;
-  compute(problem, scratch, stream);
+  compute(queue, problem, scratch);
 }
 
 }  // namespace baton::kernels::cuda::shadowkv

@@ -7,6 +7,7 @@
 
 #include "kernels/core/carver.h"
 #include "kernels/core/dtype.h"
+#include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/shadowkv_keys.cuh"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/params.h"
@@ -48,6 +49,8 @@ GramScratch CarveGram(DType dtype, int64_t columns, int64_t tokens, Carver& carv
 //
 // Matrix units: columns^2 tokens operations by symmetry, 9.7 GFLOP for 8K tokens of 1024 columns,
 // 0.024 ms at 400 TFLOP/s; three times that in fp32.
-void ComputeGram(const FactorProblem& problem, const GramScratch& scratch, cudaStream_t stream);
+void ComputeGram(const DeviceQueue& queue,
+                 const FactorProblem& problem,
+                 const GramScratch& scratch);
 
 }  // namespace baton::kernels::cuda::shadowkv

@@ -323,7 +323,7 @@ __global__ void __launch_bounds__(kScoreThreads)
 
 template <int kThreads>
 cudaError_t LaunchChoose(const DeviceQueue& queue, const SelectCall& call, dim3 pairs) {
-  return LaunchEarly(ChooseKernel<kThreads>, pairs, dim3(kThreads), 0, queue.stream(), call);
+  return LaunchEarly(queue, ChooseKernel<kThreads>, pairs, dim3(kThreads), 0, call);
 }
 
 cudaError_t LaunchChoose(const DeviceQueue& queue, const SelectCall& call) {
@@ -352,7 +352,7 @@ absl::Status Launch(const DeviceQueue& queue, const SelectCall& call) {
   }
   const cudaStream_t stream = queue.stream();
   const dim3 runs = blocks_of(int64_t{kSelectTile} * kScoreWarps * call.tiles);
-  cudaError_t error = LaunchEarly(score, runs, dim3(kScoreThreads), kBytes, stream, call);
+  cudaError_t error = LaunchEarly(queue, score, runs, dim3(kScoreThreads), kBytes, call);
   if (error == cudaSuccess) error = LaunchChoose(queue, call);
   if (error != cudaSuccess) return ToStatus(error, "shadowkv_select");
   if (call.scratch.cluster_stride > 0) {

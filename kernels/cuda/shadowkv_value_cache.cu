@@ -74,8 +74,7 @@ __global__ void __launch_bounds__(kThreads)
 absl::Status CacheValues(const DeviceQueue& queue, const AttendCall& call) {
   const int64_t pairs = call.params.num_sequences * call.params.bounds.kv_heads;
   const dim3 grid(static_cast<uint32_t>(std::min(pairs, kBlocks)));
-  const cudaError_t error =
-      LaunchEarly(CacheValueKernel, grid, dim3(kThreads), 0, queue.stream(), call);
+  const cudaError_t error = LaunchEarly(queue, CacheValueKernel, grid, dim3(kThreads), 0, call);
   return ToStatus(error, "shadowkv_attention: values");
 }
 

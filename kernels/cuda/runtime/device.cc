@@ -3,9 +3,15 @@
 #include <cuda_runtime_api.h>
 #include <driver_types.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
+#include "kernels/cuda/device_code.h"
+#include "kernels/cuda/runtime/code_architecture.h"
 #include "kernels/cuda/runtime/cuda_status.h"
 
 namespace baton::kernels::cuda {
@@ -21,16 +27,30 @@ absl::StatusOr<Device> CurrentDevice() {
       error != cudaSuccess) {
     return ToStatus(error, "read the device's properties");
   }
-  if (properties.major != 9 || properties.minor != 0) {
-    return absl::FailedPreconditionError(absl::StrCat("device ",
-                                                      properties.name,
-                                                      " has compute capability ",
-                                                      properties.major,
-                                                      ".",
-                                                      properties.minor,
-                                                      "; this build has code for 9.0"));
+  const std::string name = absl::StrCat("device ",
+                                        properties.name,
+                                        " of compute capability ",
+                                        properties.major,
+                                        ".",
+                                        properties.minor);
+  const absl::StatusOr<int32_t> architecture = CodeArchitecture();
+  if (!architecture.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat(name, ": ", architecture.status().message()));
   }
-  return Device{.multiprocessors = properties.multiProcessorCount};
+  const Device current = {.multiprocessors = properties.multiProcessorCount,
+                          .block_shared_bytes = properties.sharedMemPerBlockOptin,
+                          .has_hopper_code = *architecture >= 900};
+  const size_t needed = RingBlockBytes(current.has_hopper_code);
+  if (current.block_shared_bytes < needed) {
+    return absl::FailedPreconditionError(absl::StrCat(name,
+                                                      ": a block may have ",
+                                                      current.block_shared_bytes,
+                                                      " bytes of shared memory but the code for ",
+                                                      *architecture / 10,
+                                                      " needs ",
+                                                      needed));
+  }
+  return current;
 }
 
 }  // namespace baton::kernels::cuda

@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<DeviceQueue>> DeviceQueue::Create(size_t workspac
   if (!device.ok()) {
     return device.status();
   }
-  queue->multiprocessors_ = device->multiprocessors;
+  queue->device_ = *device;
   absl::StatusOr<DeviceMemory> workspace = DeviceMemory::Allocate(workspace_bytes);
   if (!workspace.ok()) {
     return workspace.status();

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "kernels/cuda/runtime/device.h"
 #include "kernels/cuda/runtime/device_memory.h"
 
 namespace baton::kernels::cuda {
@@ -27,8 +28,7 @@ class DeviceQueue {
   static constexpr int32_t kCounters = 1 << 16;
 
   // A queue of the current device with a workspace of this size. kFailedPrecondition where there is
-  // no device that the back end has code for (compute capability 9.0), kResourceExhausted without
-  // memory.
+  // no device that the back end has code for (CurrentDevice), kResourceExhausted without memory.
   static absl::StatusOr<std::unique_ptr<DeviceQueue>> Create(
       size_t workspace_bytes, QueuePriority priority = QueuePriority::kMain);
   ~DeviceQueue();
@@ -36,8 +36,9 @@ class DeviceQueue {
   DeviceQueue& operator=(const DeviceQueue&) = delete;
 
   cudaStream_t stream() const { return stream_; }
+  const Device& device() const { return device_; }
   // Streaming multiprocessors of the device.
-  int32_t multiprocessors() const { return multiprocessors_; }
+  int32_t multiprocessors() const { return device_.multiprocessors; }
   // Scratch memory of one op; contents do not survive it.
   const DeviceMemory& workspace() const { return workspace_; }
   // [kCounters], zero between ops: a kernel that counts puts back zero.
@@ -59,7 +60,7 @@ class DeviceQueue {
   DeviceQueue() = default;
 
   cudaStream_t stream_ = nullptr;
-  int32_t multiprocessors_ = 0;
+  Device device_;
   DeviceMemory workspace_;
   DeviceMemory counters_;
   std::unique_ptr<MatmulPlans> matmul_plans_;  // null before it is asked for

@@ -6,23 +6,26 @@
 #include <cstddef>
 #include <utility>
 
+#include "kernels/cuda/runtime/device_queue.h"
+
 namespace baton::kernels::cuda {
 
 // Launches a kernel by programmatic dependent launch: its blocks may begin, and prepare what
 // depends on no other kernel, once every block of the kernel in front has called LaunchDependents
 // or ended (kernels/cuda/ptx.cuh). Every thread of such a kernel calls WaitForPredecessors before
 // it reads what others write, and before it writes; at least one calls it in any case, as the
-// kernel behind waits for this one alone.
+// kernel behind waits for this one alone. Where the device runs code from before Hopper, which
+// can't wait so, a kernel begins when those in front have ended.
 //
 // For the kernels of a decode step that read much, and not where a block of the kernel behind could
 // take one multiprocessor twice and leave another idle (docs/kernels/dense.md). To be compiled by
 // nvcc.
 template <typename... Params, typename... Args>
-cudaError_t LaunchEarly(void (*kernel)(Params...),
+cudaError_t LaunchEarly(const DeviceQueue& queue,
+                        void (*kernel)(Params...),
                         dim3 grid,
                         dim3 block,
                         size_t shared_bytes,
-                        cudaStream_t stream,
                         Args&&... args) {
   cudaLaunchAttribute early = {};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -31,9 +34,9 @@ cudaError_t LaunchEarly(void (*kernel)(Params...),
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream;
+  config.stream = queue.stream();
   config.attrs = &early;
-  config.numAttrs = 1;
+  config.numAttrs = queue.device().has_hopper_code ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
 }
 
