@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "kernels/core/device_link.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/cuda_session.h"
@@ -60,6 +61,13 @@ absl::StatusOr<int64_t> Backend::MemoryLeft(double share) const {
     return absl::FailedPreconditionError("memory of the host is not divided beforehand");
   }
   return session_->MemoryLeft(share);
+}
+
+absl::StatusOr<std::unique_ptr<DeviceLinks>> Backend::MakeLinks() const {
+  if (session_ == nullptr) {
+    return absl::FailedPreconditionError("the host has no links between devices");
+  }
+  return session_->MakeLinks();
 }
 
 }  // namespace baton::kernels

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 
 #include "kernels/core/buffer.h"
+#include "kernels/core/device_link.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/cuda/cuda_session.h"
@@ -28,6 +29,9 @@ class Backend {
   // Bytes that are free of `share` of the device's memory; below 0 when more is taken already, by
   // others too. kFailedPrecondition on the host.
   absl::StatusOr<int64_t> MemoryLeft(double share) const;
+  // Makes links between this device and others, by the executor thread; they may be used by any.
+  // kFailedPrecondition on the host, else as the machine's library says.
+  absl::StatusOr<std::unique_ptr<DeviceLinks>> MakeLinks() const;
 
  private:
   Backend(const OpTable& ops, int threads) : ops_(ops), pool_(threads) {}

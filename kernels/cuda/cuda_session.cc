@@ -11,9 +11,11 @@
 #include "absl/status/statusor.h"
 
 #include "kernels/core/copy_queue.h"
+#include "kernels/core/device_link.h"
 #include "kernels/core/memory.h"
 #include "kernels/core/op_graphs.h"
 #include "kernels/core/side_queues.h"
+#include "kernels/cuda/nccl/nccl_links.h"
 #include "kernels/cuda/runtime/copy_stream.h"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
@@ -52,6 +54,9 @@ class SessionImpl final : public Session {
     }
     return static_cast<int64_t>(share * static_cast<double>(total)) -
            static_cast<int64_t>(total - free);
+  }
+  absl::StatusOr<std::unique_ptr<DeviceLinks>> MakeLinks() const override {
+    return MakeNcclLinks();
   }
 
  private:

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 
 #include "kernels/core/copy_queue.h"
+#include "kernels/core/device_link.h"
 #include "kernels/core/memory.h"
 #include "kernels/core/op_graphs.h"
 #include "kernels/core/side_queues.h"
@@ -29,6 +30,8 @@ class Session {
   virtual OpGraphs& graphs() = 0;
   // Bytes that are free of `share` of the device's memory.
   virtual absl::StatusOr<int64_t> MemoryLeft(double share) const = 0;
+  // Links of the device (nccl_links.h).
+  virtual absl::StatusOr<std::unique_ptr<DeviceLinks>> MakeLinks() const = 0;
 };
 
 struct SessionSizes {

@@ -16,6 +16,7 @@ struct LibraryName {
 inline const LibraryName kCudnnLibrary = {"libcudnn.so.9", "cudnn/lib"};
 // Wheels of CUDA 13 share one folder.
 inline const LibraryName kCublasLtLibrary = {"libcublasLt.so.13", "cu13/lib"};
+inline const LibraryName kNcclLibrary = {"libnccl.so.2", "nccl/lib"};
 
 // What of a machine decides where to look.
 struct LibrarySearch {

@@ -1,0 +1,79 @@
+#include "kernels/cuda/nccl/nccl_links.h"
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+#include "kernels/core/device_link.h"
+#include "kernels/cuda/libraries/library_paths.h"
+#include "kernels/cuda/nccl/nccl_api.h"
+#include "kernels/cuda/nccl/nccl_link.h"
+#include "kernels/cuda/runtime/cuda_status.h"
+
+namespace baton::kernels::cuda {
+namespace {
+
+class NcclLinks final : public DeviceLinks {
+ public:
+  NcclLinks(std::shared_ptr<const NcclApi> api, int device)
+      : api_(std::move(api)), device_(device) {}
+
+  std::string Description() const override { return absl::StrCat("NCCL ", api_->Description()); }
+
+  absl::StatusOr<std::string> NewId() override {
+    ncclUniqueId id;
+    if (absl::Status status =
+            api_->ToStatus(api_->unique_id(&id), "make a unique id", /*comm=*/nullptr);
+        !status.ok()) {
+      return status;
+    }
+    return std::string(std::begin(id.internal), std::end(id.internal));
+  }
+
+  absl::StatusOr<std::unique_ptr<DeviceLink>> Open(const std::string& id,
+                                                   LinkEnd end,
+                                                   const LinkSizes& sizes) override {
+    ncclUniqueId unique;
+    if (id.size() != sizeof(unique.internal)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "NCCL's ids have ", sizeof(unique.internal), " bytes, this one has ", id.size()));
+    }
+    std::memcpy(unique.internal, id.data(), id.size());
+    return NcclLink::Open(api_, device_, unique, end, sizes);
+  }
+
+ private:
+  const std::shared_ptr<const NcclApi> api_;
+  const int device_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceLinks>> MakeNcclLinks() {
+  int device = 0;
+  if (absl::Status status = ToStatus(cudaGetDevice(&device), "find the current device");
+      !status.ok()) {
+    return status;
+  }
+  const char* const file = std::getenv("BATON_NCCL");
+  absl::StatusOr<std::shared_ptr<const NcclApi>> api =
+      LoadNccl(LibrarySearch::OfProcess(file == nullptr ? "" : file));
+  if (!api.ok()) {
+    return api.status();
+  }
+  return std::make_unique<NcclLinks>(*std::move(api), device);
+}
+
+}  // namespace baton::kernels::cuda
