@@ -85,7 +85,7 @@ class ThreadedTransport : public Transport {
  public:
   absl::StatusOr<std::unique_ptr<Window>> Register(std::vector<std::span<std::byte>> extents,
                                                    kernels::LandingMemory& memory) override {
-    return windows_->Register(std::move(extents), memory);
+    return windows_->Register(extents, memory);
   }
   absl::Status Post(const std::shared_ptr<Connection>& connection, PostParams params) override;
   void CancelPost(uint64_t tag) override;

@@ -63,8 +63,8 @@ WindowTable::WindowTable(std::shared_ptr<CompletionQueue> completions)
     : completions_(std::move(completions)) {}
 
 absl::StatusOr<std::unique_ptr<Window>> WindowTable::Register(
-    std::vector<std::span<std::byte>> extents, kernels::LandingMemory& memory) {
-  auto inbound = std::make_shared<InboundWindow>(std::move(extents), memory, completions_);
+    const std::vector<std::span<std::byte>>& extents, kernels::LandingMemory& memory) {
+  auto inbound = std::make_shared<InboundWindow>(extents, memory, completions_);
   absl::StatusOr<std::string> descriptor = MakeDescriptor(inbound->size_bytes());
   if (!descriptor.ok()) {
     return descriptor.status();
@@ -92,6 +92,11 @@ absl::Status WindowTable::Announce(const ExpectParams& params) {
     return absl::InvalidArgumentError("the window was not registered with this transport");
   }
   return window->inbound().Announce(params);
+}
+
+bool WindowTable::empty() const {
+  absl::MutexLock lock(&mutex_);
+  return windows_.empty();
 }
 
 void WindowTable::WithdrawAll() {

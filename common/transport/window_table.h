@@ -27,10 +27,11 @@ class WindowTable : public std::enable_shared_from_this<WindowTable> {
   explicit WindowTable(std::shared_ptr<CompletionQueue> completions);
 
   // The returned window withdraws itself when destroyed; it keeps the table alive.
-  absl::StatusOr<std::unique_ptr<Window>> Register(std::vector<std::span<std::byte>> extents,
+  absl::StatusOr<std::unique_ptr<Window>> Register(const std::vector<std::span<std::byte>>& extents,
                                                    kernels::LandingMemory& memory);
   // Null when the descriptor is malformed, unknown or withdrawn.
   std::shared_ptr<InboundWindow> Find(std::string_view descriptor) const;
+  bool empty() const;
   // Withdraws every window, as if it were destroyed.
   void WithdrawAll();
   // Expect on a window of this table.

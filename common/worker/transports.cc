@@ -1,9 +1,14 @@
 #include "common/worker/transports.h"
 
 #include <memory>
+#include <string>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "grpcpp/security/credentials.h"
+#include "spdlog/spdlog.h"
 
 #include "common/base/status_macros.h"
 #include "common/config/host_port.h"
@@ -11,10 +16,11 @@
 #include "common/metrics/metric_families.h"
 #include "common/metrics/registry.h"
 #include "common/transport/ipc/ipc_transport.h"
+#include "common/transport/nccl/nccl_transport.h"
 #include "common/transport/ucx/ucx_transport.h"
+#include "common/worker/transport_device.h"
 #include "common/worker/worker_metrics.h"
 #include "common/worker/worker_options.h"
-#include "kernels/core/landing_memory.h"
 
 namespace baton::worker {
 namespace {
@@ -41,25 +47,46 @@ absl::StatusOr<transport::UcxTransportOptions> UcxOptions(const WorkerOptions& o
   return ucx;
 }
 
+absl::StatusOr<std::unique_ptr<transport::NcclTransport>> MakeNccl(
+    const WorkerOptions& options,
+    std::shared_ptr<grpc::ChannelCredentials> credentials,
+    bool receives,
+    const TransportDevice& device) {
+  if (device.links == nullptr) {
+    return absl::FailedPreconditionError(
+        "transport nccl moves KV between GPUs: start this worker with --device=cuda, or take nccl "
+        "out of --transports");
+  }
+  spdlog::info("transport nccl: {}", device.links->Description());
+  return transport::NcclTransport::Make({.links = device.links,
+                                         .memory = receives ? device.memory : nullptr,
+                                         .credentials = std::move(credentials),
+                                         .server_name = options.tls.server_name,
+                                         .sizes = options.nccl});
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Transports>> Transports::Make(
     const WorkerOptions& options,
     std::shared_ptr<grpc::ChannelCredentials> credentials,
     bool receives,
-    kernels::LandingMemory* device) {
+    const TransportDevice& device) {
   std::unique_ptr<Transports> made(new Transports());
-  made->grpc_ = std::make_unique<transport::GrpcTransport>(
-      transport::GrpcTransportOptions{.credentials = std::move(credentials),
-                                      .server_name = options.tls.server_name,
-                                      .address = ""});
+  made->grpc_ = std::make_unique<transport::GrpcTransport>(transport::GrpcTransportOptions{
+      .credentials = credentials, .server_name = options.tls.server_name, .address = ""});
   for (const std::string& name : options.transports) {
     if (name == "grpc") {
       made->list_.push_back(made->grpc_.get());
     } else if (name == "ipc" && made->ipc_ == nullptr) {
       BATON_ASSIGN_OR_RETURN(
-          made->ipc_, transport::IpcTransport::Make({.listens = receives, .device = device}));
+          made->ipc_,
+          transport::IpcTransport::Make({.listens = receives, .device = device.memory}));
       made->list_.push_back(made->ipc_.get());
+    } else if (name == "nccl" && made->nccl_ == nullptr) {
+      BATON_ASSIGN_OR_RETURN(made->nccl_,
+                             MakeNccl(options, std::move(credentials), receives, device));
+      made->list_.push_back(made->nccl_.get());
     } else if (name == "ucx" && made->ucx_ == nullptr) {
       BATON_ASSIGN_OR_RETURN(const transport::UcxTransportOptions ucx,
                              UcxOptions(options, receives));
@@ -70,6 +97,13 @@ absl::StatusOr<std::unique_ptr<Transports>> Transports::Make(
     }
   }
   return made;
+}
+
+void Transports::set_address(const std::string& address) {
+  grpc_->set_address(address);
+  if (nccl_ != nullptr) {
+    nccl_->set_address(address);
+  }
 }
 
 void Transports::Watch(WorkerMetrics& metrics) const {

@@ -10,10 +10,11 @@
 
 #include "common/transport/grpc/grpc_transport.h"
 #include "common/transport/ipc/ipc_transport.h"
+#include "common/transport/nccl/nccl_transport.h"
 #include "common/transport/transport.h"
 #include "common/transport/ucx/ucx_transport.h"
+#include "common/worker/transport_device.h"
 #include "common/worker/worker_options.h"
-#include "kernels/core/landing_memory.h"
 
 namespace baton::worker {
 
@@ -23,18 +24,22 @@ class WorkerMetrics;
 class Transports {
  public:
   // Those of options.transports. `credentials` are of gRPC channels to peers. `receives`: peers
-  // connect to this worker (decode), whose windows are of `device`, which is borrowed, or of the
-  // host if that is null. kFailedPrecondition or kUnimplemented when one can't be had.
+  // connect to this worker (decode), whose windows are of `device`, or of the host.
+  // kFailedPrecondition or kUnimplemented when one can't be had.
   static absl::StatusOr<std::unique_ptr<Transports>> Make(
       const WorkerOptions& options,
       std::shared_ptr<grpc::ChannelCredentials> credentials,
       bool receives,
-      kernels::LandingMemory* device = nullptr);
+      const TransportDevice& device);
 
   // Preferred first.
   std::vector<transport::Transport*> list() const { return list_; }
   // Serves PushKv; there even when it is not offered, and then no window is known to a sender.
   transport::GrpcTransport& grpc() { return *grpc_; }
+  // Null when it is not offered.
+  transport::NcclTransport* nccl() const { return nccl_.get(); }
+  // For a server whose port is known only after it was started: where peers reach this worker.
+  void set_address(const std::string& address);
   // Publishes carriers and landing slots until Registry::ClearGauges.
   void Watch(WorkerMetrics& metrics) const;
 
@@ -42,8 +47,9 @@ class Transports {
   Transports() = default;
 
   std::unique_ptr<transport::GrpcTransport> grpc_;
-  std::unique_ptr<transport::IpcTransport> ipc_;  // null when it is not offered
-  std::unique_ptr<transport::UcxTransport> ucx_;  // the same
+  std::unique_ptr<transport::IpcTransport> ipc_;    // null when it is not offered
+  std::unique_ptr<transport::UcxTransport> ucx_;    // the same
+  std::unique_ptr<transport::NcclTransport> nccl_;  // the same
   std::vector<transport::Transport*> list_;
 };
 

@@ -92,6 +92,9 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Load(WorkerOptions options) {
   BATON_ASSIGN_OR_RETURN(worker->spans_,
                          OpenSpans(worker->options_, worker->incarnation_, worker->registry_));
   BATON_ASSIGN_OR_RETURN(worker->compute_, LoadCompute(worker->options_));
+  if (worker->Offers("nccl") && !worker->memory().is_host()) {
+    BATON_ASSIGN_OR_RETURN(worker->links_, worker->compute_->backend->MakeLinks());
+  }
   return worker;
 }
 
@@ -107,10 +110,14 @@ Worker::Worker(WorkerOptions options)
 
 Worker::~Worker() { Shutdown(absl::ZeroDuration()); }
 
+bool Worker::Offers(std::string_view transport) const {
+  return absl::c_linear_search(options_.transports, transport);
+}
+
 // The model is loaded: what it takes of a device's memory is taken.
 absl::Status Worker::SetPools(engine::EngineOptions& options) const {
   const bool peers_read =
-      options.role == engine::Role::kPrefill && absl::c_linear_search(options_.transports, "ipc");
+      options.role == engine::Role::kPrefill && (Offers("ipc") || Offers("nccl"));
   options.kv_memory = peers_read ? memory().shared() : nullptr;
   if (memory().is_host()) {
     SetHostPools(options_.pools, options);

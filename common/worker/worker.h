@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,8 +19,10 @@
 #include "common/trace/span_file.h"
 #include "common/worker/compute.h"
 #include "common/worker/health_monitor.h"
+#include "common/worker/transport_device.h"
 #include "common/worker/worker_metrics.h"
 #include "common/worker/worker_options.h"
+#include "kernels/core/device_link.h"
 #include "kernels/core/landing_memory.h"
 #include "kernels/core/memory.h"
 
@@ -57,10 +60,11 @@ class Worker {
   bool ready() const { return accepting() && health_ != nullptr && health_->ready(); }
   const WorkerOptions& options() const { return options_; }
   engine::Engine& engine() const { return *engine_; }
-  // How KV of peers gets into the device's memory; null where the host computes. Lives as long as
-  // the worker.
-  kernels::LandingMemory* landing_device() const {
-    return memory().is_host() ? nullptr : &memory().landing();
+  // How KV of peers gets into the device's memory. Lives as long as the worker.
+  TransportDevice transport_device() const {
+    return memory().is_host()
+               ? TransportDevice{}
+               : TransportDevice{.memory = &memory().landing(), .links = links_.get()};
   }
   const kv::v1::KvLayout& layout() const { return compute_->layout; }
   WorkerMetrics& metrics() { return *metrics_; }
@@ -89,11 +93,13 @@ class Worker {
   explicit Worker(WorkerOptions options);
   // Where the ops work.
   kernels::MemorySpace& memory() const { return *compute_->backend->exec().memory; }
+  bool Offers(std::string_view transport) const;
   absl::Status SetPools(engine::EngineOptions& options) const;
 
   const WorkerOptions options_;
   const uint64_t incarnation_;
   std::unique_ptr<Compute> compute_;
+  std::unique_ptr<kernels::DeviceLinks> links_;  // null when nccl is not offered
   std::shared_ptr<metrics::Registry> registry_;
   std::unique_ptr<WorkerMetrics> metrics_;
   std::unique_ptr<trace::SpanFile> spans_;

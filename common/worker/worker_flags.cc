@@ -47,8 +47,18 @@ ABSL_FLAG(std::string, rack_label, "", "the same for the rack");
 ABSL_FLAG(std::string,
           transports,
           "grpc",
-          "what carries KV between workers, preferred first: some of ipc, ucx and grpc, "
+          "what carries KV between workers, preferred first: some of ipc, nccl, ucx and grpc, "
           "comma-separated");
+ABSL_FLAG(int32_t,
+          nccl_blocks,
+          16,
+          "thread blocks of the GPU that a transfer over nccl may take, on both ends; prefill's "
+          "holds for its peers");
+ABSL_FLAG(
+    int64_t,
+    nccl_slot_mib,
+    32,
+    "MiB of KV that go over nccl at once; each link takes four times that of both GPUs' memory");
 ABSL_FLAG(std::string,
           ucx_listen,
           "",
@@ -213,7 +223,8 @@ absl::Status CheckAddresses(const WorkerOptions& options) {
 absl::Status CheckTransports(const std::vector<std::string>& names) {
   std::set<std::string> seen;
   for (const std::string& name : names) {
-    BATON_RETURN_IF_ERROR(config::CheckFlagChoice("transports", name, {"ipc", "ucx", "grpc"}));
+    BATON_RETURN_IF_ERROR(
+        config::CheckFlagChoice("transports", name, {"ipc", "nccl", "ucx", "grpc"}));
     if (!seen.insert(name).second) {
       return absl::InvalidArgumentError(absl::StrCat("flag --transports names ", name, " twice"));
     }
@@ -228,6 +239,11 @@ absl::Status SetTransports(WorkerOptions& options) {
   const int64_t segment_kib = absl::GetFlag(FLAGS_kv_segment_kib);
   BATON_RETURN_IF_ERROR(config::CheckFlagRange("kv_segment_kib", segment_kib, 0, 1 << 20));
   options.segment_bytes = segment_kib << 10;
+  const int32_t blocks = absl::GetFlag(FLAGS_nccl_blocks);
+  BATON_RETURN_IF_ERROR(config::CheckFlagRange("nccl_blocks", blocks, 1, 32));
+  const int64_t slot_mib = absl::GetFlag(FLAGS_nccl_slot_mib);
+  BATON_RETURN_IF_ERROR(config::CheckFlagRange("nccl_slot_mib", slot_mib, 1, 256));
+  options.nccl = {.slot_bytes = static_cast<size_t>(slot_mib) << 20, .max_blocks = blocks};
   options.ucx.listen = absl::GetFlag(FLAGS_ucx_listen);
   options.ucx.allowed_peers = absl::GetFlag(FLAGS_ucx_allowed_peers);
   options.ucx.require_rdma = absl::GetFlag(FLAGS_require_rdma);

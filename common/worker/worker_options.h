@@ -14,6 +14,7 @@
 #include "common/trace/span_file.h"
 #include "common/transport/ucx/ucx_transport.h"
 #include "common/worker/pool_sizes.h"
+#include "kernels/core/device_link.h"
 #include "kernels/core/dtype.h"
 
 namespace baton::worker {
@@ -37,10 +38,11 @@ struct WorkerOptions {
   // Receives the ports once everything listens; empty: none.
   std::string port_file = {};
   rpc::TlsOptions tls = {};
-  // Names of transports, preferred first: ipc, ucx, grpc.
+  // Names of transports, preferred first: ipc, nccl, ucx, grpc.
   std::vector<std::string> transports = {"grpc"};
   // listen empty: the host of `listen` and a free port; advertise_host empty: that of `advertise`.
   transport::UcxTransportOptions ucx = {};
+  kernels::LinkSizes nccl = {};  // of links that prefill opens
   // Prefill: bytes of KV that are shipped at once; 0: by what each connection carries.
   int64_t segment_bytes = 0;
   // Prefill: host memory for encoded KV of requests that have not ended; 0: none is retained. And

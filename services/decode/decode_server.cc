@@ -36,7 +36,7 @@ absl::Status DecodeServer::Bring(worker::WorkerOptions options) {
                          worker::Transports::Make(worker_->options(),
                                                   std::move(credentials),
                                                   /*receives=*/true,
-                                                  worker_->landing_device()));
+                                                  worker_->transport_device()));
   landing_ = std::make_unique<handoff::Landing>(
       transports_->list(), worker_->layout(), handoff::LandingOptions{});
   BATON_RETURN_IF_ERROR(worker_->StartEngine(landing_.get()));
@@ -44,11 +44,11 @@ absl::Status DecodeServer::Bring(worker::WorkerOptions options) {
   landing_->set_engine(&worker_->engine());
   decode_service_ = std::make_unique<DecodeService>(worker_.get(), landing_.get());
   kv_transfer_service_ =
-      std::make_unique<KvTransferService>(worker_.get(), landing_.get(), &transports_->grpc());
+      std::make_unique<KvTransferService>(worker_.get(), landing_.get(), transports_.get());
   BATON_RETURN_IF_ERROR(
       worker_->StartServer({decode_service_.get(), kv_transfer_service_.get()},
                            {"baton.worker.v1.Decode", "baton.worker.v1.KvTransfer"}));
-  transports_->grpc().set_address(worker_->address());
+  transports_->set_address(worker_->address());
   return worker_->Open();
 }
 
@@ -61,6 +61,11 @@ DecodeServer::~DecodeServer() {
   transports_.reset();  // may map peers' memory by the worker's
 }
 
-void DecodeServer::Shutdown(absl::Duration grace) { worker_->Shutdown(grace); }
+void DecodeServer::Shutdown(absl::Duration grace) {
+  if (transports_ != nullptr && transports_->nccl() != nullptr) {
+    transports_->nccl()->Drain();  // the server's end waits for its streams
+  }
+  worker_->Shutdown(grace);
+}
 
 }  // namespace baton::decode

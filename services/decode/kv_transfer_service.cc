@@ -1,6 +1,7 @@
 #include "services/decode/kv_transfer_service.h"
 
 #include "services/decode/operations/handshake.h"
+#include "services/decode/operations/link.h"
 #include "services/decode/operations/push_kv.h"
 #include "services/decode/operations/transfer.h"
 
@@ -19,7 +20,12 @@ KvTransferService::Transfer(grpc::CallbackServerContext* context) {
 
 grpc::ServerBidiReactor<worker::v1::KvChunk, worker::v1::KvChunkAck>* KvTransferService::PushKv(
     grpc::CallbackServerContext* context) {
-  return operations::PushKv(worker_, transport_, context);
+  return operations::PushKv(worker_, transports_.grpc(), context);
+}
+
+grpc::ServerBidiReactor<worker::v1::LinkMessage, worker::v1::LinkMessage>* KvTransferService::Link(
+    grpc::CallbackServerContext* context) {
+  return operations::Link(transports_.nccl(), context);
 }
 
 }  // namespace baton::decode

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/handoff/land/landing.h"
-#include "common/transport/grpc/grpc_transport.h"
+#include "common/worker/transports.h"
 #include "common/worker/worker.h"
 #include "proto/baton/worker/v1/kv_transfer.grpc.pb.h"
 
@@ -13,8 +13,8 @@ class KvTransferService : public worker::v1::KvTransfer::CallbackService {
  public:
   KvTransferService(worker::Worker* worker,
                     handoff::Landing* landing,
-                    transport::GrpcTransport* transport)
-      : worker_(*worker), landing_(*landing), transport_(*transport) {}
+                    worker::Transports* transports)
+      : worker_(*worker), landing_(*landing), transports_(*transports) {}
 
   grpc::ServerUnaryReactor* Handshake(grpc::CallbackServerContext* context,
                                       const worker::v1::HandshakeRequest* request,
@@ -23,11 +23,13 @@ class KvTransferService : public worker::v1::KvTransfer::CallbackService {
       grpc::CallbackServerContext* context) override;
   grpc::ServerBidiReactor<worker::v1::KvChunk, worker::v1::KvChunkAck>* PushKv(
       grpc::CallbackServerContext* context) override;
+  grpc::ServerBidiReactor<worker::v1::LinkMessage, worker::v1::LinkMessage>* Link(
+      grpc::CallbackServerContext* context) override;
 
  private:
   worker::Worker& worker_;
   handoff::Landing& landing_;
-  transport::GrpcTransport& transport_;
+  worker::Transports& transports_;
 };
 
 }  // namespace baton::decode

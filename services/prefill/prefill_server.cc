@@ -30,9 +30,12 @@ absl::Status PrefillServer::Bring(worker::WorkerOptions options) {
   BATON_ASSIGN_OR_RETURN(const auto credentials, rpc::MakeChannelCredentials(options.tls));
   channels_ = std::make_unique<ChannelCache>(credentials, options.tls.server_name);
   handshake_client_ = std::make_unique<GrpcHandshakeClient>(channels_.get());
-  BATON_ASSIGN_OR_RETURN(transports_,
-                         worker::Transports::Make(options, credentials, /*receives=*/false));
   BATON_ASSIGN_OR_RETURN(worker_, worker::Worker::Load(std::move(options)));
+  BATON_ASSIGN_OR_RETURN(transports_,
+                         worker::Transports::Make(worker_->options(),
+                                                  credentials,
+                                                  /*receives=*/false,
+                                                  worker_->transport_device()));
   sender_ = std::make_unique<handoff::Sender>(
       transports_->list(),
       handshake_client_.get(),
@@ -62,7 +65,8 @@ PrefillServer::~PrefillServer() {
   }
   // Transfers that end only now report to calls, which report to the worker.
   sender_.reset();
-  retention_.reset();  // counts in the worker's registry
+  retention_.reset();   // counts in the worker's registry
+  transports_.reset();  // may read the worker's device
 }
 
 void PrefillServer::Shutdown(absl::Duration grace) { worker_->Shutdown(grace); }

@@ -99,7 +99,7 @@ GrpcTransport::NewPushKvReactor(grpc::CallbackServerContext* /*context*/) {
 
 absl::StatusOr<std::unique_ptr<Window>> GrpcTransport::Register(
     std::vector<std::span<std::byte>> extents, kernels::LandingMemory& memory) {
-  return windows_->Register(std::move(extents), memory);
+  return windows_->Register(extents, memory);
 }
 
 absl::StatusOr<std::shared_ptr<Connection>> GrpcTransport::Connect(

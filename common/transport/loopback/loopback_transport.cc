@@ -89,7 +89,7 @@ LoopbackTransport::~LoopbackTransport() {
 
 absl::StatusOr<std::unique_ptr<Window>> LoopbackTransport::Register(
     std::vector<std::span<std::byte>> extents, kernels::LandingMemory& memory) {
-  return windows_->Register(std::move(extents), memory);
+  return windows_->Register(extents, memory);
 }
 
 absl::StatusOr<std::shared_ptr<Connection>> LoopbackTransport::Connect(

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -56,8 +57,8 @@ kv::v1::KvLayout LayoutOf(const engine::Engine& engine) {
 struct DecodeSide {
   explicit DecodeSide(const checkpoint::Checkpoint& checkpoint,
                       const kv::v1::KvLayout& layout,
-                      bool reads_devices)
-      : pair(MakePair(reads_devices)),
+                      const std::string& transport)
+      : pair(MakePair(transport)),
         landing(std::make_unique<Landing>(
             std::vector<transport::Transport*>{&pair->receiver()}, layout, LandingOptions{})),
         decode(std::make_unique<PlacedEngine>(checkpoint,
@@ -70,13 +71,16 @@ struct DecodeSide {
   }
   ~DecodeSide() { decode.reset(); }
 
-  // Over memory of the host, or from one device to the other.
-  static std::unique_ptr<transport::TransportPair> MakePair(bool reads_devices) {
-    if (reads_devices) {
-      return std::make_unique<transport::IpcPair>(/*shares=*/false,
-                                                  &kernels::GuardedMemory::Get().landing());
+  // Over memory of the host ("loopback"), or from one device to the other.
+  static std::unique_ptr<transport::TransportPair> MakePair(const std::string& transport) {
+    kernels::GuardedMemory& device = kernels::GuardedMemory::Get();
+    if (transport == "ipc") {
+      return std::make_unique<transport::IpcPair>(/*shares=*/false, &device.landing());
     }
-    return transport::TransportPair::Make("loopback");
+    if (transport == "nccl") {
+      return std::make_unique<transport::NcclPair>(device, device.landing());
+    }
+    return transport::TransportPair::Make(transport);
   }
 
   std::unique_ptr<transport::TransportPair> pair;
@@ -84,13 +88,13 @@ struct DecodeSide {
   std::unique_ptr<PlacedEngine> decode;
 };
 
-class DeviceHandoffTest : public testing::TestWithParam<std::tuple<const char*, bool>> {
+class DeviceHandoffTest : public testing::TestWithParam<std::tuple<const char*, const char*>> {
  protected:
   DeviceHandoffTest()
       : checkpoint_(engine::OpenModel("tiny-llama-needle")),
         prefill_(*checkpoint_, Role::kPrefill, Place::kDevice, /*chunk=*/64),
         layout_(LayoutOf(prefill_.engine())),
-        side_(*checkpoint_, layout_, reads_devices()),
+        side_(*checkpoint_, layout_, std::get<1>(GetParam())),
         faulty_(&side_.pair->sender()),
         handshake_([this] { return side_.landing.get(); }),
         sender_(std::make_unique<Sender>(
@@ -105,7 +109,7 @@ class DeviceHandoffTest : public testing::TestWithParam<std::tuple<const char*, 
   ~DeviceHandoffTest() override { sender_.reset(); }
 
   static const char* policy() { return std::get<0>(GetParam()); }
-  static bool reads_devices() { return std::get<1>(GetParam()); }
+  static bool reads_devices() { return std::get<1>(GetParam()) != std::string_view("loopback"); }
 
   // Requests find their peer connected, as all but the first do.
   void AwaitPeer() {
@@ -298,10 +302,10 @@ TEST_P(DeviceHandoffTest, ALostAnswerIsShippedAgainToAnotherReservation) {
   side_.decode->ExpectFree();
 }
 
-std::string NameOf(const testing::TestParamInfo<std::tuple<const char*, bool>>& instance) {
-  const auto& [policy, reads_devices] = instance.param;
+std::string NameOf(const testing::TestParamInfo<std::tuple<const char*, const char*>>& instance) {
+  const auto& [policy, transport] = instance.param;
   const std::string name = policy;
-  return name.substr(0, name.find(':')) + (reads_devices ? "_between_devices" : "_over_the_host");
+  return name.substr(0, name.find(':')) + "_over_" + transport;
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -311,7 +315,7 @@ INSTANTIATE_TEST_SUITE_P(
                                      "fp8",
                                      "diffkv:ah=2,al=0.5,w=16",
                                      "shadowkv:rank=32,budget=48,outliers=2,local=7"),
-                     testing::Bool()),
+                     testing::Values("loopback", "ipc", "nccl")),
     NameOf);
 
 }  // namespace

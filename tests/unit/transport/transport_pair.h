@@ -16,13 +16,43 @@
 #include "common/transport/grpc/grpc_transport.h"
 #include "common/transport/ipc/ipc_transport.h"
 #include "common/transport/loopback/loopback_transport.h"
+#include "common/transport/nccl/nccl_transport.h"
 #include "common/transport/transport.h"
 #include "common/transport/ucx/ucx_transport.h"
 #include "kernels/core/landing_memory.h"
 #include "kernels/core/memory.h"
 #include "kernels/core/shared_memory.h"
+#include "tests/kernels/device_double/local_links.h"
 
 namespace baton::transport {
+
+// A server with one service, at the same port whenever it is started.
+class LocalServer {
+ public:
+  // Returns the address.
+  std::string Start(grpc::Service& service) {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort(
+        "127.0.0.1:" + std::to_string(port_), grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&service);
+    server_ = builder.BuildAndStart();
+    port_ = port;
+    return "127.0.0.1:" + std::to_string(port);
+  }
+  // Cancels calls.
+  void Stop() {
+    if (server_ != nullptr) {
+      server_->Shutdown(std::chrono::system_clock::now());
+      server_->Wait();
+    }
+    server_.reset();
+  }
+
+ private:
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
 
 // KvTransfer with PushKv alone.
 class PushService : public worker::v1::KvTransfer::CallbackService {
@@ -43,7 +73,7 @@ class TransportPair {
   static constexpr int kMaxOpenPosts = 64;
 
   virtual ~TransportPair() = default;
-  // `kind` is "loopback", "grpc", "ipc", "ipc_shared", "ucx" or "ucx_puts".
+  // `kind` is "loopback", "grpc", "ipc", "ipc_shared", "nccl", "ucx" or "ucx_puts".
   static std::unique_ptr<TransportPair> Make(const std::string& kind);
 
   Transport& sender() { return *sender_; }
@@ -90,11 +120,7 @@ class GrpcPair : public TransportPair {
     KillReceiver();
   }
   void KillReceiver() override {
-    if (server_ != nullptr) {
-      server_->Shutdown(std::chrono::system_clock::now());
-      server_->Wait();
-    }
-    server_.reset();
+    server_.Stop();
     service_.reset();
     receiver_.reset();
   }
@@ -102,21 +128,67 @@ class GrpcPair : public TransportPair {
     auto receiver = std::make_unique<GrpcTransport>(
         GrpcTransportOptions{.credentials = grpc::InsecureChannelCredentials()});
     service_ = std::make_unique<PushService>(receiver.get());
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort(
-        "127.0.0.1:" + std::to_string(port_), grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(service_.get());
-    server_ = builder.BuildAndStart();
-    port_ = port;
-    receiver->set_address("127.0.0.1:" + std::to_string(port));
+    receiver->set_address(server_.Start(*service_));
     receiver_ = std::move(receiver);
   }
 
  private:
-  int port_ = 0;
   std::unique_ptr<PushService> service_;
-  std::unique_ptr<grpc::Server> server_;
+  LocalServer server_;
+};
+
+// KvTransfer with Link alone.
+class LinkService : public worker::v1::KvTransfer::CallbackService {
+ public:
+  explicit LinkService(NcclTransport* transport) : transport_(transport) {}
+  grpc::ServerBidiReactor<worker::v1::LinkMessage, worker::v1::LinkMessage>* Link(
+      grpc::CallbackServerContext* context) override {
+    return transport_->NewLinkReactor(context);
+  }
+
+ private:
+  NcclTransport* const transport_;
+};
+
+// Between devices that are not there, with small slots, so that a transfer takes several.
+class NcclPair : public TransportPair {
+ public:
+  static constexpr size_t kSlotBytes = 64 << 10;
+
+  // Slots are of `memory`, windows of `landing`.
+  explicit NcclPair(kernels::MemorySpace& memory, kernels::LandingMemory& landing)
+      : landing_(landing), sender_links_(memory), receiver_links_(memory) {
+    sender_ = *NcclTransport::Make({.links = &sender_links_,
+                                    .credentials = grpc::InsecureChannelCredentials(),
+                                    .sizes = {.slot_bytes = kSlotBytes},
+                                    .max_open_posts = kMaxOpenPosts,
+                                    .connect_timeout = absl::Seconds(5)});
+    StartReceiver();
+  }
+  ~NcclPair() override {
+    sender_.reset();
+    KillReceiver();
+  }
+  void KillReceiver() override {
+    server_.Stop();
+    service_.reset();
+    receiver_.reset();
+  }
+  void StartReceiver() override {
+    auto receiver = *NcclTransport::Make({.links = &receiver_links_, .memory = &landing_});
+    service_ = std::make_unique<LinkService>(receiver.get());
+    receiver->set_address(server_.Start(*service_));
+    receiver_ = std::move(receiver);
+  }
+  kernels::LocalLinks& sender_links() { return sender_links_; }
+  kernels::LocalLinks& receiver_links() { return receiver_links_; }
+
+ private:
+  kernels::LandingMemory& landing_;
+  kernels::LocalLinks sender_links_;
+  kernels::LocalLinks receiver_links_;
+  std::unique_ptr<LinkService> service_;
+  LocalServer server_;
 };
 
 // Bytes go through the socket, or lie in memory that the receiver maps; windows are of the host or
@@ -185,6 +257,9 @@ inline std::unique_ptr<TransportPair> TransportPair::Make(const std::string& kin
   }
   if (kind == "ipc" || kind == "ipc_shared") {
     return std::make_unique<IpcPair>(/*shares=*/kind == "ipc_shared");
+  }
+  if (kind == "nccl") {
+    return std::make_unique<NcclPair>(kernels::HostMemory(), kernels::HostLanding());
   }
   if (kind == "ucx" || kind == "ucx_puts") {
     return std::make_unique<UcxPair>(UcxTransportOptions{.put_without_rdma = kind == "ucx_puts"});

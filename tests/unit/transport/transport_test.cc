@@ -357,7 +357,7 @@ TEST_P(TransportTest, NothingIsWrittenAfterWithdrawReturns) {
 
 // UCX where the build has it.
 std::vector<const char*> BackEnds() {
-  std::vector<const char*> kinds = {"loopback", "grpc", "ipc", "ipc_shared"};
+  std::vector<const char*> kinds = {"loopback", "grpc", "ipc", "ipc_shared", "nccl"};
   if (UcxTransport::available()) {
     kinds.insert(kinds.end(), {"ucx", "ucx_puts"});
   }

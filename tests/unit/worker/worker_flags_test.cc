@@ -76,8 +76,8 @@ TEST_F(WorkerFlagsTest, TransportsAreNamedOnceEachInAnyOrder) {
     absl::SetFlag(&FLAGS_transports, names);
     return WorkerOptionsFromFlags(engine::Role::kPrefill, "1");
   };
-  EXPECT_EQ(transports("ipc,ucx,grpc")->transports,
-            (std::vector<std::string>{"ipc", "ucx", "grpc"}));
+  EXPECT_EQ(transports("ipc,nccl,ucx,grpc")->transports,
+            (std::vector<std::string>{"ipc", "nccl", "ucx", "grpc"}));
   EXPECT_EQ(transports("grpc,ipc")->transports, (std::vector<std::string>{"grpc", "ipc"}));
   for (const char* names : {"", "rdma", "ipc,", "grpc,grpc"}) {
     EXPECT_THAT(std::string(transports(names).status().message()), HasSubstr("transports"))

@@ -1,0 +1,102 @@
+// What the progress thread of an nccl transport owns: peers of both directions, and the loop over
+// them.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "grpcpp/channel.h"
+
+#include "common/transport/inbox.h"
+#include "common/transport/nccl/inbound_peer.h"
+#include "common/transport/nccl/outbound_peer.h"
+#include "common/transport/nccl/pipe.h"
+#include "common/transport/threaded_transport.h"
+#include "common/transport/transport.h"
+#include "common/transport/window_table.h"
+#include "kernels/core/device_link.h"
+#include "kernels/core/landing_memory.h"
+
+namespace baton::transport::nccl {
+
+struct ProgressOptions {
+  kernels::DeviceLinks& links;
+  kernels::LandingMemory* memory;  // null: nothing is received
+  kernels::LinkSizes sizes;
+  absl::Duration connect_timeout;
+};
+
+// Made and run by the progress thread alone, NewId and ToInbound excepted.
+class Progress final : public PostProgress {
+ public:
+  // Peers that may be connected to this worker: each takes slots and a communicator's memory.
+  static constexpr size_t kMaxInboundPeers = 32;
+
+  Progress(const ProgressOptions& options,
+           std::shared_ptr<Inbox> inbox,
+           std::shared_ptr<WindowTable> windows,
+           OutboundPeer::OnCompletion completed);
+
+  // Of a connection, in either direction. Thread-safe.
+  uint64_t NewId() { return next_connection_++; }
+  // Brings a stream's messages to the peer. Thread-safe.
+  Pipe::OnMessage ToInbound(uint64_t id);
+
+  void Run() override;
+  // Calls of the inbox.
+  void Connect(const std::shared_ptr<ConnectCall>& call,
+               const std::shared_ptr<grpc::Channel>& channel);
+  void Accept(uint64_t id, std::shared_ptr<Pipe> pipe);
+  void Drain() { draining_ = true; }
+  void Post(uint64_t connection, PostParams params) override;
+  void Cancel(uint64_t tag) override;
+  void CancelAll() override;
+  void Stop() override { stopping_ = true; }
+
+ private:
+  struct Outbound {
+    std::shared_ptr<Pipe> pipe;
+    std::unique_ptr<OutboundPeer> peer;
+    std::shared_ptr<ConnectCall> call;  // until it is answered
+    std::weak_ptr<PeerConnection> connection;
+  };
+  struct Inbound {
+    std::shared_ptr<Pipe> pipe;
+    std::unique_ptr<InboundPeer> peer;
+  };
+
+  void TakeInbound(uint64_t id, const std::optional<worker::v1::LinkMessage>& message);
+  void TakeOutbound(uint64_t id, const std::optional<worker::v1::LinkMessage>& message);
+  absl::Status OpenOutbound(uint64_t id,
+                            Outbound& outbound,
+                            const std::shared_ptr<grpc::Channel>& channel);
+  void CloseInbound(uint64_t id, const absl::Status& reason);
+  void CloseOutbound(uint64_t id, const absl::Status& reason);
+  void AdvanceInbound();
+  void AdvanceOutbound();
+  // kUnavailable when it has not connected in time.
+  absl::Status CheckConnected(bool connected, absl::Time since);
+  void AnswerConnect(uint64_t id, Outbound& outbound);
+  // Until there is something to do.
+  void Wait();
+
+  const ProgressOptions options_;
+  const std::shared_ptr<Inbox> inbox_;
+  const std::shared_ptr<WindowTable> windows_;
+  const OutboundPeer::OnCompletion completed_;
+  std::atomic<uint64_t> next_connection_{1};
+  std::unordered_map<uint64_t, Inbound> inbound_;
+  std::unordered_map<uint64_t, Outbound> outbound_;
+  absl::Time next_look_ = absl::InfiniteFuture();
+  bool draining_ = false;
+  bool stopping_ = false;
+};
+
+}  // namespace baton::transport::nccl
