@@ -66,8 +66,8 @@ class Stack:
     that run, the router last.
 
     `model` is a folder of tests/data/models or a path. With one_worker a single worker prefills and
-    decodes (--role=both); else there are `workers` of each role, named prefill and decode, or
-    prefill-0, prefill-1... if there are several. `tls_flags` go to every process and to the client. With `gpus`,
+    decodes (--role=both); else there are `workers` of each role, or (prefill, decode) of them, named prefill and
+    decode, or prefill-0, prefill-1... if there are several. `tls_flags` go to every process and to the client. With `gpus`,
     such as (0, 1), prefill workers see the one GPU and decode workers the other."""
 
     def __init__(self, model, worker_flags=(), one_worker=False, tls_flags=(), router_flags=(), workers=1, gpus=()):
@@ -75,7 +75,8 @@ class Stack:
         self._router_flags = list(router_flags)
         self._worker_flags = list(worker_flags)
         self._one_worker = one_worker
-        self._workers = workers
+        counts = (workers, workers) if isinstance(workers, int) else workers
+        self._workers = dict(zip(("prefill", "decode"), counts))
         self._tls_flags = list(tls_flags)
         self._gpu_of = dict(zip(("prefill", "decode"), gpus))
         self._folder = tempfile.TemporaryDirectory(prefix="baton-stack-")
@@ -150,7 +151,8 @@ class Stack:
         return [f"--{role}={','.join(map(self._await, workers))}" for role, workers in started.items()]
 
     def _names(self, role):
-        return [role] if self._workers == 1 else [f"{role}-{i}" for i in range(self._workers)]
+        count = self._workers[role]
+        return [role] if count == 1 else [f"{role}-{i}" for i in range(count)]
 
     def _before(self, name):
         """Words that go before the command of a process: where it runs."""
