@@ -25,7 +25,7 @@ grpc::ServerBidiReactor<worker::v1::KvChunk, worker::v1::KvChunkAck>* KvTransfer
 
 grpc::ServerBidiReactor<worker::v1::LinkMessage, worker::v1::LinkMessage>* KvTransferService::Link(
     grpc::CallbackServerContext* context) {
-  return operations::Link(transports_.nccl(), context);
+  return operations::Link(worker_, transports_.nccl(), context);
 }
 
 }  // namespace baton::decode

@@ -38,7 +38,7 @@ OURS = """
 VALUES = """
 ## Values of labels
 
-`format` is a KV format ([kv-formats.md](kv-formats.md)), `transport` is `grpc`, `ipc` or what UCX selected (`ucx/tcp`, `ucx/rc_mlx5`, ...).
+`format` is a KV format ([kv-formats.md](kv-formats.md)), `transport` is `grpc`, `ipc`, `ipc/device` (from GPU to GPU), `nccl` or what UCX selected (`ucx/tcp`, `ucx/rc_mlx5`, ...).
 
 | metric | label | from | values |
 |---|---|---|---|

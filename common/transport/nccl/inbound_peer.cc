@@ -16,6 +16,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/transport/inbound_window.h"
+#include "common/transport/nccl/block_budget.h"
 #include "common/transport/nccl/link_sizes.h"
 #include "common/transport/nccl/pipe.h"
 #include "common/transport/window_table.h"
@@ -60,13 +61,15 @@ InboundPeer::InboundPeer(std::shared_ptr<Pipe> pipe,
                          std::shared_ptr<WindowTable> windows,
                          kernels::DeviceLinks& links,
                          kernels::LandingMemory& memory,
+                         BlockBudget& budget,
                          OnReady on_ready)
     : pipe_(std::move(pipe)),
       windows_(std::move(windows)),
       links_(links),
       memory_(memory),
       on_ready_(std::move(on_ready)),
-      since_(absl::Now()) {
+      since_(absl::Now()),
+      share_(budget) {
   pipe_->Read();
 }
 
@@ -106,12 +109,9 @@ absl::Status InboundPeer::TakeHello(const worker::v1::LinkHello& hello) {
     return absl::InvalidArgumentError(absl::StrCat(
         "slots of ", hello.slot_bytes(), " bytes and ", hello.max_blocks(), " thread blocks"));
   }
-  slot_bytes_ = hello.slot_bytes();
-  BATON_ASSIGN_OR_RETURN(link_,
-                         links_.Open(hello.id(),
-                                     kernels::LinkEnd::kReceiver,
-                                     {.slot_bytes = slot_bytes_,
-                                      .max_blocks = static_cast<int32_t>(hello.max_blocks())}));
+  sizes_ = {.slot_bytes = hello.slot_bytes(),
+            .max_blocks = static_cast<int32_t>(hello.max_blocks())};
+  BATON_ASSIGN_OR_RETURN(link_, links_.Open(hello.id(), kernels::LinkEnd::kReceiver, sizes_));
   return absl::OkStatus();
 }
 
@@ -164,7 +164,7 @@ absl::Status InboundPeer::TakeChunk(const worker::v1::LinkChunk& told) {
     return absl::InvalidArgumentError(
         absl::StrCat("a chunk of post ", told.post(), " before its time"));
   }
-  BATON_ASSIGN_OR_RETURN(const size_t size, SizeOf(told, slot_bytes_));
+  BATON_ASSIGN_OR_RETURN(const size_t size, SizeOf(told, sizes_.slot_bytes));
   Chunk& chunk = chunks_.emplace_back(Chunk{.told = told, .size = size});
   if (told.carried().empty()) {
     chunk.slot = next_slot_++ % DeviceLink::kSlots;
@@ -202,6 +202,13 @@ absl::Status InboundPeer::Advance(absl::Time now) {
 }
 
 absl::Status InboundPeer::GoOn(absl::Time now) {
+  if (chunks_.empty()) {
+    share_.GiveBack();
+    return absl::OkStatus();
+  }
+  if (!share_.Take(sizes_.max_blocks)) {
+    return absl::OkStatus();
+  }
   // So many have slots of their own.
   for (size_t i = 0; i < std::min(chunks_.size(), DeviceLink::kSlots); ++i) {
     Chunk& chunk = chunks_[i];
@@ -224,6 +231,9 @@ absl::StatusOr<bool> InboundPeer::EndOldest(absl::Time now) {
   }
   const Chunk& chunk = chunks_.front();
   if (chunk.told.carried().empty()) {
+    if (!chunk.going) {
+      return false;  // others hold the GPU
+    }
     BATON_ASSIGN_OR_RETURN(const bool idle, link_->Idle(chunk.slot));
     if (!idle && now - chunk.since > kStuck) {
       return absl::UnavailableError("the peer does not send what it said it would");

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 
 #include "common/transport/inbound_window.h"
+#include "common/transport/nccl/block_budget.h"
 #include "common/transport/nccl/pipe.h"
 #include "common/transport/window_table.h"
 #include "kernels/core/device_link.h"
@@ -36,11 +37,12 @@ class InboundPeer {
   // Told of a transfer that has been announced or refused, from any thread.
   using OnReady = std::function<void(uint64_t post, absl::Status verdict)>;
 
-  // `links` and `memory`, of the windows' device, are borrowed.
+  // `links` and `memory`, of the windows' device, and `budget` are borrowed.
   InboundPeer(std::shared_ptr<Pipe> pipe,
               std::shared_ptr<WindowTable> windows,
               kernels::DeviceLinks& links,
               kernels::LandingMemory& memory,
+              BlockBudget& budget,
               OnReady on_ready);
   // Gives up what is open.
   ~InboundPeer();
@@ -97,11 +99,12 @@ class InboundPeer {
   const OnReady on_ready_;
   const absl::Time since_;
   std::unique_ptr<kernels::DeviceLink> link_;  // null before hello
-  size_t slot_bytes_ = 0;
+  kernels::LinkSizes sizes_;                   // as hello says
   bool up_ = false;
   size_t next_slot_ = 0;
   std::unordered_map<uint64_t, Post> posts_;
   std::deque<Chunk> chunks_;  // that were told of and are not over
+  BlockBudget::Share share_;  // while there are any
 };
 
 }  // namespace baton::transport::nccl

@@ -55,6 +55,7 @@ NcclTransport::NcclTransport(const NcclTransportOptions& options)
       progress_({.links = *options.links,
                  .memory = options.memory,
                  .sizes = options.sizes,
+                 .block_budget = options.block_budget,
                  .connect_timeout = options.connect_timeout},
                 inbox(),
                 windows(),

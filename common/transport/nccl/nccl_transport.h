@@ -33,6 +33,9 @@ struct NcclTransportOptions {
   // Name that a peer's certificate must carry; empty: the host dialled.
   std::string server_name{};
   kernels::LinkSizes sizes{};  // of the links that it opens
+  // Thread blocks that transfers may hold at once of this GPU (block_budget.h): Hopper has 132
+  // multiprocessors.
+  int32_t block_budget = 128;
   int32_t max_open_posts = 1024;
   absl::Duration connect_timeout = absl::Seconds(20);
 };

@@ -16,6 +16,7 @@
 #include "absl/time/clock.h"
 
 #include "common/base/status_macros.h"
+#include "common/transport/nccl/block_budget.h"
 #include "common/transport/nccl/link_sizes.h"
 #include "common/transport/nccl/pipe.h"
 #include "common/transport/transport.h"
@@ -64,10 +65,12 @@ OutboundPeer::OutboundPeer(std::shared_ptr<Pipe> pipe,
                            std::unique_ptr<DeviceLink> link,
                            const std::string& id,
                            const kernels::LinkSizes& sizes,
+                           BlockBudget& budget,
                            OnCompletion completed)
     : pipe_(std::move(pipe)),
       link_(std::move(link)),
-      slot_bytes_(sizes.slot_bytes),
+      sizes_(sizes),
+      share_(budget),
       completed_(std::move(completed)),
       since_(absl::Now()) {
   LinkMessage message;
@@ -172,7 +175,11 @@ absl::Status OutboundPeer::Advance(absl::Time now) {
     }
     flights_.pop_front();
   }
-  while (connected() && !ready_.empty() && flights_.size() < DeviceLink::kSlots) {
+  if (flights_.empty()) {
+    share_.GiveBack();
+  }
+  while (connected() && !ready_.empty() && flights_.size() < DeviceLink::kSlots &&
+         share_.Take(sizes_.max_blocks)) {
     BATON_RETURN_IF_ERROR(TellChunk());
   }
   return absl::OkStatus();
@@ -206,7 +213,7 @@ LinkChunk OutboundPeer::NextChunk(uint64_t id,
   LinkChunk chunk;
   chunk.set_post(id);
   const bool of_device = IsOfDevice(runs[post.run_index].source);
-  const size_t most = of_device ? slot_bytes_ : std::min(kMaxCarriedBytes, slot_bytes_);
+  const size_t most = of_device ? sizes_.slot_bytes : std::min(kMaxCarriedBytes, sizes_.slot_bytes);
   size_t size = 0;
   while (post.run_index < runs.size() && size < most && chunk.pieces_size() < kMaxPieces &&
          IsOfDevice(runs[post.run_index].source) == of_device) {
@@ -285,6 +292,7 @@ absl::Status OutboundPeer::EndOverdue(absl::Time now, absl::Time& next) {
 void OutboundPeer::Close(const absl::Status& reason) {
   pipe_->Close();
   link_.reset();
+  share_.GiveBack();
   while (!posts_.empty()) {
     const auto& [id, post] = *posts_.begin();
     End(id, post.given_up.value_or(reason));

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
+#include "common/transport/nccl/block_budget.h"
 #include "common/transport/nccl/pipe.h"
 #include "common/transport/transport.h"
 #include "kernels/core/device_link.h"
@@ -30,11 +31,13 @@ class OutboundPeer {
  public:
   using OnCompletion = std::function<void(Completion)>;
 
-  // Says hello. `completed` is called once for every started post, and must start none.
+  // Says hello. `budget` is borrowed. `completed` is called once for every started post, and must
+  // start none.
   OutboundPeer(std::shared_ptr<Pipe> pipe,
                std::unique_ptr<kernels::DeviceLink> link,
                const std::string& id,
                const kernels::LinkSizes& sizes,
+               BlockBudget& budget,
                OnCompletion completed);
   // Every post has ended.
   ~OutboundPeer();
@@ -58,7 +61,7 @@ class OutboundPeer {
   // Bytes can go, on both ends.
   bool connected() const { return link_up_ && peer_up_; }
   // The link is to be looked at soon.
-  bool busy() const { return !link_up_ || !flights_.empty(); }
+  bool busy() const { return !link_up_ || !flights_.empty() || !ready_.empty(); }
   absl::Time since() const { return since_; }
 
  private:
@@ -93,7 +96,8 @@ class OutboundPeer {
 
   const std::shared_ptr<Pipe> pipe_;
   std::unique_ptr<kernels::DeviceLink> link_;
-  const size_t slot_bytes_;
+  const kernels::LinkSizes sizes_;
+  BlockBudget::Share share_;  // while there are flights
   const OnCompletion completed_;
   const absl::Time since_;
   bool link_up_ = false;

@@ -54,7 +54,8 @@ Progress::Progress(const ProgressOptions& options,
     : options_(options),
       inbox_(std::move(inbox)),
       windows_(std::move(windows)),
-      completed_(std::move(completed)) {}
+      completed_(std::move(completed)),
+      budget_(options.block_budget) {}
 
 void Progress::Run() {
   prctl(PR_SET_TIMERSLACK, 1);  // looks are as often as they say
@@ -109,7 +110,7 @@ void Progress::Accept(uint64_t id, std::shared_ptr<Pipe> pipe) {
   Inbound& inbound = inbound_[id];
   inbound.pipe = std::move(pipe);
   inbound.peer = std::make_unique<InboundPeer>(
-      inbound.pipe, windows_, options_.links, *options_.memory, on_ready);
+      inbound.pipe, windows_, options_.links, *options_.memory, budget_, on_ready);
 }
 
 void Progress::TakeInbound(uint64_t id, const std::optional<worker::v1::LinkMessage>& message) {
@@ -168,7 +169,7 @@ absl::Status Progress::OpenOutbound(uint64_t id,
         inbox->Push([this, id, message = std::move(message)] { TakeOutbound(id, message); });
       });
   outbound.peer = std::make_unique<OutboundPeer>(
-      outbound.pipe, std::move(link), pair, options_.sizes, completed_);
+      outbound.pipe, std::move(link), pair, options_.sizes, budget_, completed_);
   return absl::OkStatus();
 }
 

@@ -15,6 +15,7 @@
 #include "grpcpp/channel.h"
 
 #include "common/transport/inbox.h"
+#include "common/transport/nccl/block_budget.h"
 #include "common/transport/nccl/inbound_peer.h"
 #include "common/transport/nccl/outbound_peer.h"
 #include "common/transport/nccl/pipe.h"
@@ -30,6 +31,7 @@ struct ProgressOptions {
   kernels::DeviceLinks& links;
   kernels::LandingMemory* memory;  // null: nothing is received
   kernels::LinkSizes sizes;
+  int32_t block_budget;  // of links that transfer at once
   absl::Duration connect_timeout;
 };
 
@@ -91,6 +93,7 @@ class Progress final : public PostProgress {
   const std::shared_ptr<Inbox> inbox_;
   const std::shared_ptr<WindowTable> windows_;
   const OutboundPeer::OnCompletion completed_;
+  BlockBudget budget_;
   std::atomic<uint64_t> next_connection_{1};
   std::unordered_map<uint64_t, Inbound> inbound_;
   std::unordered_map<uint64_t, Outbound> outbound_;

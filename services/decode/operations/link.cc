@@ -3,6 +3,7 @@
 #include "grpcpp/support/status.h"
 
 #include "common/transport/nccl/nccl_transport.h"
+#include "common/worker/worker.h"
 
 namespace baton::decode::operations {
 namespace {
@@ -19,11 +20,13 @@ class Refusal final : public grpc::ServerBidiReactor<LinkMessage, LinkMessage> {
 
 }  // namespace
 
-grpc::ServerBidiReactor<LinkMessage, LinkMessage>* Link(transport::NcclTransport* transport,
+grpc::ServerBidiReactor<LinkMessage, LinkMessage>* Link(worker::Worker& worker,
+                                                        transport::NcclTransport* transport,
                                                         grpc::CallbackServerContext* context) {
   if (transport == nullptr) {
     return new Refusal();
   }
+  worker.metrics().RecordTransport(transport->name());
   return transport->NewLinkReactor(context);
 }
 

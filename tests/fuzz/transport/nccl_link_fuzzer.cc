@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 
 #include "common/transport/completion_queue.h"
+#include "common/transport/nccl/block_budget.h"
 #include "common/transport/nccl/inbound_peer.h"
 #include "common/transport/nccl/pipe.h"
 #include "common/transport/transport.h"
@@ -95,11 +96,13 @@ class Receiver {
   std::unique_ptr<baton::kernels::DeviceLink> end_;
   size_t next_slot_ = 0;
   std::deque<std::pair<uint64_t, absl::Status>> ready_;
+  baton::transport::nccl::BlockBudget budget_{128};
   InboundPeer peer_{
       std::make_shared<DeafPipe>(),
       windows_,
       links_,
       baton::kernels::HostLanding(),
+      budget_,
       [this](uint64_t post, const absl::Status& verdict) { ready_.emplace_back(post, verdict); }};
 };
 

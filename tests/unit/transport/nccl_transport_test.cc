@@ -121,7 +121,7 @@ class RawSender {
 class NcclTransportTest : public testing::Test {
  protected:
   NcclTransportTest()
-      : pair_(Device(), Device().landing()),
+      : pair_(Device(), Device().landing(), /*block_budget=*/kernels::LinkSizes{}.max_blocks),
         memory_(OnDevice(std::string(kWindowBytes, '\xee'))),
         window_(*receiver().Register({{memory_.data(), kWindowBytes}}, Device().landing())) {}
 
@@ -284,6 +284,28 @@ TEST_F(FrozenEndTest, CancelDoesNotWaitForAChunkUnderWay) {
   EXPECT_EQ(Next(receiver()).code(), absl::StatusCode::kCancelled);
   EXPECT_FALSE(Next(pair_.sender()).ok());
   EXPECT_TRUE(Untouched());
+}
+
+TEST_F(FrozenEndTest, ALinkThatFindsTheGpuTakenWaitsForItsTurn) {
+  kernels::LocalLinks links(Device());
+  const auto other = *NcclTransport::Make({.links = &links,
+                                           .credentials = grpc::InsecureChannelCredentials(),
+                                           .sizes = {.slot_bytes = NcclPair::kSlotBytes}});
+  const std::shared_ptr<Connection> connection = *other->Connect(receiver().connection_data());
+  const std::string bytes = RandomText(200 << 10, 4);
+  const kernels::Memory source = OnDevice(bytes);
+  pair_.sender_links().Freeze();
+  PostToFrozen();
+  absl::SleepFor(absl::Milliseconds(100));
+  ASSERT_TRUE(Expect(2, {{256 << 10, 200 << 10}}).ok());
+  ASSERT_TRUE(
+      other->Post(connection, PostOf(2, {{256 << 10, {source.data(), bytes.size()}}})).ok());
+  // The frozen one is given up, then it is the other's turn.
+  EXPECT_EQ(Next(receiver()).code(), absl::StatusCode::kUnavailable);
+  EXPECT_GE(absl::Now() - begin_, nccl::kStuck);
+  EXPECT_TRUE(Next(receiver()).ok());
+  EXPECT_TRUE(Next(*other).ok());
+  EXPECT_EQ(InWindow(256 << 10, bytes.size()), bytes);
 }
 
 TEST_F(NcclTransportTest, ASenderThatGoesInMidTransferEndsItHere) {

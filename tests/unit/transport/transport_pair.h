@@ -155,9 +155,14 @@ class NcclPair : public TransportPair {
  public:
   static constexpr size_t kSlotBytes = 64 << 10;
 
-  // Slots are of `memory`, windows of `landing`.
-  explicit NcclPair(kernels::MemorySpace& memory, kernels::LandingMemory& landing)
-      : landing_(landing), sender_links_(memory), receiver_links_(memory) {
+  // Slots are of `memory`, windows of `landing`. The receiver may hold `block_budget`.
+  explicit NcclPair(kernels::MemorySpace& memory,
+                    kernels::LandingMemory& landing,
+                    int32_t block_budget = 128)
+      : landing_(landing),
+        block_budget_(block_budget),
+        sender_links_(memory),
+        receiver_links_(memory) {
     sender_ = *NcclTransport::Make({.links = &sender_links_,
                                     .credentials = grpc::InsecureChannelCredentials(),
                                     .sizes = {.slot_bytes = kSlotBytes},
@@ -175,7 +180,8 @@ class NcclPair : public TransportPair {
     receiver_.reset();
   }
   void StartReceiver() override {
-    auto receiver = *NcclTransport::Make({.links = &receiver_links_, .memory = &landing_});
+    auto receiver = *NcclTransport::Make(
+        {.links = &receiver_links_, .memory = &landing_, .block_budget = block_budget_});
     service_ = std::make_unique<LinkService>(receiver.get());
     receiver->set_address(server_.Start(*service_));
     receiver_ = std::move(receiver);
@@ -185,6 +191,7 @@ class NcclPair : public TransportPair {
 
  private:
   kernels::LandingMemory& landing_;
+  const int32_t block_budget_;
   kernels::LocalLinks sender_links_;
   kernels::LocalLinks receiver_links_;
   std::unique_ptr<LinkService> service_;
