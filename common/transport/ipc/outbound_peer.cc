@@ -17,17 +17,21 @@
 #include "common/base/status_macros.h"
 #include "common/transport/ipc/channel.h"
 #include "common/transport/ipc/message.h"
+#include "common/transport/outbound_posts.h"
 #include "common/transport/transport.h"
 #include "kernels/core/shared_blocks.h"
 
 namespace baton::transport::ipc {
 
-OutboundPeer::OutboundPeer(Descriptor socket, OnCompletion completed)
-    : completed_(std::move(completed)), since_(absl::Now()), channel_(std::move(socket)) {
+OutboundPeer::OutboundPeer(Descriptor socket, OutboundPosts::OnCompletion completed)
+    : completed_(std::move(completed)),
+      since_(absl::Now()),
+      channel_(std::move(socket)),
+      posts_(completed_, [this](uint64_t id) { channel_.Send(Release{.post = id}); }) {
   channel_.Send(Hello{});
 }
 
-OutboundPeer::~OutboundPeer() { Close(absl::CancelledError("the connection was closed")); }
+OutboundPeer::~OutboundPeer() { posts_.Close(absl::CancelledError("the connection was closed")); }
 
 void OutboundPeer::Start(PostParams params) {
   if (absl::Status status = CheckSources(params); !status.ok()) {
@@ -35,14 +39,7 @@ void OutboundPeer::Start(PostParams params) {
         Completion{.kind = CompletionKind::kSent, .tag = params.tag, .status = std::move(status)});
     return;
   }
-  const uint64_t id = next_post_++;
-  Post& post = posts_[id];
-  post.params = std::move(params);
-  std::erase_if(post.params.runs, [](const SendRun& run) { return run.source.empty(); });
-  for (const SendRun& run : post.params.runs) {
-    post.total_bytes += static_cast<int64_t>(run.source.size());
-  }
-  post_of_tag_[post.params.tag] = id;
+  const auto& [id, post] = posts_.Start(std::move(params));
   channel_.Send(Request{.post = id,
                         .transfer_id = post.params.transfer_id,
                         .total_bytes = static_cast<uint64_t>(post.total_bytes),
@@ -54,7 +51,7 @@ absl::Status OutboundPeer::Advance() {
     BATON_RETURN_IF_ERROR(Take(received->message));
   }
   channel_.Flush();
-  while (channel_.idle() && channel_.status().ok() && !ready_.empty()) {
+  while (channel_.idle() && channel_.status().ok() && posts_.has_ready()) {
     TellPieces();
   }
   return channel_.status();
@@ -68,10 +65,10 @@ absl::Status OutboundPeer::Take(const Message& message) {
     return TakeImported(*imported);
   }
   if (const auto* verdict = std::get_if<Verdict>(&message)) {
-    return TakeVerdict(*verdict);
+    return posts_.TakeVerdict(verdict->post, verdict->code, verdict->message);
   }
   if (const auto* ready = std::get_if<Ready>(&message)) {
-    return TakeReady(*ready);
+    return posts_.MakeReady(ready->post);
   }
   return absl::InvalidArgumentError("a message that only senders send");
 }
@@ -135,111 +132,22 @@ absl::Status OutboundPeer::CheckSources(const PostParams& params) const {
   return absl::OkStatus();
 }
 
-absl::Status OutboundPeer::TakeReady(const Ready& ready) {
-  const auto post = posts_.find(ready.post);
-  if (post == posts_.end() || post->second.given_up.has_value()) {
-    return absl::OkStatus();  // it crossed the end of the post
-  }
-  if (post->second.run_index != 0 || post->second.position != 0 ||
-      std::find(ready_.begin(), ready_.end(), ready.post) != ready_.end()) {
-    return absl::InvalidArgumentError(absl::StrCat("post ", ready.post, " was called ready twice"));
-  }
-  ready_.push_back(ready.post);
-  return absl::OkStatus();
-}
-
-absl::Status OutboundPeer::TakeVerdict(const Verdict& verdict) {
-  const auto found = posts_.find(verdict.post);
-  if (found == posts_.end()) {
-    return absl::InvalidArgumentError(absl::StrCat("a verdict of no post, ", verdict.post));
-  }
-  const Post& post = found->second;
-  const bool told = post.run_index == post.params.runs.size();
-  absl::Status status(static_cast<absl::StatusCode>(verdict.code), verdict.message);
-  if (status.ok() && !told) {
-    return absl::InvalidArgumentError("a transfer was called complete before its last byte");
-  }
-  End(verdict.post, status.ok() ? status : post.given_up.value_or(status));
-  return absl::OkStatus();
-}
-
-void OutboundPeer::Cancel(uint64_t tag, const absl::Status& reason) {
-  if (const auto found = post_of_tag_.find(tag); found != post_of_tag_.end()) {
-    GiveUp(found->second, posts_.at(found->second), reason);
-  }
-}
-
-void OutboundPeer::CancelAll(const absl::Status& reason) {
-  for (auto& [id, post] : posts_) {
-    GiveUp(id, post, reason);
-  }
-}
-
-void OutboundPeer::GiveUp(uint64_t id, Post& post, const absl::Status& reason) {
-  if (post.given_up.has_value()) {
-    return;
-  }
-  post.given_up = reason;
-  post.given_up_at = absl::Now();
-  std::erase(ready_, id);
-  channel_.Send(Release{.post = id});
-}
-
-void OutboundPeer::End(uint64_t id, absl::Status status) {
-  const auto found = posts_.find(id);
-  const Completion completion = {.kind = CompletionKind::kSent,
-                                 .tag = found->second.params.tag,
-                                 .status = std::move(status),
-                                 .bytes = found->second.total_bytes};
-  std::erase(ready_, id);
-  post_of_tag_.erase(completion.tag);
-  posts_.erase(found);
-  completed_(completion);
-}
-
-absl::Status OutboundPeer::EndOverdue(absl::Time now, absl::Time& next) {
-  for (auto& [id, post] : posts_) {
-    if (post.params.deadline <= now) {
-      GiveUp(
-          id, post, absl::DeadlineExceededError("the peer did not take the bytes by the deadline"));
-    }
-    if (now - post.given_up_at > kStuck) {
-      return absl::UnavailableError("the peer does not answer");
-    }
-    next = std::min(next,
-                    post.given_up.has_value() ? post.given_up_at + kStuck + absl::Milliseconds(1)
-                                              : post.params.deadline);
-  }
-  return absl::OkStatus();
-}
-
-void OutboundPeer::Close(const absl::Status& reason) {
-  while (!posts_.empty()) {
-    const auto& [id, post] = *posts_.begin();
-    End(id, post.given_up.value_or(reason));
-  }
-}
-
 void OutboundPeer::TellPieces() {
-  const uint64_t id = ready_.front();
-  ready_.pop_front();
-  Post& post = posts_.at(id);
+  auto [id, post] = posts_.TakeReady();
   const Written written = NextPieces(id, post);
   if (!written.last) {
-    ready_.push_back(id);
+    posts_.PutBack(id);
   }
   channel_.Send(written);
 }
 
-Written OutboundPeer::NextPieces(uint64_t id, Post& post) {
-  const std::vector<SendRun>& runs = post.params.runs;
+Written OutboundPeer::NextPieces(uint64_t id, OutboundPosts::Post& post) {
   Written written = {.post = id};
   uint64_t pointed = 0;
-  while (post.run_index < runs.size() && written.pieces.size() < kMaxPieces &&
-         pointed < kPointedBytes && written.bytes.size() < kMaxCarriedBytes) {
-    const SendRun& run = runs[post.run_index];
-    std::span<const std::byte> bytes = run.source.subspan(post.position);
-    Piece piece = {.offset = static_cast<uint64_t>(run.offset) + post.position};
+  while (!post.told() && written.pieces.size() < kMaxPieces && pointed < kPointedBytes &&
+         written.bytes.size() < kMaxCarriedBytes) {
+    std::span<const std::byte> bytes = post.bytes();
+    Piece piece = {.offset = static_cast<uint64_t>(post.offset())};
     piece.block = BlockOf(bytes, piece.source);
     const bool of_device =
         piece.block != 0 && imported_.at(piece.block) == kernels::BlockKind::kDevice;
@@ -262,13 +170,9 @@ Written OutboundPeer::NextPieces(uint64_t id, Post& post) {
     } else {
       written.pieces.push_back(piece);
     }
-    post.position += bytes.size();
-    if (post.position == run.source.size()) {
-      ++post.run_index;
-      post.position = 0;
-    }
+    post.Skip(bytes.size());
   }
-  written.last = post.run_index == runs.size();
+  written.last = post.told();
   return written;
 }
 

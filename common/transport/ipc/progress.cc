@@ -21,6 +21,7 @@
 #include "common/transport/ipc/ipc_transport.h"
 #include "common/transport/ipc/listener.h"
 #include "common/transport/ipc/outbound_peer.h"
+#include "common/transport/outbound_posts.h"
 #include "common/transport/threaded_transport.h"
 #include "common/transport/transport.h"
 #include "common/transport/window_table.h"
@@ -38,7 +39,7 @@ absl::Status Lost(const absl::Status& reason) {
 Progress::Progress(const IpcTransportOptions& options,
                    std::shared_ptr<Inbox> inbox,
                    std::shared_ptr<WindowTable> windows,
-                   OutboundPeer::OnCompletion completed)
+                   OutboundPosts::OnCompletion completed)
     : options_(options),
       inbox_(std::move(inbox)),
       windows_(std::move(windows)),
@@ -143,7 +144,7 @@ void Progress::AdvanceOutbound() {
   std::vector<std::pair<uint64_t, absl::Status>> lost;
   for (auto& [id, outbound] : outbound_) {
     OutboundPeer& peer = *outbound.peer;
-    absl::Status status = peer.EndOverdue(now, next_look_);
+    absl::Status status = peer.posts().EndOverdue(now, next_look_);
     status.Update(peer.Advance());
     if (outbound.call != nullptr && status.ok()) {
       const absl::Time by = peer.since() + options_.connect_timeout;
@@ -187,7 +188,7 @@ void Progress::CloseOutbound(uint64_t connection, const absl::Status& reason) {
   if (const auto handle = outbound.connection.lock()) {
     handle->set_lost();
   }
-  outbound.peer->Close(reason);
+  outbound.peer->posts().Close(reason);
   if (outbound.call != nullptr) {
     outbound.call->Answer(reason);
   }
@@ -206,13 +207,13 @@ void Progress::Post(uint64_t connection, PostParams params) {
 
 void Progress::Cancel(uint64_t tag) {
   for (auto& [id, outbound] : outbound_) {
-    outbound.peer->Cancel(tag, absl::CancelledError("the post was cancelled"));
+    outbound.peer->posts().Cancel(tag, absl::CancelledError("the post was cancelled"));
   }
 }
 
 void Progress::CancelAll() {
   for (auto& [id, outbound] : outbound_) {
-    outbound.peer->CancelAll(absl::CancelledError("the transport was released"));
+    outbound.peer->posts().CancelAll(absl::CancelledError("the transport was released"));
   }
 }
 

@@ -18,6 +18,7 @@
 #include "common/transport/ipc/inbound_peer.h"
 #include "common/transport/ipc/ipc_transport.h"
 #include "common/transport/ipc/outbound_peer.h"
+#include "common/transport/outbound_posts.h"
 #include "common/transport/threaded_transport.h"
 #include "common/transport/transport.h"
 #include "common/transport/window_table.h"
@@ -33,7 +34,7 @@ class Progress final : public PostProgress {
   Progress(const IpcTransportOptions& options,
            std::shared_ptr<Inbox> inbox,
            std::shared_ptr<WindowTable> windows,
-           OutboundPeer::OnCompletion completed);
+           OutboundPosts::OnCompletion completed);
 
   // Before Run.
   absl::Status ListenAt(const std::string& socket);
@@ -64,7 +65,7 @@ class Progress final : public PostProgress {
   const IpcTransportOptions options_;
   const std::shared_ptr<Inbox> inbox_;
   const std::shared_ptr<WindowTable> windows_;
-  const OutboundPeer::OnCompletion completed_;
+  const OutboundPosts::OnCompletion completed_;
   Descriptor listener_;
   uint64_t next_connection_ = 1;
   std::unordered_map<uint64_t, std::unique_ptr<InboundPeer>> inbound_;

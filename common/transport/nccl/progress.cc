@@ -26,6 +26,7 @@
 #include "common/transport/nccl/inbound_peer.h"
 #include "common/transport/nccl/outbound_peer.h"
 #include "common/transport/nccl/pipe.h"
+#include "common/transport/outbound_posts.h"
 #include "common/transport/threaded_transport.h"
 #include "common/transport/transport.h"
 #include "common/transport/window_table.h"
@@ -50,7 +51,7 @@ absl::Status Lost(const absl::Status& reason) {
 Progress::Progress(const ProgressOptions& options,
                    std::shared_ptr<Inbox> inbox,
                    std::shared_ptr<WindowTable> windows,
-                   OutboundPeer::OnCompletion completed)
+                   OutboundPosts::OnCompletion completed)
     : options_(options),
       inbox_(std::move(inbox)),
       windows_(std::move(windows)),
@@ -212,7 +213,7 @@ void Progress::AdvanceOutbound() {
   std::vector<std::pair<uint64_t, absl::Status>> lost;
   for (auto& [id, outbound] : outbound_) {
     OutboundPeer& peer = *outbound.peer;
-    absl::Status status = peer.EndOverdue(now, next_look_);
+    absl::Status status = peer.posts().EndOverdue(now, next_look_);
     status.Update(peer.Advance(now));
     status.Update(CheckConnected(peer.connected(), peer.since()));
     if (!status.ok()) {
@@ -277,13 +278,13 @@ void Progress::Post(uint64_t connection, PostParams params) {
 
 void Progress::Cancel(uint64_t tag) {
   for (auto& [id, outbound] : outbound_) {
-    outbound.peer->Cancel(tag, absl::CancelledError("the post was cancelled"));
+    outbound.peer->posts().Cancel(tag, absl::CancelledError("the post was cancelled"));
   }
 }
 
 void Progress::CancelAll() {
   for (auto& [id, outbound] : outbound_) {
-    outbound.peer->CancelAll(absl::CancelledError("the transport was released"));
+    outbound.peer->posts().CancelAll(absl::CancelledError("the transport was released"));
   }
 }
 

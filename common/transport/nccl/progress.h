@@ -19,6 +19,7 @@
 #include "common/transport/nccl/inbound_peer.h"
 #include "common/transport/nccl/outbound_peer.h"
 #include "common/transport/nccl/pipe.h"
+#include "common/transport/outbound_posts.h"
 #include "common/transport/threaded_transport.h"
 #include "common/transport/transport.h"
 #include "common/transport/window_table.h"
@@ -44,7 +45,7 @@ class Progress final : public PostProgress {
   Progress(const ProgressOptions& options,
            std::shared_ptr<Inbox> inbox,
            std::shared_ptr<WindowTable> windows,
-           OutboundPeer::OnCompletion completed);
+           OutboundPosts::OnCompletion completed);
 
   // Of a connection, in either direction. Thread-safe.
   uint64_t NewId() { return next_connection_++; }
@@ -92,7 +93,7 @@ class Progress final : public PostProgress {
   const ProgressOptions options_;
   const std::shared_ptr<Inbox> inbox_;
   const std::shared_ptr<WindowTable> windows_;
-  const OutboundPeer::OnCompletion completed_;
+  const OutboundPosts::OnCompletion completed_;
   BlockBudget budget_;
   std::atomic<uint64_t> next_connection_{1};
   std::unordered_map<uint64_t, Inbound> inbound_;
