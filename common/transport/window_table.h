@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 
+#include "common/transport/completion_queue.h"
 #include "common/transport/inbound_window.h"
 #include "common/transport/transport.h"
 #include "kernels/core/landing_memory.h"

@@ -23,7 +23,6 @@
 #include "common/worker/worker_metrics.h"
 #include "common/worker/worker_options.h"
 #include "kernels/core/device_link.h"
-#include "kernels/core/landing_memory.h"
 #include "kernels/core/memory.h"
 
 namespace baton::worker {

@@ -8,7 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
