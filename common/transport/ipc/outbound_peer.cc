@@ -31,7 +31,7 @@ OutboundPeer::OutboundPeer(Descriptor socket, OutboundPosts::OnCompletion comple
   channel_.Send(Hello{});
 }
 
-OutboundPeer::~OutboundPeer() { posts_.Close(absl::CancelledError("the connection was closed")); }
+OutboundPeer::~OutboundPeer() { Close(absl::CancelledError("the connection was closed")); }
 
 void OutboundPeer::Start(PostParams params) {
   if (absl::Status status = CheckSources(params); !status.ok()) {

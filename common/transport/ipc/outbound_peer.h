@@ -41,6 +41,8 @@ class OutboundPeer {
   OutboundPosts& posts() { return posts_; }
   // Takes what the peer has sent and sends what the socket takes. An error ends the connection.
   absl::Status Advance();
+  // Every post ends with `reason`.
+  void Close(const absl::Status& reason) { posts_.Close(reason); }
 
   // Whether the peer has answered, also for every block that there was.
   bool welcomed() const { return welcomed_ && unanswered_ == 0; }

@@ -23,7 +23,6 @@
 #include "common/transport/ipc/outbound_peer.h"
 #include "common/transport/outbound_posts.h"
 #include "common/transport/threaded_transport.h"
-#include "common/transport/transport.h"
 #include "common/transport/window_table.h"
 
 namespace baton::transport::ipc {
@@ -43,7 +42,8 @@ Progress::Progress(const IpcTransportOptions& options,
     : options_(options),
       inbox_(std::move(inbox)),
       windows_(std::move(windows)),
-      completed_(std::move(completed)) {}
+      completed_(std::move(completed)),
+      outbound_(inbox_, completed_) {}
 
 absl::Status Progress::ListenAt(const std::string& socket) {
   BATON_ASSIGN_OR_RETURN(listener_, Listen(socket));
@@ -65,9 +65,7 @@ void Progress::Run() {
     Wait(next_look_);
   }
   inbound_.clear();
-  while (!outbound_.empty()) {
-    CloseOutbound(outbound_.begin()->first, absl::CancelledError("the transport is ending"));
-  }
+  outbound_.CloseAll(absl::CancelledError("the transport is ending"));
 }
 
 void Progress::Wait(absl::Time next) {
@@ -82,7 +80,7 @@ void Progress::Wait(absl::Time next) {
   for (const auto& [id, peer] : inbound_) {
     add(peer->channel(), !peer->channel().idle());
   }
-  for (const auto& [id, outbound] : outbound_) {
+  for (const auto& [id, outbound] : outbound_.entries()) {
     add(outbound.peer->channel(), outbound.peer->wants_to_send());
   }
   // A day at most, so that the time fits.
@@ -134,22 +132,21 @@ void Progress::Connect(const std::shared_ptr<ConnectCall>& call, const std::stri
     call->Answer(stopping_ ? absl::CancelledError("the transport is ending") : connected.status());
     return;
   }
-  Outbound& outbound = outbound_[next_connection_++];
-  outbound.peer = std::make_unique<OutboundPeer>(*std::move(connected), completed_);
-  outbound.call = call;
+  outbound_.Add(
+      next_connection_++, std::make_unique<OutboundPeer>(*std::move(connected), completed_), call);
 }
 
 void Progress::AdvanceOutbound() {
   const absl::Time now = absl::Now();
   std::vector<std::pair<uint64_t, absl::Status>> lost;
-  for (auto& [id, outbound] : outbound_) {
+  for (auto& [id, outbound] : outbound_.entries()) {
     OutboundPeer& peer = *outbound.peer;
     absl::Status status = peer.posts().EndOverdue(now, next_look_);
     status.Update(peer.Advance());
     if (outbound.call != nullptr && status.ok()) {
       const absl::Time by = peer.since() + options_.connect_timeout;
       if (peer.welcomed()) {
-        AnswerConnect(id, outbound);
+        outbound_.Answer(id, peer.reads_devices() ? "ipc/device" : "ipc", peer.reads_devices());
       } else if (now > by) {
         status = absl::UnavailableError(
             absl::StrCat("no answer within ", absl::FormatDuration(options_.connect_timeout)));
@@ -162,58 +159,7 @@ void Progress::AdvanceOutbound() {
     }
   }
   for (const auto& [id, status] : lost) {
-    CloseOutbound(id, status);
-  }
-}
-
-void Progress::AnswerConnect(uint64_t id, Outbound& outbound) {
-  const auto close = [this, id, inbox = inbox_] {
-    inbox->Push(
-        [this, id] { CloseOutbound(id, absl::CancelledError("the connection was closed")); });
-  };
-  const bool reads_devices = outbound.peer->reads_devices();
-  auto connection = std::make_shared<PeerConnection>(
-      id, reads_devices ? "ipc/device" : "ipc", close, reads_devices);
-  outbound.connection = connection;
-  std::exchange(outbound.call, nullptr)->Answer(std::move(connection));
-}
-
-void Progress::CloseOutbound(uint64_t connection, const absl::Status& reason) {
-  const auto found = outbound_.find(connection);
-  if (found == outbound_.end()) {
-    return;
-  }
-  Outbound outbound = std::move(found->second);
-  outbound_.erase(found);
-  if (const auto handle = outbound.connection.lock()) {
-    handle->set_lost();
-  }
-  outbound.peer->posts().Close(reason);
-  if (outbound.call != nullptr) {
-    outbound.call->Answer(reason);
-  }
-}
-
-void Progress::Post(uint64_t connection, PostParams params) {
-  const auto found = outbound_.find(connection);
-  if (found == outbound_.end()) {
-    completed_(Completion{.kind = CompletionKind::kSent,
-                          .tag = params.tag,
-                          .status = absl::UnavailableError("the connection is lost")});
-    return;
-  }
-  found->second.peer->Start(std::move(params));
-}
-
-void Progress::Cancel(uint64_t tag) {
-  for (auto& [id, outbound] : outbound_) {
-    outbound.peer->posts().Cancel(tag, absl::CancelledError("the post was cancelled"));
-  }
-}
-
-void Progress::CancelAll() {
-  for (auto& [id, outbound] : outbound_) {
-    outbound.peer->posts().CancelAll(absl::CancelledError("the transport was released"));
+    outbound_.Close(id, status);
   }
 }
 

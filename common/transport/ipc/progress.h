@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,6 +20,7 @@
 #include "common/transport/ipc/ipc_transport.h"
 #include "common/transport/ipc/outbound_peer.h"
 #include "common/transport/outbound_posts.h"
+#include "common/transport/outbound_table.h"
 #include "common/transport/threaded_transport.h"
 #include "common/transport/transport.h"
 #include "common/transport/window_table.h"
@@ -42,23 +44,17 @@ class Progress final : public PostProgress {
   void Run() override;
   // Calls of the inbox.
   void Connect(const std::shared_ptr<ConnectCall>& call, const std::string& socket);
-  void Post(uint64_t connection, PostParams params) override;
-  void Cancel(uint64_t tag) override;
-  void CancelAll() override;
+  void Post(uint64_t connection, PostParams params) override {
+    outbound_.Post(connection, std::move(params));
+  }
+  void Cancel(uint64_t tag) override { outbound_.Cancel(tag); }
+  void CancelAll() override { outbound_.CancelAll(); }
   void Stop() override { stopping_ = true; }
 
  private:
-  struct Outbound {
-    std::unique_ptr<OutboundPeer> peer;
-    std::shared_ptr<ConnectCall> call;  // until it is answered
-    std::weak_ptr<PeerConnection> connection;
-  };
-
-  void CloseOutbound(uint64_t connection, const absl::Status& reason);
   void AcceptPeers();
   void AdvanceInbound();
   void AdvanceOutbound();
-  void AnswerConnect(uint64_t id, Outbound& outbound);
   // Until there is something to do, or `next`.
   void Wait(absl::Time next);
 
@@ -69,7 +65,7 @@ class Progress final : public PostProgress {
   Descriptor listener_;
   uint64_t next_connection_ = 1;
   std::unordered_map<uint64_t, std::unique_ptr<InboundPeer>> inbound_;
-  std::unordered_map<uint64_t, Outbound> outbound_;
+  OutboundTable<OutboundPeer> outbound_;
   absl::Time next_look_ = absl::InfiniteFuture();
   std::vector<pollfd> polled_;
   bool stopping_ = false;

@@ -82,6 +82,12 @@ InboundPeer::~InboundPeer() {
 }
 
 absl::Status InboundPeer::Take(const LinkMessage& message) {
+  BATON_RETURN_IF_ERROR(Handle(message));
+  pipe_->Read();
+  return absl::OkStatus();
+}
+
+absl::Status InboundPeer::Handle(const LinkMessage& message) {
   if ((link_ == nullptr) != message.has_hello()) {
     return absl::InvalidArgumentError("a hello comes first, and once");
   }

@@ -49,7 +49,8 @@ class InboundPeer {
   InboundPeer(const InboundPeer&) = delete;
   InboundPeer& operator=(const InboundPeer&) = delete;
 
-  // Takes a message of the peer. An error, as of Advance, ends the connection.
+  // Takes a message of the peer, and asks for the next. An error, as of Advance, ends the
+  // connection.
   absl::Status Take(const worker::v1::LinkMessage& message);
   void Ready(uint64_t post, const absl::Status& verdict);
   // Goes on connecting and receiving.
@@ -76,6 +77,7 @@ class InboundPeer {
     absl::Time since = absl::InfiniteFuture();
   };
 
+  absl::Status Handle(const worker::v1::LinkMessage& message);
   absl::Status TakeHello(const worker::v1::LinkHello& hello);
   absl::Status TakeRequest(const worker::v1::LinkRequest& request);
   absl::Status TakeChunk(const worker::v1::LinkChunk& told);

@@ -101,6 +101,12 @@ void OutboundPeer::Start(PostParams params) {
 }
 
 absl::Status OutboundPeer::Take(const LinkMessage& message) {
+  BATON_RETURN_IF_ERROR(Handle(message));
+  pipe_->Read();
+  return absl::OkStatus();
+}
+
+absl::Status OutboundPeer::Handle(const LinkMessage& message) {
   switch (message.message_case()) {
     case LinkMessage::kUp:
       peer_up_ = true;

@@ -42,7 +42,8 @@ class OutboundPeer {
 
   void Start(PostParams params);
   OutboundPosts& posts() { return posts_; }
-  // Takes a message of the peer. An error, as of Advance, ends the connection.
+  // Takes a message of the peer, and asks for the next. An error, as of Advance, ends the
+  // connection.
   absl::Status Take(const worker::v1::LinkMessage& message);
   // Goes on connecting and sending.
   absl::Status Advance(absl::Time now);
@@ -65,6 +66,7 @@ class OutboundPeer {
     absl::Time since = absl::InfiniteFuture();
   };
 
+  absl::Status Handle(const worker::v1::LinkMessage& message);
   absl::Status TakeGo();
   // Tells a chunk of the post that has waited longest.
   absl::Status TellChunk();

@@ -28,7 +28,6 @@
 #include "common/transport/nccl/pipe.h"
 #include "common/transport/outbound_posts.h"
 #include "common/transport/threaded_transport.h"
-#include "common/transport/transport.h"
 #include "common/transport/window_table.h"
 #include "kernels/core/device_link.h"
 #include "proto/baton/worker/v1/kv_link.pb.h"
@@ -56,7 +55,8 @@ Progress::Progress(const ProgressOptions& options,
       inbox_(std::move(inbox)),
       windows_(std::move(windows)),
       completed_(std::move(completed)),
-      budget_(options.block_budget) {}
+      budget_(options.block_budget),
+      outbound_(inbox_, completed_) {}
 
 void Progress::Run() {
   prctl(PR_SET_TIMERSLACK, 1);  // looks are as often as they say
@@ -76,9 +76,7 @@ void Progress::Run() {
   while (!inbound_.empty()) {
     CloseInbound(inbound_.begin()->first, reason);
   }
-  while (!outbound_.empty()) {
-    CloseOutbound(outbound_.begin()->first, reason);
-  }
+  outbound_.CloseAll(reason);
 }
 
 void Progress::Wait() {
@@ -104,14 +102,14 @@ void Progress::Accept(uint64_t id, std::shared_ptr<Pipe> pipe) {
   const auto on_ready = [this, id, inbox = inbox_](uint64_t post, absl::Status verdict) {
     inbox->Push([this, id, post, verdict = std::move(verdict)] {
       if (const auto found = inbound_.find(id); found != inbound_.end()) {
-        found->second.peer->Ready(post, verdict);
+        found->second->Ready(post, verdict);
       }
     });
   };
-  Inbound& inbound = inbound_[id];
-  inbound.pipe = std::move(pipe);
-  inbound.peer = std::make_unique<InboundPeer>(
-      inbound.pipe, windows_, options_.links, *options_.memory, budget_, on_ready);
+  inbound_.emplace(
+      id,
+      std::make_unique<InboundPeer>(
+          std::move(pipe), windows_, options_.links, *options_.memory, budget_, on_ready));
 }
 
 void Progress::TakeInbound(uint64_t id, const std::optional<worker::v1::LinkMessage>& message) {
@@ -119,27 +117,23 @@ void Progress::TakeInbound(uint64_t id, const std::optional<worker::v1::LinkMess
   if (found == inbound_.end()) {
     return;
   }
-  const absl::Status status = message.has_value() ? found->second.peer->Take(*message)
+  const absl::Status status = message.has_value() ? found->second->Take(*message)
                                                   : absl::UnavailableError("the stream has ended");
-  if (status.ok()) {
-    found->second.pipe->Read();
-  } else {
+  if (!status.ok()) {
     CloseInbound(id, status);
   }
 }
 
 void Progress::TakeOutbound(uint64_t id, const std::optional<worker::v1::LinkMessage>& message) {
-  const auto found = outbound_.find(id);
-  if (found == outbound_.end()) {
+  OutboundPeer* const peer = outbound_.Find(id);
+  if (peer == nullptr) {
     return;
   }
   const absl::Status status = message.has_value()
-                                  ? found->second.peer->Take(*message)
+                                  ? peer->Take(*message)
                                   : absl::UnavailableError("the peer has ended the stream");
-  if (status.ok()) {
-    found->second.pipe->Read();
-  } else {
-    CloseOutbound(id, Lost(status));
+  if (!status.ok()) {
+    outbound_.Close(id, Lost(status));
   }
 }
 
@@ -150,28 +144,25 @@ void Progress::Connect(const std::shared_ptr<ConnectCall>& call,
     return;
   }
   const uint64_t id = NewId();
-  Outbound outbound;
-  if (absl::Status status = OpenOutbound(id, outbound, channel); !status.ok()) {
-    call->Answer(status);
+  absl::StatusOr<std::unique_ptr<OutboundPeer>> peer = OpenOutbound(id, channel);
+  if (!peer.ok()) {
+    call->Answer(peer.status());
     return;
   }
-  outbound.call = call;
-  outbound_.emplace(id, std::move(outbound));
+  outbound_.Add(id, *std::move(peer), call);
 }
 
-absl::Status Progress::OpenOutbound(uint64_t id,
-                                    Outbound& outbound,
-                                    const std::shared_ptr<grpc::Channel>& channel) {
+absl::StatusOr<std::unique_ptr<OutboundPeer>> Progress::OpenOutbound(
+    uint64_t id, const std::shared_ptr<grpc::Channel>& channel) {
   BATON_ASSIGN_OR_RETURN(const std::string pair, options_.links.NewId());
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<kernels::DeviceLink> link,
                          options_.links.Open(pair, kernels::LinkEnd::kSender, options_.sizes));
-  outbound.pipe = ClientPipe::Open(
+  const std::shared_ptr<Pipe> pipe = ClientPipe::Open(
       channel, [this, id, inbox = inbox_](std::optional<worker::v1::LinkMessage> message) {
         inbox->Push([this, id, message = std::move(message)] { TakeOutbound(id, message); });
       });
-  outbound.peer = std::make_unique<OutboundPeer>(
-      outbound.pipe, std::move(link), pair, options_.sizes, budget_, completed_);
-  return absl::OkStatus();
+  return std::make_unique<OutboundPeer>(
+      pipe, std::move(link), pair, options_.sizes, budget_, completed_);
 }
 
 absl::Status Progress::CheckConnected(bool connected, absl::Time since) {
@@ -190,7 +181,7 @@ void Progress::AdvanceInbound() {
   const absl::Time now = absl::Now();
   std::vector<std::pair<uint64_t, absl::Status>> lost;
   for (auto& [id, inbound] : inbound_) {
-    InboundPeer& peer = *inbound.peer;
+    InboundPeer& peer = *inbound;
     absl::Status status = peer.Advance(now);
     status.Update(CheckConnected(peer.connected(), peer.since()));
     if (status.ok() && draining_ && !peer.has_posts() && windows_->empty()) {
@@ -211,7 +202,7 @@ void Progress::AdvanceInbound() {
 void Progress::AdvanceOutbound() {
   const absl::Time now = absl::Now();
   std::vector<std::pair<uint64_t, absl::Status>> lost;
-  for (auto& [id, outbound] : outbound_) {
+  for (auto& [id, outbound] : outbound_.entries()) {
     OutboundPeer& peer = *outbound.peer;
     absl::Status status = peer.posts().EndOverdue(now, next_look_);
     status.Update(peer.Advance(now));
@@ -221,25 +212,15 @@ void Progress::AdvanceOutbound() {
       continue;
     }
     if (outbound.call != nullptr && peer.connected()) {
-      AnswerConnect(id, outbound);
+      outbound_.Answer(id, "nccl", /*reads_devices=*/true);
     }
     if (peer.busy()) {
       next_look_ = std::min(next_look_, now + (peer.connected() ? kBusyLook : kSlowLook));
     }
   }
   for (const auto& [id, status] : lost) {
-    CloseOutbound(id, status);
+    outbound_.Close(id, status);
   }
-}
-
-void Progress::AnswerConnect(uint64_t id, Outbound& outbound) {
-  const auto close = [this, id, inbox = inbox_] {
-    inbox->Push(
-        [this, id] { CloseOutbound(id, absl::CancelledError("the connection was closed")); });
-  };
-  auto connection = std::make_shared<PeerConnection>(id, "nccl", close, /*reads_devices=*/true);
-  outbound.connection = connection;
-  std::exchange(outbound.call, nullptr)->Answer(std::move(connection));
 }
 
 void Progress::CloseInbound(uint64_t id, const absl::Status& reason) {
@@ -247,45 +228,6 @@ void Progress::CloseInbound(uint64_t id, const absl::Status& reason) {
     spdlog::warn("a peer's link ends: {}", std::string(reason.message()));
   }
   inbound_.erase(id);
-}
-
-void Progress::CloseOutbound(uint64_t id, const absl::Status& reason) {
-  const auto found = outbound_.find(id);
-  if (found == outbound_.end()) {
-    return;
-  }
-  Outbound outbound = std::move(found->second);
-  outbound_.erase(found);
-  if (const auto handle = outbound.connection.lock()) {
-    handle->set_lost();
-  }
-  outbound.peer->Close(reason);
-  if (outbound.call != nullptr) {
-    outbound.call->Answer(reason);
-  }
-}
-
-void Progress::Post(uint64_t connection, PostParams params) {
-  const auto found = outbound_.find(connection);
-  if (found == outbound_.end()) {
-    completed_(Completion{.kind = CompletionKind::kSent,
-                          .tag = params.tag,
-                          .status = absl::UnavailableError("the connection is lost")});
-    return;
-  }
-  found->second.peer->Start(std::move(params));
-}
-
-void Progress::Cancel(uint64_t tag) {
-  for (auto& [id, outbound] : outbound_) {
-    outbound.peer->posts().Cancel(tag, absl::CancelledError("the post was cancelled"));
-  }
-}
-
-void Progress::CancelAll() {
-  for (auto& [id, outbound] : outbound_) {
-    outbound.peer->posts().CancelAll(absl::CancelledError("the transport was released"));
-  }
 }
 
 }  // namespace baton::transport::nccl

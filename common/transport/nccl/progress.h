@@ -8,8 +8,10 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "grpcpp/channel.h"
 
@@ -19,6 +21,7 @@
 #include "common/transport/nccl/outbound_peer.h"
 #include "common/transport/nccl/pipe.h"
 #include "common/transport/outbound_posts.h"
+#include "common/transport/outbound_table.h"
 #include "common/transport/threaded_transport.h"
 #include "common/transport/transport.h"
 #include "common/transport/window_table.h"
@@ -57,35 +60,23 @@ class Progress final : public PostProgress {
                const std::shared_ptr<grpc::Channel>& channel);
   void Accept(uint64_t id, std::shared_ptr<Pipe> pipe);
   void Drain() { draining_ = true; }
-  void Post(uint64_t connection, PostParams params) override;
-  void Cancel(uint64_t tag) override;
-  void CancelAll() override;
+  void Post(uint64_t connection, PostParams params) override {
+    outbound_.Post(connection, std::move(params));
+  }
+  void Cancel(uint64_t tag) override { outbound_.Cancel(tag); }
+  void CancelAll() override { outbound_.CancelAll(); }
   void Stop() override { stopping_ = true; }
 
  private:
-  struct Outbound {
-    std::shared_ptr<Pipe> pipe;
-    std::unique_ptr<OutboundPeer> peer;
-    std::shared_ptr<ConnectCall> call;  // until it is answered
-    std::weak_ptr<PeerConnection> connection;
-  };
-  struct Inbound {
-    std::shared_ptr<Pipe> pipe;
-    std::unique_ptr<InboundPeer> peer;
-  };
-
   void TakeInbound(uint64_t id, const std::optional<worker::v1::LinkMessage>& message);
   void TakeOutbound(uint64_t id, const std::optional<worker::v1::LinkMessage>& message);
-  absl::Status OpenOutbound(uint64_t id,
-                            Outbound& outbound,
-                            const std::shared_ptr<grpc::Channel>& channel);
+  absl::StatusOr<std::unique_ptr<OutboundPeer>> OpenOutbound(
+      uint64_t id, const std::shared_ptr<grpc::Channel>& channel);
   void CloseInbound(uint64_t id, const absl::Status& reason);
-  void CloseOutbound(uint64_t id, const absl::Status& reason);
   void AdvanceInbound();
   void AdvanceOutbound();
   // kUnavailable when it has not connected in time.
   absl::Status CheckConnected(bool connected, absl::Time since);
-  void AnswerConnect(uint64_t id, Outbound& outbound);
   // Until there is something to do.
   void Wait();
 
@@ -95,8 +86,8 @@ class Progress final : public PostProgress {
   const OutboundPosts::OnCompletion completed_;
   BlockBudget budget_;
   std::atomic<uint64_t> next_connection_{1};
-  std::unordered_map<uint64_t, Inbound> inbound_;
-  std::unordered_map<uint64_t, Outbound> outbound_;
+  std::unordered_map<uint64_t, std::unique_ptr<InboundPeer>> inbound_;
+  OutboundTable<OutboundPeer> outbound_;
   absl::Time next_look_ = absl::InfiniteFuture();
   bool draining_ = false;
   bool stopping_ = false;
