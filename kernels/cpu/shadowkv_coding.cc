@@ -87,34 +87,6 @@ float SmallestCosine(const IsaKernels& isa,
   return smallest;
 }
 
-// Stores the landmark, and for bounds the largest distance of a key from it as stored. Overwrites
-// mean.
-void CodeLandmark(const IsaKernels& isa,
-                  const CodingGroup& group,
-                  const float* keys,
-                  int64_t head,
-                  int64_t chunk,
-                  float* mean) {
-  const ShadowKvConfig& config = group.config;
-  const int64_t dim = config.head_dim;
-  const size_t offset =
-      static_cast<size_t>(head * group.layout.chunks + chunk) * config.vector_bytes();
-  std::byte* landmark = group.section + group.layout.landmarks + offset;
-  StoreVector(isa, mean, config.dtype, dim, landmark);
-  if (config.selector != ShadowKvSelector::kBounds) {
-    return;
-  }
-  LoadVector(isa, landmark, config.dtype, dim, mean);
-  for (int64_t i = 0; i < dim; ++i) {
-    float deviation = 0.0f;
-    for (int64_t t = 0; t < config.chunk_tokens; ++t) {
-      deviation = std::max(deviation, std::fabs(keys[t * config.width() + i] - mean[i]));
-    }
-    mean[i] = config.dtype == DType::kBF16 ? BF16ToF32(BF16AtLeast(deviation)) : deviation;
-  }
-  StoreVector(isa, mean, config.dtype, dim, group.section + group.layout.deviations + offset);
-}
-
 // Codes one vector at index `vector` of a section of codes with its scales elsewhere.
 void CodeVector(const CodingGroup& group,
                 const float* x,
@@ -128,6 +100,39 @@ void CodeVector(const CodingGroup& group,
                          reinterpret_cast<uint8_t*>(codes) +
                              static_cast<size_t>(vector) * group.config.code_bytes(bits),
                          reinterpret_cast<uint16_t*>(group.section + scales) + 2 * vector);
+}
+
+// Stores the landmark, and for bounds the largest distance of a key from it as stored. Overwrites
+// mean.
+void CodeLandmark(const IsaKernels& isa,
+                  const CodingGroup& group,
+                  const float* keys,
+                  int64_t head,
+                  int64_t chunk,
+                  float* mean) {
+  const ShadowKvConfig& config = group.config;
+  const int64_t dim = config.head_dim;
+  const int64_t vector = head * group.layout.chunks + chunk;
+  std::byte* landmarks = group.section + group.layout.landmarks;
+  if (config.quantized_landmarks()) {
+    CodeVector(group, mean, config.landmark_bits, landmarks, group.layout.landmark_scales, vector);
+    return;
+  }
+  const size_t offset = static_cast<size_t>(vector) * config.vector_bytes();
+  std::byte* landmark = landmarks + offset;
+  StoreVector(isa, mean, config.dtype, dim, landmark);
+  if (config.selector != ShadowKvSelector::kBounds) {
+    return;
+  }
+  LoadVector(isa, landmark, config.dtype, dim, mean);
+  for (int64_t i = 0; i < dim; ++i) {
+    float deviation = 0.0f;
+    for (int64_t t = 0; t < config.chunk_tokens; ++t) {
+      deviation = std::max(deviation, std::fabs(keys[t * config.width() + i] - mean[i]));
+    }
+    mean[i] = config.dtype == DType::kBF16 ? BF16ToF32(BF16AtLeast(deviation)) : deviation;
+  }
+  StoreVector(isa, mean, config.dtype, dim, group.section + group.layout.deviations + offset);
 }
 
 void CodeValue(const IsaKernels& isa,

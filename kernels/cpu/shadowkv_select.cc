@@ -63,32 +63,56 @@ void DotSection(const Task& task,
                      .out_stride = task.view.chunks()});
 }
 
-// Widens the 2-bit codes of `count` tokens from `token` on.
-void UnpackKeys(const Task& task, const ShadowKvCodedView& section, int64_t token, int64_t count) {
-  const int64_t bytes = count * static_cast<int64_t>(task.view.config().code_bytes(2));
-  const uint8_t* codes = section.KeyCodes(task.head, token);
-  for (int64_t i = 0; i < bytes; ++i) {
+// Rows in codes of one section and KV head: 2-bit keys of its tokens, or landmarks of its chunks.
+struct CodedRows {
+  const uint8_t* codes;
+  const uint16_t* pairs;  // scale and zero of each row
+  int32_t bits;           // 2 or 8
+  int64_t count;
+  int64_t rows_per_chunk;
+};
+
+CodedRows RowsOf(const Task& task, const ShadowKvCodedView& section) {
+  const ShadowKvConfig& config = task.view.config();
+  if (config.quantized_landmarks()) {
+    return {.codes = reinterpret_cast<const uint8_t*>(section.Landmarks(task.head)),
+            .pairs = section.LandmarkScales(task.head),
+            .bits = config.landmark_bits,
+            .count = section.layout().chunks,
+            .rows_per_chunk = 1};
+  }
+  return {.codes = section.KeyCodes(task.head, 0),
+          .pairs = section.KeyScale(task.head, 0),
+          .bits = 2,
+          .count = section.layout().tokens,
+          .rows_per_chunk = config.chunk_tokens};
+}
+
+// Widens the codes of `count` rows from `row` on.
+void Unpack(const Task& task, const CodedRows& rows, int64_t row, int64_t count) {
+  const auto row_bytes = static_cast<int64_t>(task.view.config().code_bytes(rows.bits));
+  const uint8_t* codes = rows.codes + row * row_bytes;
+  float* out = task.scratch.codes;
+  for (int64_t i = 0; i < count * row_bytes; ++i) {
     const uint32_t byte = codes[i];
-    float* out = task.scratch.codes + 4 * i;
-    out[0] = static_cast<float>(byte & 3u);
-    out[1] = static_cast<float>((byte >> 2) & 3u);
-    out[2] = static_cast<float>((byte >> 4) & 3u);
-    out[3] = static_cast<float>(byte >> 6);
+    if (rows.bits == 8) {
+      *out++ = static_cast<float>(byte);
+      continue;
+    }
+    for (int32_t bit = 0; bit < 8; bit += 2) {
+      *out++ = static_cast<float>((byte >> bit) & 3u);
+    }
   }
 }
 
-// Scores of one section's chunks from its 2-bit keys: q . k^ = scale (q . codes) + zero sum(q).
-// first_token: the sequence's first token of the section.
-void ScoreCodedKeys(const Task& task,
-                    const ShadowKvCodedView& section,
-                    int64_t first_token,
-                    float* logits) {
+// Scores of one section's chunks from rows in codes: q . x = scale (q . codes) + zero sum(q), of
+// several the largest. first_row: of the section, counted over all sections.
+void ScoreCodedRows(const Task& task, const CodedRows& rows, int64_t first_row, float* logits) {
   const ShadowKvConfig& config = task.view.config();
   const int64_t dim = config.head_dim;
-  const int64_t tokens = section.layout().tokens;
-  for (int64_t first = 0; first < tokens; first += kShadowKvBlockTokens) {
-    const int64_t count = std::min(kShadowKvBlockTokens, tokens - first);
-    UnpackKeys(task, section, first, count);
+  for (int64_t first = 0; first < rows.count; first += kShadowKvBlockTokens) {
+    const int64_t count = std::min(kShadowKvBlockTokens, rows.count - first);
+    Unpack(task, rows, first, count);
     task.isa.dot_rows({.x = task.q,
                        .x_stride = dim,
                        .lines = task.group,
@@ -99,20 +123,20 @@ void ScoreCodedKeys(const Task& task,
                        .depth = dim,
                        .out = task.scratch.dots,
                        .out_stride = kShadowKvBlockTokens});
-    for (int64_t t = 0; t < count; ++t) {
-      const uint16_t* pair = section.KeyScale(task.head, first + t);
+    for (int64_t r = 0; r < count; ++r) {
+      const uint16_t* pair = rows.pairs + 2 * (first + r);
       const float scale = F16ToF32(pair[0]);
       const float zero = F16ToF32(pair[1]);
-      const int64_t chunk = (first + t) / config.chunk_tokens;
-      const bool opens = (first + t) % config.chunk_tokens == 0;
+      const int64_t chunk = (first + r) / rows.rows_per_chunk;
+      const bool opens = (first + r) % rows.rows_per_chunk == 0;
       for (int64_t g = 0; g < task.group; ++g) {
         // scratch.magnitudes holds sum(q) of the group's queries here.
-        const float score = scale * task.scratch.dots[g * kShadowKvBlockTokens + t] +
+        const float score = scale * task.scratch.dots[g * kShadowKvBlockTokens + r] +
                             zero * task.scratch.magnitudes[g];
         float& best = logits[g * task.view.chunks() + chunk];
         best = opens ? score : std::max(best, score);
         if (config.value_clusters > 0) {
-          task.TokenLogits(g)[first_token + first + t] = score * task.scale;
+          task.TokenLogits(g)[first_row + first + r] = score * task.scale;
         }
       }
     }
@@ -123,9 +147,10 @@ void ScoreCodedKeys(const Task& task,
 void ScoreChunks(const Task& task) {
   const ShadowKvConfig& config = task.view.config();
   const int64_t dim = config.head_dim;
+  const bool coded = config.selector == ShadowKvSelector::kQ2 || config.quantized_landmarks();
   for (int64_t g = 0; g < task.group; ++g) {
     const float* q = task.q + g * dim;
-    if (config.selector == ShadowKvSelector::kQ2) {
+    if (coded) {
       task.scratch.magnitudes[g] = std::accumulate(q, q + dim, 0.0f);
     } else {
       std::transform(
@@ -136,9 +161,9 @@ void ScoreChunks(const Task& task) {
     const ShadowKvCodedView section = task.view.Section(index);
     float* logits = task.scratch.logits + task.view.SectionChunk(index);
     const int64_t count = section.layout().chunks;
-    if (config.selector == ShadowKvSelector::kQ2) {
-      const int64_t first_token = task.view.SectionChunk(index) * config.chunk_tokens;
-      ScoreCodedKeys(task, section, first_token, logits);
+    if (coded) {
+      const CodedRows rows = RowsOf(task, section);
+      ScoreCodedRows(task, rows, task.view.SectionChunk(index) * rows.rows_per_chunk, logits);
       continue;
     }
     DotSection(task, task.q, section.Landmarks(task.head), count, false, logits);

@@ -24,11 +24,11 @@ EncodeScratch CarveEncode(const IsaKernels& isa,
                           Carver& carver);
 
 struct SelectScratch {
-  float* magnitudes = nullptr;  // [group][head_dim]: |q|
+  float* magnitudes = nullptr;  // [group][head_dim]: |q|; where rows are in codes [group]: sum(q)
   float* logits = nullptr;      // [group][chunks]
   float* scores = nullptr;      // [chunks]
   int32_t* order = nullptr;     // [chunks]
-  float* codes = nullptr;       // [64][head_dim]: unpacked 2-bit keys
+  float* codes = nullptr;       // [64][head_dim]: unpacked 2-bit keys or landmarks
   float* dots = nullptr;        // [group][64]
   float* tokens = nullptr;      // [group][tokens]: logits; value clusters only
   float* sums = nullptr;        // [clusters]

@@ -206,6 +206,18 @@ __device__ inline void CodeChunk(const CodedTarget& target,
     const float score = SmallestCosine<kChunk>(keys, mean, unit);
     if (exists && unit.lane == 0) target.chunk_scores[chunk] = score;
   }
+  if (config.quantized_landmarks()) {
+    std::byte* section = target.section;
+    CodeVector(target,
+               unit,
+               mean,
+               config.landmark_bits,
+               section + target.layout->landmarks,
+               section + target.layout->landmark_scales,
+               chunk,
+               exists);
+    return;
+  }
   if (config.selector == ShadowKvSelector::kQ2 || !exists || !unit.has_elements(target)) return;
   const size_t at = static_cast<size_t>(chunk) * config.vector_bytes() +
                     static_cast<size_t>(unit.lane) * 8 * DTypeBytes(config.dtype);

@@ -3,6 +3,10 @@
 //
 // Landmarks are read as paged_attention_tile.cuh reads keys: which dimension is which k of a
 // product is free, so a lane takes 16 contiguous bytes of its rows, and of the queries alike.
+// Landmarks in codes of 8 bits become operands by one byte permutation for every two: in a half
+// below 2^-14, which has no exponent, code c is the number c 2^-24. Queries are halves then, of
+// each head times a power of two that brings its largest element near the largest half, which is
+// exact.
 //
 // Codes of 2 bits become operands by bit operations: a code in the upper bits of the mantissa of 1
 // is the number 1 + code / 4. What the 1 adds to a product is the sum of the query, so
@@ -33,13 +37,14 @@ inline constexpr int32_t kTileRows = 16;
 struct ScoreTask {
   CodedChunks chunks;
   CodedArray rows;         // landmarks, or 2-bit keys
-  CodedArray more;         // deviations, or scales and zeros of 2-bit keys
+  CodedArray more;         // deviations, or scales and zeros of codes
   CodedArray cluster_ids;  // of sequences with clusters
   const int32_t* static_ids;
   int32_t row;  // of the queries
   int32_t static_count;
   int32_t clusters;
   ShadowKvSelector selector;
+  bool coded_landmarks;
 
   __device__ bool coded_keys() const { return selector == ShadowKvSelector::kQ2; }
 };
@@ -63,9 +68,12 @@ __device__ inline ScoreTask MakeScoreTask(const ShadowKvSequence& sequence,
     task.more = places.TokenRows(&ShadowKvCodedLayout::key_scales, head, 4);
     task.cluster_ids = places.TokenRows(&ShadowKvCodedLayout::cluster_ids, head, 1);
   } else {
-    const int64_t row_bytes = int64_t{config.head_dim} * 2;
+    task.coded_landmarks = config.quantized_landmarks();
+    const auto row_bytes = static_cast<int64_t>(config.landmark_bytes());
     task.rows = places.ChunkRows(&ShadowKvCodedLayout::landmarks, head, row_bytes);
-    task.more = places.ChunkRows(&ShadowKvCodedLayout::deviations, head, row_bytes);
+    task.more = task.coded_landmarks
+                    ? places.ChunkRows(&ShadowKvCodedLayout::landmark_scales, head, 4)
+                    : places.ChunkRows(&ShadowKvCodedLayout::deviations, head, row_bytes);
   }
   return task;
 }
@@ -113,6 +121,113 @@ __device__ inline paged::Queries<kHeadDim, kColumnTiles> Magnitudes(
     }
   }
   return result;
+}
+
+// Queries for landmarks in codes.
+template <int kHeadDim, int kColumnTiles>
+struct HalfQueries {
+  static constexpr int kParts = kHeadDim / 64;  // of 16 dimensions each, as 16 bytes of codes have
+
+  uint32_t pairs[kColumnTiles][8 * kParts];
+  // Of the heads 8 n + 2 (lane % 4) + {0, 1}: what the pairs are of the query, and their sum.
+  float units[kColumnTiles][2];
+  float sums[kColumnTiles][2];
+
+  // `q` is [group, head_dim]. All lanes.
+  __device__ void Load(const uint16_t* q, int32_t group) {
+#pragma unroll
+    for (int n = 0; n < kColumnTiles; ++n) {
+      const int32_t head = paged::kColumns * n + LaneGroup();
+      LoadPairs(q + head * kHeadDim, head < group, pairs[n]);
+      const int32_t exponent = Exponent(pairs[n]);
+      const float sum = MakeHalves(__int_as_float((268 - exponent) << 23), pairs[n]);
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        const int32_t lane = 4 * (2 * LaneInGroup() + c);
+        sums[n][c] = __shfl_sync(kAllLanes, sum, lane);
+        units[n][c] = __int_as_float((__shfl_sync(kAllLanes, exponent, lane) - 14) << 23);
+      }
+    }
+  }
+
+ private:
+  // The lane's elements of a query: dims [64 j + 16 (lane % 4), + 16) for each part j.
+  __device__ static void LoadPairs(const uint16_t* q, bool exists, uint32_t (&pairs)[8 * kParts]) {
+#pragma unroll
+    for (int i = 0; i < 2 * kParts; ++i) {
+      const auto* part = reinterpret_cast<const uint4*>(q + 64 * (i / 2) + 16 * LaneInGroup());
+      const uint4 loaded = exists ? part[i % 2] : make_uint4(0, 0, 0, 0);
+      pairs[4 * i] = loaded.x;
+      pairs[4 * i + 1] = loaded.y;
+      pairs[4 * i + 2] = loaded.z;
+      pairs[4 * i + 3] = loaded.w;
+    }
+  }
+  // The biased exponent of a query's largest element, kept so that 2^(14 - exponent) and its
+  // inverse are numbers.
+  __device__ static int32_t Exponent(const uint32_t (&pairs)[8 * kParts]) {
+    float largest = 0.0f;
+#pragma unroll
+    for (const uint32_t pair : pairs) {
+      largest = fmaxf(largest, fmaxf(fabsf(LowBf16(pair)), fabsf(HighBf16(pair))));
+    }
+    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
+    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
+    return min(max(__float_as_int(largest) >> 23, 15), 254);
+  }
+  // Makes pairs of bf16 halves, times `factor`; the sum of a query's.
+  __device__ static float MakeHalves(float factor, uint32_t (&pairs)[8 * kParts]) {
+    float sum = 0.0f;
+#pragma unroll
+    for (uint32_t& pair : pairs) {
+      const float low = LowBf16(pair) * factor;
+      const float high = HighBf16(pair) * factor;
+      sum += low + high;
+      pair = PackHalves(low, high);
+    }
+    sum += __shfl_xor_sync(kAllLanes, sum, 1);
+    return sum + __shfl_xor_sync(kAllLanes, sum, 2);
+  }
+};
+
+// scores = q . landmark of 16 rows of codes; `low` and `high` are the lane's parts of its rows
+// (lane / 4 and + 8), `ranges` these rows' scales and zeros.
+template <int kHeadDim, int kColumnTiles>
+__device__ inline void ScoreCodedLandmarks(const uint4 (&low)[kHeadDim / 64],
+                                           const uint4 (&high)[kHeadDim / 64],
+                                           const float2 (&ranges)[2],
+                                           const HalfQueries<kHeadDim, kColumnTiles>& queries,
+                                           float (&scores)[kColumnTiles][4]) {
+  constexpr uint32_t kFirst = 0x4140;  // bytes 0 and 1 of a word, each with a zero above
+  constexpr uint32_t kLast = 0x4342;   // bytes 2 and 3
+  float products[kColumnTiles][4] = {};
+#pragma unroll
+  for (int j = 0; j < kHeadDim / 64; ++j) {
+    const uint32_t x[4] = {low[j].x, low[j].y, low[j].z, low[j].w};
+    const uint32_t y[4] = {high[j].x, high[j].y, high[j].z, high[j].w};
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      const uint32_t codes[4] = {__byte_perm(x[w], 0, kFirst),
+                                 __byte_perm(y[w], 0, kFirst),
+                                 __byte_perm(x[w], 0, kLast),
+                                 __byte_perm(y[w], 0, kLast)};
+#pragma unroll
+      for (int n = 0; n < kColumnTiles; ++n) {
+        const uint32_t* pairs = queries.pairs[n] + 8 * j + 2 * w;
+        MultiplyAdd(products[n], codes, {pairs[0], pairs[1]});
+      }
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < kColumnTiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 range = ranges[i / 2];
+      const float score =
+          __fmaf_rn(range.x, products[n][i] * 0x1p24f, range.y * queries.sums[n][i % 2]);
+      scores[n][i] = score * queries.units[n][i % 2];
+    }
+  }
 }
 
 // Queries for 2-bit keys.

@@ -1,11 +1,15 @@
 // What a warp makes of tiles of 32 chunks of a KV head: logits of each chunk under each query head,
 // and what the tile adds to the normalising sums.
 //
-// Landmarks come to a ring in shared memory that is the warp's own, sixteen rows a step, two steps
-// ahead: no warp waits for another. A quarter of a warp reads 64 bytes of two neighbouring rows at
-// once; those of odd rows lie 64 bytes further on, so that they are in other banks.
+// Landmarks come to a ring in shared memory that is the warp's own, sixteen rows (of codes 32) a
+// step, two steps ahead: no warp waits for another. A quarter of a warp reads 64 bytes of two
+// neighbouring rows at once; those of odd rows lie 64 bytes further on, so that they are in other
+// banks.
 #pragma once
 
+#include <cuda_fp16.h>
+
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/paged_attention_tile.cuh"
@@ -34,69 +38,111 @@ struct ChunkRange {
   __device__ int32_t steps() const { return (count + kTileRows - 1) / kTileRows; }
 };
 
-// The landmarks of some chunks, by their place among them.
-class LandmarkRows {
+// Rows of an array of some chunks, by their place among them.
+class ChunkRows {
  public:
-  __device__ LandmarkRows(const ScoreTask& task, const ChunkRange& chunks)
+  __device__ ChunkRows(const ScoreTask& task, const CodedArray& rows, const ChunkRange& chunks)
       : task_(task),
+        rows_(rows),
         chunks_(chunks),
         together_(chunks.first + chunks.count <= task.chunks.prompt),
-        begin_(task.rows.prompt + int64_t{chunks.first} * task.rows.chunk_bytes) {}
+        begin_(rows.prompt + int64_t{chunks.first} * rows.chunk_bytes) {}
 
   __device__ const ChunkRange& chunks() const { return chunks_; }
   // Places past the last chunk are that one's.
   __device__ const std::byte* At(int32_t place) const {
     const int32_t chunk = min(place, chunks_.count - 1);
-    return together_ ? begin_ + chunk * task_.rows.chunk_bytes
-                     : task_.rows.Chunk(task_.chunks, chunks_.first + chunk);
+    return together_ ? begin_ + chunk * rows_.chunk_bytes
+                     : rows_.Chunk(task_.chunks, chunks_.first + chunk);
   }
 
  private:
   const ScoreTask& task_;
+  const CodedArray& rows_;
   const ChunkRange chunks_;
   const bool together_;  // behind each other: all are of the prompt
   const std::byte* const begin_;
 };
 
-// Landmarks on their way to one warp. They are read once, and make room in the second-level cache
-// before the logits, which are read again.
-template <int kHeadDim>
-struct LandmarkRing {
-  static constexpr int32_t kDepth = 3;  // steps
-  static constexpr int32_t kAhead = kDepth - 1;
-  static constexpr int32_t kParts = kHeadDim / 8;  // of 16 bytes
+// Steps of a ring, and how many are on their way when one is read.
+inline constexpr int32_t kRingDepth = 3;
+inline constexpr int32_t kRingAhead = kRingDepth - 1;
 
-  uint4 rows[kDepth][kTileRows][kParts];
+// Landmarks on their way to one warp, kStepRows a step. They are read once, and make room in the
+// second-level cache before the logits, which are read again.
+template <int kRowBytes, int kStepRows>
+struct RowRing {
+  static constexpr int32_t kParts = kRowBytes / 16;
 
-  __device__ static int32_t Place(int32_t row, int32_t part) { return part ^ (row % 2 * 4); }
+  uint4 rows[kRingDepth][kStepRows][kParts];
 
-  // Starts the copies of a step; they are a group, empty behind the last step. The warp.
-  __device__ void Begin(const LandmarkRows& source, int32_t step, uint64_t policy) {
+  __device__ static int32_t Place(int32_t row, int32_t part) {
+    return kParts > 4 ? part ^ (row % 2 * 4) : part;
+  }
+
+  // Starts the copies of a step. The warp.
+  __device__ void Begin(const ChunkRows& source, int32_t step, uint64_t policy) {
     const auto lane = static_cast<int32_t>(threadIdx.x % kWarpLanes);
     const int32_t part = lane % kParts;
-    if (step < source.chunks().steps()) {
 #pragma unroll
-      for (int32_t row = lane / kParts; row < kTileRows; row += kWarpLanes / kParts) {
-        CopyAsync16ByPolicy(&rows[step % kDepth][row][Place(row, part)],
-                            source.At(step * kTileRows + row) + part * 16,
-                            policy);
-      }
+    for (int32_t row = lane / kParts; row < kStepRows; row += kWarpLanes / kParts) {
+      CopyAsync16ByPolicy(&rows[step % kRingDepth][row][Place(row, part)],
+                          source.At(step * kStepRows + row) + part * 16,
+                          policy);
     }
-    CommitCopies();
   }
 
   // The lane's parts of a row of a step that is there.
-  __device__ void Load(int32_t step, int32_t row, uint4 (&parts)[kHeadDim / 32]) const {
+  template <int kCount>
+  __device__ void Load(int32_t step, int32_t row, uint4 (&parts)[kCount]) const {
 #pragma unroll
-    for (int j = 0; j < kHeadDim / 32; ++j) {
-      parts[j] = rows[step % kDepth][row][Place(row, 4 * j + LaneInGroup())];
+    for (int j = 0; j < kCount; ++j) {
+      parts[j] = rows[step % kRingDepth][row][Place(row, 4 * j + LaneInGroup())];
     }
   }
 };
 
+// Landmarks of bf16.
+template <int kHeadDim>
+struct LandmarkRing {
+  RowRing<2 * kHeadDim, kTileRows> rows;
+
+  // Starts the copies of a step; they are a group, empty behind the last step. The warp.
+  __device__ void Begin(const ChunkRows& source, int32_t step, uint64_t policy) {
+    if (step < source.chunks().steps()) rows.Begin(source, step, policy);
+    CommitCopies();
+  }
+};
+
+// Landmarks in codes, a tile a step, with their scales and zeros.
+template <int kHeadDim>
+struct CodedLandmarkRing {
+  RowRing<kHeadDim, kSelectTile> codes;
+  __half2 ranges[kRingDepth][kSelectTile];
+
+  // The same.
+  __device__ void Begin(const ChunkRows& source,
+                        const ChunkRows& range_source,
+                        int32_t step,
+                        uint64_t policy) {
+    if (step * kSelectTile < source.chunks().count) {
+      codes.Begin(source, step, policy);
+      const auto lane = static_cast<int32_t>(threadIdx.x % kWarpLanes);
+      CopyAsync4(&ranges[step % kRingDepth][lane], range_source.At(step * kSelectTile + lane));
+    }
+    CommitCopies();
+  }
+};
+
+template <int kHeadDim>
+union ScoreRing {
+  LandmarkRing<kHeadDim> landmarks;
+  CodedLandmarkRing<kHeadDim> coded;
+};
+
 template <int kHeadDim>
 struct alignas(128) ScoreShared {
-  LandmarkRing<kHeadDim> rings[kScoreWarps];
+  ScoreRing<kHeadDim> rings[kScoreWarps];
   uint32_t hidden[kScoreWarps * kMostTiles];  // static chunks of the block's tiles
   ScoreTask task;
 };
@@ -234,15 +280,15 @@ __device__ void WriteTile(const ScoreLines& lines,
 // Scores of a step that is in the ring.
 template <int kHeadDim, int kColumnTiles>
 __device__ void ScoreStep(const ScoreTask& task,
-                          const LandmarkRows& rows,
+                          const ChunkRows& rows,
                           int32_t step,
                           const LandmarkRing<kHeadDim>& ring,
                           const paged::Queries<kHeadDim, kColumnTiles>& queries,
                           float (&scores)[kColumnTiles][4]) {
   uint4 low[kHeadDim / 32];
   uint4 high[kHeadDim / 32];
-  ring.Load(step, LaneGroup(), low);
-  ring.Load(step, LaneGroup() + 8, high);
+  ring.rows.Load(step, LaneGroup(), low);
+  ring.rows.Load(step, LaneGroup() + 8, high);
   MultiplyRows(low, high, queries, scores);
   if (task.selector != ShadowKvSelector::kBounds) return;
   const ChunkRange& chunks = rows.chunks();
@@ -260,15 +306,24 @@ __device__ inline ChunkRange ChunksOf(const ScoreTask& task, int32_t first, int3
   return {begin, min(end * kSelectTile, task.chunks.count) - begin};
 }
 
-// Starts the copies of the first steps of tiles [first, end), for ScoreLandmarks. The warp.
+// Starts the copies of the first steps of tiles [first, end), for the scoring of either kind of
+// landmarks. The warp.
 template <int kHeadDim>
 __device__ void BeginLandmarks(const ScoreTask& task,
                                int32_t first,
                                int32_t end,
-                               LandmarkRing<kHeadDim>& ring) {
-  const LandmarkRows rows(task, ChunksOf(task, first, end));
+                               ScoreRing<kHeadDim>& ring) {
+  const ChunkRange chunks = ChunksOf(task, first, end);
+  const ChunkRows rows(task, task.rows, chunks);
+  const ChunkRows ranges(task, task.more, chunks);
   const uint64_t policy = ReadOncePolicy();
-  for (int32_t step = 0; step < ring.kAhead; ++step) ring.Begin(rows, step, policy);
+  for (int32_t step = 0; step < kRingAhead; ++step) {
+    if (task.coded_landmarks) {
+      ring.coded.Begin(rows, ranges, step, policy);
+    } else {
+      ring.landmarks.Begin(rows, step, policy);
+    }
+  }
 }
 
 // Scores tiles [first, end) from their landmarks, the first steps of which are on their way.
@@ -281,7 +336,7 @@ __device__ void ScoreLandmarks(const ScoreTask& task,
                                const paged::Queries<kHeadDim, kColumnTiles>& queries,
                                const ScoreLines& lines,
                                LandmarkRing<kHeadDim>& ring) {
-  const LandmarkRows rows(task, ChunksOf(task, first, end));
+  const ChunkRows rows(task, task.rows, ChunksOf(task, first, end));
   const int32_t count = rows.chunks().count;
   const uint64_t policy = ReadOncePolicy();
   for (int32_t tile = 0; tile < end - first; ++tile) {
@@ -290,14 +345,48 @@ __device__ void ScoreLandmarks(const ScoreTask& task,
     for (int32_t in_tile = 0; in_tile < kTileSteps; ++in_tile) {
       const int32_t step = tile * kTileSteps + in_tile;
       __syncwarp();  // all lanes have read the step that is written over
-      ring.Begin(rows, step + ring.kAhead, policy);
-      WaitForCopies<ring.kAhead>();
+      ring.Begin(rows, step + kRingAhead, policy);
+      WaitForCopies<kRingAhead>();
       __syncwarp();
       if (step < rows.chunks().steps()) {
         ScoreStep(task, rows, step, ring, queries, scores.steps[in_tile]);
       }
     }
     WriteTile(lines, first + tile, count - tile * kSelectTile, hidden[tile], scores);
+  }
+}
+
+// The same from landmarks in codes.
+template <int kHeadDim, int kColumnTiles>
+__device__ void ScoreCodedTiles(const ScoreTask& task,
+                                int32_t first,
+                                int32_t end,
+                                const uint32_t* hidden,
+                                const HalfQueries<kHeadDim, kColumnTiles>& queries,
+                                const ScoreLines& lines,
+                                CodedLandmarkRing<kHeadDim>& ring) {
+  const ChunkRange chunks = ChunksOf(task, first, end);
+  const ChunkRows rows(task, task.rows, chunks);
+  const ChunkRows range_rows(task, task.more, chunks);
+  const uint64_t policy = ReadOncePolicy();
+  for (int32_t tile = 0; tile < end - first; ++tile) {
+    __syncwarp();  // all lanes have read the step that is written over
+    ring.Begin(rows, range_rows, tile + kRingAhead, policy);
+    WaitForCopies<kRingAhead>();
+    __syncwarp();
+    TileScores<kColumnTiles> scores;
+#pragma unroll
+    for (int32_t step = 0; step < kTileSteps; ++step) {
+      const int32_t row = step * kTileRows + LaneGroup();
+      uint4 low[kHeadDim / 64];
+      uint4 high[kHeadDim / 64];
+      ring.codes.Load(tile, row, low);
+      ring.codes.Load(tile, row + 8, high);
+      const __half2* ranges = ring.ranges[tile % kRingDepth];
+      const float2 own[2] = {__half22float2(ranges[row]), __half22float2(ranges[row + 8])};
+      ScoreCodedLandmarks(low, high, own, queries, scores.steps[step]);
+    }
+    WriteTile(lines, first + tile, chunks.count - tile * kSelectTile, hidden[tile], scores);
   }
 }
 

@@ -102,10 +102,14 @@ __global__ void __launch_bounds__(kScoreThreads, kScoreBlocks)
     CodedQueries<kHeadDim, kColumnTiles> queries;
     queries.Load(q, call.group);
     ScoreTokens(task, first, end, hidden, queries, lines);
+  } else if (task.coded_landmarks) {
+    HalfQueries<kHeadDim, kColumnTiles> queries;
+    queries.Load(q, call.group);
+    ScoreCodedTiles(task, first, end, hidden, queries, lines, shared.rings[warp].coded);
   } else {
     paged::Queries<kHeadDim, kColumnTiles> queries;
     queries.Load(q, call.group);
-    ScoreLandmarks(task, first, end, hidden, queries, lines, shared.rings[warp]);
+    ScoreLandmarks(task, first, end, hidden, queries, lines, shared.rings[warp].landmarks);
   }
 }
 

@@ -70,6 +70,7 @@ struct ShadowKvConfig {
   // over a whole prompt, as counting needs it, is lost without it at any small budget.
   int32_t value_clusters = 0;
   int32_t value_bits = 16;         // 8, 4, 2, or 16 for values of `dtype`
+  int32_t landmark_bits = 16;      // kMean only: 8, or 16 for landmarks of `dtype`
   bool int8_coefficients = false;  // else coefficients of `dtype`
   bool joint = false;              // the coefficients are shared with other layers
   // Coded values are in blocks of their own: for a device in memory of the host, of which a step
@@ -87,6 +88,7 @@ struct ShadowKvConfig {
     return (int64_t{budget_tokens} + chunk_tokens / 2) / chunk_tokens;
   }
   constexpr bool quantized_values() const { return value_bits < 16; }
+  constexpr bool quantized_landmarks() const { return landmark_bits < 16; }
   // Bytes of one head's exact key or value.
   constexpr size_t vector_bytes() const {
     return static_cast<size_t>(head_dim) * DTypeBytes(dtype);
@@ -98,6 +100,10 @@ struct ShadowKvConfig {
   // Bytes of one head's value of a coded token, without scale and zero.
   constexpr size_t coded_value_bytes() const {
     return quantized_values() ? code_bytes(value_bits) : vector_bytes();
+  }
+  // Bytes of one head's landmark of a chunk, without scale and zero.
+  constexpr size_t landmark_bytes() const {
+    return quantized_landmarks() ? code_bytes(landmark_bits) : vector_bytes();
   }
 };
 
@@ -136,12 +142,13 @@ struct ShadowKvCoefficientLayout {
 struct ShadowKvCodedLayout {
   int64_t tokens = 0;  // a multiple of the chunk
   int64_t chunks = 0;
-  size_t coefficients = 0;  // ShadowKvCoefficientLayout; no bytes if they are joint
-  size_t landmarks = 0;     // [kv_heads][chunks][head_dim] dtype: mean key after RoPE
-  size_t deviations = 0;    // the same shape: largest |key - mean|, rounded up
-  size_t key_codes = 0;     // [kv_heads][tokens][head_dim / 4]: 2-bit keys after RoPE
-  size_t key_scales = 0;    // fp16 [kv_heads][tokens][scale, zero]
-  size_t cluster_ids = 0;   // uint8 [kv_heads][tokens]; clusters only
+  size_t coefficients = 0;     // ShadowKvCoefficientLayout; no bytes if they are joint
+  size_t landmarks = 0;        // [kv_heads][chunks][head_dim] dtype, or codes: mean key after RoPE
+  size_t landmark_scales = 0;  // fp16 [kv_heads][chunks][scale, zero]; codes only
+  size_t deviations = 0;   // [kv_heads][chunks][head_dim] dtype: largest |key - mean|, rounded up
+  size_t key_codes = 0;    // [kv_heads][tokens][head_dim / 4]: 2-bit keys after RoPE
+  size_t key_scales = 0;   // fp16 [kv_heads][tokens][scale, zero]
+  size_t cluster_ids = 0;  // uint8 [kv_heads][tokens]; clusters only
   // [kv_heads][tokens][head_dim] dtype, or codes; of values apart the offset in their block.
   size_t values = 0;
   size_t value_scales = 0;  // fp16 [kv_heads][tokens][scale, zero]; codes only
@@ -153,15 +160,16 @@ struct ShadowKvCodedLayout {
       : tokens(coded_tokens), chunks(coded_tokens / config.chunk_tokens) {
     const auto count = static_cast<size_t>(tokens);
     const auto heads = static_cast<size_t>(config.kv_heads);
-    const size_t landmark_bytes = heads * static_cast<size_t>(chunks) * config.vector_bytes();
+    const size_t chunk_rows = heads * static_cast<size_t>(chunks);
     const size_t pair_bytes = heads * count * 4;
     const bool q2 = config.selector == ShadowKvSelector::kQ2;
     const bool bounds = config.selector == ShadowKvSelector::kBounds;
     ShadowKvSections sections;
     coefficients =
         sections.Take(config.joint ? 0 : ShadowKvCoefficientLayout(config, tokens).bytes);
-    landmarks = sections.Take(q2 ? 0 : landmark_bytes);
-    deviations = sections.Take(bounds ? landmark_bytes : 0);
+    landmarks = sections.Take(q2 ? 0 : chunk_rows * config.landmark_bytes());
+    landmark_scales = sections.Take(config.quantized_landmarks() ? chunk_rows * 4 : 0);
+    deviations = sections.Take(bounds ? chunk_rows * config.vector_bytes() : 0);
     key_codes = sections.Take(q2 ? heads * count * config.code_bytes(2) : 0);
     key_scales = sections.Take(q2 ? pair_bytes : 0);
     cluster_ids = sections.Take(config.value_clusters > 0 ? heads * count : 0);

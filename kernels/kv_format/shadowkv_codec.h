@@ -111,20 +111,25 @@ class ShadowKvCodedView {
   const uint16_t* CoefficientScales(int64_t token) const {
     return reinterpret_cast<const uint16_t*>(scales_) + token / kShadowKvBlockTokens * config_.rank;
   }
-  // [chunks][head_dim].
+  // [chunks][head_dim], or codes.
   const std::byte* Landmarks(int64_t head) const {
     return base_ + layout_.landmarks +
-           static_cast<size_t>(head * layout_.chunks) * config_.vector_bytes();
+           static_cast<size_t>(head * layout_.chunks) * config_.landmark_bytes();
+  }
+  // Scale and zero of each chunk's landmark in codes, [chunks][2].
+  const uint16_t* LandmarkScales(int64_t head) const {
+    return Pairs(layout_.landmark_scales, head * layout_.chunks);
   }
   const std::byte* Deviations(int64_t head) const {
-    return Landmarks(head) + (layout_.deviations - layout_.landmarks);
+    return base_ + layout_.deviations +
+           static_cast<size_t>(head * layout_.chunks) * config_.vector_bytes();
   }
   const uint8_t* KeyCodes(int64_t head, int64_t token) const {
     return reinterpret_cast<const uint8_t*>(base_ + layout_.key_codes) +
            static_cast<size_t>(head * layout_.tokens + token) * config_.code_bytes(2);
   }
   const uint16_t* KeyScale(int64_t head, int64_t token) const {
-    return ScalePair(layout_.key_scales, head, token);
+    return Pairs(layout_.key_scales, head * layout_.tokens + token);
   }
   // Clusters of the head's tokens from `token` on.
   const uint8_t* ClusterIds(int64_t head, int64_t token) const {
@@ -137,12 +142,12 @@ class ShadowKvCodedView {
            static_cast<size_t>(head * layout_.tokens + token) * config_.coded_value_bytes();
   }
   const uint16_t* ValueScale(int64_t head, int64_t token) const {
-    return ScalePair(layout_.value_scales, head, token);
+    return Pairs(layout_.value_scales, head * layout_.tokens + token);
   }
 
  private:
-  const uint16_t* ScalePair(size_t section, int64_t head, int64_t token) const {
-    return reinterpret_cast<const uint16_t*>(base_ + section) + 2 * (head * layout_.tokens + token);
+  const uint16_t* Pairs(size_t section, int64_t index) const {
+    return reinterpret_cast<const uint16_t*>(base_ + section) + 2 * index;
   }
 
   const ShadowKvConfig& config_;

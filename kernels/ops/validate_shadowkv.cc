@@ -24,6 +24,7 @@ void CheckRank(const ShadowKvConfig& config, int64_t layers, ParamChecker& check
 void CheckConfig(const ShadowKvConfig& config, ParamChecker& check) {
   const int32_t chunk = config.chunk_tokens;
   const int32_t bits = config.value_bits;
+  const int32_t landmark_bits = config.landmark_bits;
   check.Positive("config.kv_heads", config.kv_heads)
       .Positive("config.head_dim", config.head_dim)
       .Require(
@@ -42,6 +43,11 @@ void CheckConfig(const ShadowKvConfig& config, ParamChecker& check) {
                "config.value_bits",
                bits,
                "must be 2, 4, 8 or 16")
+      .Require(
+          landmark_bits == 16 || (landmark_bits == 8 && config.selector == ShadowKvSelector::kMean),
+          "config.landmark_bits",
+          landmark_bits,
+          "must be 16, or 8 if the selector is kMean")
       .Require(config.value_clusters == 0 || config.selector == ShadowKvSelector::kQ2,
                "config.value_clusters",
                config.value_clusters,

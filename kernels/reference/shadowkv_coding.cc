@@ -45,6 +45,21 @@ double Cosine(const float* a, const float* b, int64_t n) {
   return aa > 0.0 && bb > 0.0 ? dot / std::sqrt(aa * bb) : 0.0;
 }
 
+// Codes one vector at index `vector` of a section of codes with its scales elsewhere.
+void CodeVector(const CodingGroup& group,
+                const float* x,
+                int32_t bits,
+                std::byte* codes,
+                size_t scales,
+                int64_t vector) {
+  ShadowKvQuantizeVector(x,
+                         group.config.head_dim,
+                         bits,
+                         reinterpret_cast<uint8_t*>(codes) +
+                             static_cast<size_t>(vector) * group.config.code_bytes(bits),
+                         reinterpret_cast<uint16_t*>(group.section + scales) + 2 * vector);
+}
+
 // Landmark, deviation and outlier score of one chunk; keys start at its first key, `width` apart.
 void CodeChunk(const CodingGroup& group,
                const float* keys,
@@ -61,7 +76,7 @@ void CodeChunk(const CodingGroup& group,
       mean[i] += keys[t * width + i];
     }
     mean[i] /= static_cast<float>(config.chunk_tokens);
-    if (config.selector == ShadowKvSelector::kQ2) {
+    if (config.selector == ShadowKvSelector::kQ2 || config.quantized_landmarks()) {
       continue;
     }
     std::byte* landmarks = group.section + group.layout.landmarks;
@@ -78,6 +93,15 @@ void CodeChunk(const CodingGroup& group,
       StoreElement(group.section + group.layout.deviations, config.dtype, first + i, deviation);
     }
   }
+  if (config.quantized_landmarks()) {
+    const int64_t vector = head * group.layout.chunks + chunk;
+    CodeVector(group,
+               mean,
+               config.landmark_bits,
+               group.section + group.layout.landmarks,
+               group.layout.landmark_scales,
+               vector);
+  }
   if (chunk_scores != nullptr) {
     double score = 2.0;
     for (int64_t t = 0; t < config.chunk_tokens; ++t) {
@@ -92,13 +116,7 @@ void CodeValue(const CodingGroup& group, const float* value, int64_t head, int64
   const int64_t vector = head * group.layout.tokens + token;
   std::byte* values = group.value_section + group.layout.values;
   if (config.quantized_values()) {
-    ShadowKvQuantizeVector(
-        value,
-        config.head_dim,
-        config.value_bits,
-        reinterpret_cast<uint8_t*>(values) +
-            static_cast<size_t>(vector) * config.code_bytes(config.value_bits),
-        reinterpret_cast<uint16_t*>(group.section + group.layout.value_scales) + 2 * vector);
+    CodeVector(group, value, config.value_bits, values, group.layout.value_scales, vector);
     return;
   }
   for (int64_t i = 0; i < config.head_dim; ++i) {
@@ -107,14 +125,12 @@ void CodeValue(const CodingGroup& group, const float* value, int64_t head, int64
 }
 
 void CodeKey(const CodingGroup& group, const float* key, int64_t head, int64_t token) {
-  const int64_t vector = head * group.layout.tokens + token;
-  ShadowKvQuantizeVector(
-      key,
-      group.config.head_dim,
-      2,
-      reinterpret_cast<uint8_t*>(group.section + group.layout.key_codes) +
-          static_cast<size_t>(vector) * group.config.code_bytes(2),
-      reinterpret_cast<uint16_t*>(group.section + group.layout.key_scales) + 2 * vector);
+  CodeVector(group,
+             key,
+             2,
+             group.section + group.layout.key_codes,
+             group.layout.key_scales,
+             head * group.layout.tokens + token);
 }
 
 }  // namespace

@@ -22,16 +22,35 @@
 namespace baton::kernels::reference {
 namespace {
 
+// q . x of a vector in codes; pair: its scale and zero.
+double CodedScore(
+    const float* q, int64_t n, const uint8_t* codes, int32_t bits, const uint16_t* pair) {
+  double dot = 0.0;
+  for (int64_t i = 0; i < n; ++i) {
+    const double code = ShadowKvLoadCode(codes, i, bits);
+    dot += double{q[i]} * (double{F16ToF32(pair[0])} * code + double{F16ToF32(pair[1])});
+  }
+  return dot;
+}
+
 // q . mean, plus sum |q_i| deviation_i for the bounds.
 double LandmarkScore(const ShadowKvConfig& config,
                      const ShadowKvChunk& chunk,
                      int64_t head,
                      const float* q) {
+  const std::byte* landmarks = chunk.section.Landmarks(head);
+  if (config.quantized_landmarks()) {
+    return CodedScore(q,
+                      config.head_dim,
+                      reinterpret_cast<const uint8_t*>(landmarks) +
+                          static_cast<size_t>(chunk.chunk) * config.landmark_bytes(),
+                      config.landmark_bits,
+                      chunk.section.LandmarkScales(head) + 2 * chunk.chunk);
+  }
   double score = 0.0;
   for (int64_t i = 0; i < config.head_dim; ++i) {
     const auto element = static_cast<size_t>(chunk.chunk * config.head_dim + i);
-    score +=
-        double{q[i]} * double{LoadElement(chunk.section.Landmarks(head), config.dtype, element)};
+    score += double{q[i]} * double{LoadElement(landmarks, config.dtype, element)};
     if (config.selector == ShadowKvSelector::kBounds) {
       score += double{std::fabs(q[i])} *
                double{LoadElement(chunk.section.Deviations(head), config.dtype, element)};
@@ -46,14 +65,8 @@ double CodedKeyScore(const ShadowKvConfig& config,
                      int64_t head,
                      int64_t token,
                      const float* q) {
-  const uint8_t* codes = section.KeyCodes(head, token);
-  const uint16_t* pair = section.KeyScale(head, token);
-  double dot = 0.0;
-  for (int64_t i = 0; i < config.head_dim; ++i) {
-    const double code = ShadowKvLoadCode(codes, i, 2);
-    dot += double{q[i]} * (double{F16ToF32(pair[0])} * code + double{F16ToF32(pair[1])});
-  }
-  return dot;
+  return CodedScore(
+      q, config.head_dim, section.KeyCodes(head, token), 2, section.KeyScale(head, token));
 }
 
 // The largest q . k^ over the chunk's 2-bit keys.

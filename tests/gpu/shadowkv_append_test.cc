@@ -203,6 +203,17 @@ TEST_F(ShadowKvAppendGpuTest, EverySelector) {
   }
 }
 
+TEST_F(ShadowKvAppendGpuTest, LandmarksInCodes) {
+  for (const int32_t dim : {8, 64, 72, 128}) {
+    SCOPED_TRACE(absl::StrCat("heads of ", dim));
+    ShadowKvShape shape = Short(133);
+    shape.config.head_dim = dim;
+    shape.config.rank = 7;
+    shape.config.landmark_bits = 8;
+    Check({shape});
+  }
+}
+
 TEST_F(ShadowKvAppendGpuTest, EveryCodeAndHeadDim) {
   for (const int32_t bits : {2, 4, 8}) {
     for (const int32_t dim : {8, 64, 72, 128}) {

@@ -72,6 +72,33 @@ TEST_F(ShadowKvDecodeGpuTest, EverySelectorAndChunkSizeGivesTheReferencesResults
   }
 }
 
+TEST_F(ShadowKvDecodeGpuTest, LandmarksInCodesGiveTheReferencesResults) {
+  for (const int64_t group : {1, 2, 4, 7, 9, 16}) {
+    for (const int32_t chunk : {1, 2, 4, 8}) {
+      SCOPED_TRACE(testing::Message() << "group " << group << ", chunks of " << chunk);
+      ShadowKvShape shape;
+      shape.config.landmark_bits = 8;
+      shape.config.chunk_tokens = chunk;
+      shape.config.outlier_chunks = 3;
+      shape.config.sink_chunks = 1;
+      shape.config.head_dim = chunk % 4 == 1 || group == 4 ? 128 : 64;
+      shape.config.kv_heads = 2;
+      shape.heads = 2 * group;
+      shape.prompt_tokens = 1203;
+      Compare(shape, 2);
+    }
+  }
+}
+
+TEST_F(ShadowKvDecodeGpuTest, LandmarksInCodesOfGeneratedBlocksGiveTheReferencesResults) {
+  std::vector<ShadowKvShape> shapes(3);
+  for (ShadowKvShape& shape : shapes) shape.config.landmark_bits = 8;
+  shapes[0].prompt_tokens = 130;
+  shapes[1].config.landmark_bits = 16;  // beside each other in one call
+  shapes[2].prompt_tokens = 611;
+  Compare(shapes, 200, 190);
+}
+
 TEST_F(ShadowKvDecodeGpuTest, EveryGroupSizeGivesTheReferencesResults) {
   for (const int64_t group : {1, 2, 3, 4, 7, 8, 9, 16}) {
     for (const int32_t dim : {64, 128}) {

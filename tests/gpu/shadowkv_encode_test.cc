@@ -130,6 +130,22 @@ TEST_F(ShadowKvEncodeGpuTest, EverySelectorAndDType) {
   }
 }
 
+TEST_F(ShadowKvEncodeGpuTest, LandmarksInCodes) {
+  for (const int32_t chunk : {1, 2, 4, 8}) {
+    for (const DType dtype : {DType::kBF16, DType::kF32}) {
+      SCOPED_TRACE(absl::StrCat("chunks of ", chunk, " ", DTypeBytes(dtype)));
+      ShadowKvShape shape;
+      shape.config.landmark_bits = 8;
+      shape.config.dtype = dtype;
+      shape.config.chunk_tokens = chunk;
+      shape.config.head_dim = chunk == 8 ? 128 : 64;
+      shape.config.outlier_chunks = 3;
+      shape.prompt_tokens = 203;
+      Check(shape);
+    }
+  }
+}
+
 TEST_F(ShadowKvEncodeGpuTest, EveryCode) {
   for (const int32_t bits : {2, 4, 8}) {
     for (const int32_t chunk : {1, 2, 4, 8}) {
@@ -224,6 +240,12 @@ TEST_F(ShadowKvEncodeSmallGpuTest, EverySelectorAndDType) {
       Check(shape);
     }
   }
+}
+
+TEST_F(ShadowKvEncodeSmallGpuTest, LandmarksInCodes) {
+  ShadowKvShape shape = Shape();
+  shape.config.landmark_bits = 8;
+  Check(shape);
 }
 
 TEST_F(ShadowKvEncodeSmallGpuTest, EveryCode) {

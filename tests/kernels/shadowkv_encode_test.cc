@@ -241,6 +241,35 @@ TEST_P(ShadowKvEncodeTest, LandmarksAreMeansAndBoundsHoldForEveryKey) {
   }
 }
 
+TEST_P(ShadowKvEncodeTest, LandmarksInCodesAreMeansUpToHalfAStep) {
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+    ShadowKvShape shape;
+    shape.config.dtype = dtype;
+    shape.config.landmark_bits = 8;
+    const ShadowKvProblem problem = Make(shape);
+    const ShadowKvPromptLayout& layout = problem.layout();
+    const ShadowKvCodedView view(
+        layout.config, layout.coded, problem.prompt() + layout.coded_begin);
+    for (int64_t head = 0; head < 2; ++head) {
+      const auto* codes = reinterpret_cast<const uint8_t*>(view.Landmarks(head));
+      for (int64_t chunk = 0; chunk < layout.coded.chunks; ++chunk) {
+        const uint16_t* pair = view.LandmarkScales(head) + 2 * chunk;
+        const double scale = double{F16ToF32(pair[0])};
+        const double zero = double{F16ToF32(pair[1])};
+        for (int64_t i = 0; i < 64; ++i) {
+          double mean = 0.0;
+          for (int64_t t = 8 * chunk; t < 8 * chunk + 8; ++t) {
+            mean += double{problem.key(t)[head * 64 + i]} / 8.0;
+          }
+          // Half a step, and what scale and zero lose as fp16.
+          ASSERT_NEAR(zero + scale * codes[chunk * 64 + i], mean, 0.51 * scale + 1e-3)
+              << SeedMessage();
+        }
+      }
+    }
+  }
+}
+
 TEST_P(ShadowKvEncodeTest, OutliersAreTheChunksOfTheLowestCosine) {
   ShadowKvShape shape;
   shape.config.outlier_chunks = 4;
@@ -382,6 +411,36 @@ TEST_P(ShadowKvEncodeTest, ThreadsChangeNoByteAndPaddingIsZero) {
     EXPECT_TRUE(std::all_of(a.prompt() + ids_end, a.prompt() + layout.static_keys, [](std::byte x) {
       return x == std::byte{0};
     }));
+  }
+}
+
+TEST_P(ShadowKvEncodeTest, LandmarksInCodesOfTheTailAreThoseOfThePrompt) {
+  ShadowKvShape shape;
+  shape.config.landmark_bits = 8;
+  shape.prompt_tokens = 96;
+  shape.generated_tokens = 200;
+  const ShadowKvContext context(ops(), 1, shape);
+  ShadowKvProblem problem(ops(), *context, shape);
+  while (problem.tokens() < 296) {
+    problem.Append(ops(), *context);
+  }
+  ShadowKvShape whole = shape;
+  whole.prompt_tokens = 296;
+  whole.generated_tokens = 0;
+  const ShadowKvProblem prompt(ops(), *context, whole);
+  const ShadowKvTailLayout tail = problem.tail_layout();
+  ASSERT_EQ(tail.BlocksAt(296), 2);
+  const ShadowKvPromptLayout& layout = prompt.layout();
+  const ShadowKvCodedView want(layout.config, layout.coded, prompt.prompt() + layout.coded_begin);
+  for (int64_t block = 0; block < 2; ++block) {
+    const ShadowKvCodedView got(
+        tail.config, tail.block, problem.tail_bytes().data() + tail.block_begin(block));
+    const int64_t chunk = 8 + 8 * block;
+    for (int64_t head = 0; head < 2; ++head) {
+      EXPECT_EQ(std::memcmp(got.Landmarks(head), want.Landmarks(head) + chunk * 64, 8 * 64), 0);
+      EXPECT_EQ(std::memcmp(got.LandmarkScales(head), want.LandmarkScales(head) + 2 * chunk, 8 * 4),
+                0);
+    }
   }
 }
 

@@ -72,6 +72,16 @@ TEST(ShadowKvLayoutTest, CodesTakeTheirOwnSections) {
   EXPECT_EQ(bounds.deviations - bounds.landmarks, 1088u);  // 2 x 33 x 8 x 2 = 1056
 }
 
+TEST(ShadowKvLayoutTest, LandmarksInCodesHaveScalesBehindThem) {
+  ShadowKvConfig config = kTiny;
+  config.landmark_bits = 8;
+  const ShadowKvCodedLayout layout(config, 66);
+  EXPECT_EQ(layout.landmarks, 448u);         // 66 x 3 x 2 = 396
+  EXPECT_EQ(layout.landmark_scales, 1024u);  // 2 x 33 x 8 = 528
+  EXPECT_EQ(layout.deviations, 1344u);       // 2 x 33 x 4 = 264
+  EXPECT_EQ(layout.values, 1344u);
+}
+
 TEST(ShadowKvLayoutTest, ValuesApartHaveABlockOfTheirOwn) {
   ShadowKvConfig config = kTiny;
   config.value_bits = 4;

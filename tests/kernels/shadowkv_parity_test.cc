@@ -75,6 +75,26 @@ TEST_P(ShadowKvParityTest, EveryCode) {
   }
 }
 
+TEST_P(ShadowKvParityTest, LandmarksInCodes) {
+  for (const int64_t group : {1, 3, 7}) {
+    for (const int32_t dim : {8, 64, 72, 128}) {
+      for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        ShadowKvShape shape;
+        shape.config.landmark_bits = 8;
+        shape.config.dtype = dtype;
+        shape.config.generated = ShadowKvGenerated::kBlocks;
+        shape.config.kv_heads = 2;
+        shape.heads = 2 * group;
+        shape.config.head_dim = dim;
+        shape.config.rank = 8;
+        shape.config.outlier_chunks = 2;
+        shape.prompt_tokens = 211;
+        Check(shape, 3);
+      }
+    }
+  }
+}
+
 TEST_P(ShadowKvParityTest, GroupsAndHeadDims) {
   for (const int64_t group : {1, 3, 7, 9}) {
     for (const int32_t dim : {8, 64, 72, 128}) {

@@ -4,7 +4,8 @@
 //   fp8
 //   diffkv[:high=,low=,ah=,al=,score=lastw|all,base=N|i,policy=release|paper,w=,sinks=,every=]
 //   shadowkv[:rank=,chunk=,sel=mean|bounds|q2,budget=TOKENS|FRACTION,outliers=,local=,sink=,
-//            gen=blocks|exact,v=bf16|v8|v4|v2,vplace=device|host,a=bf16|int8,joint=]
+//            gen=blocks|exact,v=bf16|v8|v4|v2,vplace=device|host,a=bf16|int8,
+//            landmarks=bf16|int8,joint=]
 //   hidden+F, hidden8+F     F = dense, diffkv or shadowkv with its parameters
 //   auto, tier=exact|high|balanced|economy
 //   int4, kivi, snapkv:budget=, h2o:budget=, streaming:budget=, quest:budget=,page=, loki:budget=,

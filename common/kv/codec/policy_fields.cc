@@ -245,6 +245,9 @@ const std::vector<PolicyField<ShadowKvPolicy>>& PolicyFields() {
             &P::value_place,
             {{"device", P::ValuePlace::kDevice}, {"host", P::ValuePlace::kHost}}),
       OneOf("a", &P::factor, {{"bf16", P::FactorType::kBF16}, {"int8", P::FactorType::kInt8}}),
+      OneOf("landmarks",
+            &P::landmarks,
+            {{"bf16", P::LandmarkType::kBF16}, {"int8", P::LandmarkType::kInt8}}),
       Integer("joint", &P::joint_rank, 0, 4096),
   };
   return fields;
@@ -303,6 +306,14 @@ std::string PolicyConflict(const DiffKvPolicy& params) {
                         "; `al` must not exceed `ah`");
   }
   return "";
+}
+
+template <>
+std::string PolicyConflict(const ShadowKvPolicy& params) {
+  const bool means = params.selection == ShadowKvPolicy::Selection::kMean;
+  return means || params.landmarks == ShadowKvPolicy::LandmarkType::kBF16
+             ? ""
+             : "`landmarks` is int8, which only `sel=mean` can have";
 }
 
 template <>

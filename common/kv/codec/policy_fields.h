@@ -54,6 +54,8 @@ std::string PolicyConflict(const Params& /*params*/) {
 template <>
 std::string PolicyConflict(const DiffKvPolicy& params);
 template <>
+std::string PolicyConflict(const ShadowKvPolicy& params);
+template <>
 std::string PolicyConflict(const StaticPolicy& params);
 
 }  // namespace baton::kv

@@ -84,6 +84,7 @@ struct ShadowKvPolicy {
   enum class ValuePlace : uint8_t { kDevice, kHost };
   // Element type of the left factor A of K = A B.
   enum class FactorType : uint8_t { kBF16, kInt8 };
+  enum class LandmarkType : uint8_t { kBF16, kInt8 };
 
   int32_t rank = 160;
   int32_t chunk_tokens = 8;
@@ -96,6 +97,7 @@ struct ShadowKvPolicy {
   ValueType values = ValueType::kV4;
   ValuePlace value_place = ValuePlace::kDevice;
   FactorType factor = FactorType::kBF16;
+  LandmarkType landmarks = LandmarkType::kBF16;
   int32_t joint_rank = 0;  // rank of one factorization for all upper SwiftKV layers; 0: per layer
 
   bool operator==(const ShadowKvPolicy&) const = default;

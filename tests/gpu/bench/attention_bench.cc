@@ -70,7 +70,7 @@ void AddHostValueCases(const BenchShape& shape, Cases& cases) {
       cases.push_back(std::make_unique<ShadowKvAttentionCase>(
           Named(shape, "shadowkv_attention", format, hits == 0.0 ? "hits=0" : "hits=0.6"),
           hits,
-          ShadowKvValues{.bits = bits, .on_host = true}));
+          ShadowKvCodes{.value_bits = bits, .values_on_host = true}));
     }
   }
 }
@@ -80,8 +80,11 @@ void AddHostValueCases(const BenchShape& shape, Cases& cases) {
 void AddShadowKvCases(const BenchShape& shape, Cases& cases) {
   if (shape.group != 4 || ShadowKvLoadOf(shape).layout.prefers_dense()) return;
   const char* format = "rank 160, V4";
-  cases.push_back(
-      std::make_unique<ShadowKvSelectCase>(Named(shape, "shadowkv_select", format, "")));
+  for (const int32_t bits : {16, 8}) {
+    const char* landmarks = bits == 16 ? "landmarks of bf16" : "landmarks of int8";
+    cases.push_back(std::make_unique<ShadowKvSelectCase>(
+        Named(shape, "shadowkv_select", landmarks, ""), ShadowKvCodes{.landmark_bits = bits}));
+  }
   cases.push_back(std::make_unique<ShadowKvAttentionCase>(
       Named(shape, "shadowkv_attention", format, "hits=0"), 0.0));
   cases.push_back(std::make_unique<ShadowKvAttentionCase>(

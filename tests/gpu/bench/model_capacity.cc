@@ -164,13 +164,14 @@ bool MeasureCapacity(const LoadedModel& loaded, bool quick, std::string_view for
     CapacityBench bench(loaded, tokens);
     if (wanted("dense")) measured = Measure<DenseCapacityCase>(loaded, tokens, bench) && measured;
     if (wanted("diffkv")) measured = Measure<DiffKvCapacityCase>(loaded, tokens, bench) && measured;
-    if (wanted("shadowkv"))
-      measured = Measure<ShadowKvCapacityCase>(loaded, tokens, bench) && measured;
+    const auto measure = [&](const kernels::cuda::ShadowKvCodes& codes) {
+      measured = Measure<ShadowKvCapacityCase>(loaded, tokens, bench, codes) && measured;
+    };
+    for (const int32_t bits : {16, 8}) {
+      if (wanted("shadowkv")) measure({.landmark_bits = bits});
+    }
     for (const int32_t bits : {4, 16}) {
-      if (wanted("shadowkv_host")) {
-        const kernels::cuda::ShadowKvValues values = {.bits = bits, .on_host = true};
-        measured = Measure<ShadowKvCapacityCase>(loaded, tokens, bench, values) && measured;
-      }
+      if (wanted("shadowkv_host")) measure({.value_bits = bits, .values_on_host = true});
     }
   }
   return measured;

@@ -33,11 +33,11 @@ constexpr auto kPhases = static_cast<int32_t>(kernels::kShadowKvBlockTokens);
 
 ShadowKvCapacityCase::ShadowKvCapacityCase(const LoadedModel& loaded,
                                            int32_t tokens,
-                                           const kernels::cuda::ShadowKvValues& values)
+                                           const kernels::cuda::ShadowKvCodes& codes)
     : loaded_(loaded) {
   const KvShape shape = loaded.model.kv_shape();
   constexpr int32_t kGenerated = kPhases + kPoolSteps;
-  load_ = {.layout = {kernels::cuda::ShadowKvConfigOf(shape.kv_heads, shape.head_dim, values),
+  load_ = {.layout = {kernels::cuda::ShadowKvConfigOf(shape.kv_heads, shape.head_dim, codes),
                       tokens - kGenerated},
            .layers = shape.layers,
            .max_generated = kGenerated};
@@ -46,7 +46,7 @@ ShadowKvCapacityCase::ShadowKvCapacityCase(const LoadedModel& loaded,
 std::string ShadowKvCapacityCase::format() const {
   const kernels::ShadowKvConfig& config = load_.config();
   if (!config.values_apart) {
-    return "shadowkv";
+    return config.quantized_landmarks() ? "shadowkv_landmarks_int8" : "shadowkv";
   }
   return config.quantized_values() ? "shadowkv_host_v4" : "shadowkv_host_bf16";
 }

@@ -18,18 +18,18 @@
 
 namespace baton::model {
 
-// ShadowKvConfigOf, with values on the device in 4 bits or in the host's memory in 4 bits or bf16.
-// Every sequence has a cache in every layer. They
-// begin with 0 to 63 generated tokens, so that in every step about a 64th of them has a block
-// coded. Variants: of a step's chunks 0 and 0.6 are those of the step before.
+// ShadowKvConfigOf, with values on the device in 4 bits or in the host's memory in 4 bits or bf16,
+// and landmarks of bf16 or in 8 bits. Every sequence has a cache in every layer. They begin with 0
+// to 63 generated tokens, so that in every step about a 64th of them has a block coded. Variants:
+// of a step's chunks 0 and 0.6 are those of the step before.
 class ShadowKvCapacityCase final : public CapacityCase {
  public:
   // Sequences have up to `tokens` tokens in the last step. Borrows the model.
   ShadowKvCapacityCase(const LoadedModel& loaded,
                        int32_t tokens,
-                       const kernels::cuda::ShadowKvValues& values = {});
+                       const kernels::cuda::ShadowKvCodes& codes = {});
 
-  // "shadowkv", "shadowkv_host_v4" or "shadowkv_host_bf16".
+  // "shadowkv", "shadowkv_landmarks_int8", "shadowkv_host_v4" or "shadowkv_host_bf16".
   std::string format() const override;
   int64_t kv_bytes() const override { return ModelShadowKvKv::SequenceBytes(load_); }
   int64_t host_kv_bytes() const override { return ModelShadowKvKv::HostSequenceBytes(load_); }

@@ -21,9 +21,9 @@ namespace baton::kernels::cuda {
 
 ShadowKvAttentionCase::ShadowKvAttentionCase(const BenchShape& shape,
                                              double hit_share,
-                                             const ShadowKvValues& values)
+                                             const ShadowKvCodes& codes)
     : BenchCase(shape),
-      load_(ShadowKvLoadOf(shape, values)),
+      load_(ShadowKvLoadOf(shape, codes)),
       hits_(std::lround(hit_share * static_cast<double>(load_.config().budget_chunks()))) {}
 
 absl::Status ShadowKvAttentionCase::Prepare(const DeviceQueue& queue) {

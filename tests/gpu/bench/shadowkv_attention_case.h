@@ -22,9 +22,7 @@ namespace baton::kernels::cuda {
 class ShadowKvAttentionCase : public BenchCase {
  public:
   // Of the chunks of a call, `hit_share` are those of the call before in the same layer.
-  ShadowKvAttentionCase(const BenchShape& shape,
-                        double hit_share,
-                        const ShadowKvValues& values = {});
+  ShadowKvAttentionCase(const BenchShape& shape, double hit_share, const ShadowKvCodes& codes = {});
 
   absl::Status Prepare(const DeviceQueue& queue) override;
   // Of the second call; before any Run. kInternal if the calls find another number of hits than

@@ -41,7 +41,8 @@ struct ShadowKvLoad {
   // What selection reads of a layer: landmarks of all coded chunks that are not static, each once.
   double select_bytes() const {
     const int64_t chunks = layout.coded.chunks - layout.static_chunks;
-    return static_cast<double>(config().vector_bytes()) *
+    const size_t range = config().quantized_landmarks() ? sizeof(uint32_t) : 0;
+    return static_cast<double>(config().landmark_bytes() + range) *
            static_cast<double>(rows * config().kv_heads * chunks);
   }
   // What attention reads of a layer, of every row: keys and values of exact tokens, codes and
@@ -82,30 +83,32 @@ struct ShadowKvLoad {
   }
 };
 
-// Values of coded tokens.
-struct ShadowKvValues {
-  int32_t bits = 4;      // 16: bf16
-  bool on_host = false;  // in pinned memory of the host
+// How values of coded tokens and landmarks are kept.
+struct ShadowKvCodes {
+  int32_t value_bits = 4;       // 16: bf16
+  bool values_on_host = false;  // in pinned memory of the host
+  int32_t landmark_bits = 16;   // 8, or 16: bf16
 };
 
 // The setting of ShadowKV's throughput runs (section 5): rank 160, chunks of 8, a budget of 2048
 // tokens beside 48 outlier chunks and a window of 64 tokens.
 inline ShadowKvConfig ShadowKvConfigOf(int32_t kv_heads,
                                        int32_t head_dim,
-                                       const ShadowKvValues& values = {}) {
+                                       const ShadowKvCodes& codes = {}) {
   return {.rank = 160,
           .chunk_tokens = 8,
           .budget_tokens = 2048,
           .outlier_chunks = 48,
           .local_chunks = 8,
-          .value_bits = values.bits,
-          .values_apart = values.on_host,
+          .value_bits = codes.value_bits,
+          .landmark_bits = codes.landmark_bits,
+          .values_apart = codes.values_on_host,
           .kv_heads = kv_heads,
           .head_dim = head_dim};
 }
 
-inline ShadowKvLoad ShadowKvLoadOf(const BenchShape& shape, const ShadowKvValues& values = {}) {
-  return {.layout = {ShadowKvConfigOf(shape.kv_heads, shape.head_dim, values), shape.tokens},
+inline ShadowKvLoad ShadowKvLoadOf(const BenchShape& shape, const ShadowKvCodes& codes = {}) {
+  return {.layout = {ShadowKvConfigOf(shape.kv_heads, shape.head_dim, codes), shape.tokens},
           .layers = BenchCase::kLayers,
           .rows = shape.rows};
 }

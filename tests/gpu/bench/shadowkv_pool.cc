@@ -44,18 +44,22 @@ std::vector<ExactSection> ExactSections(const ShadowKvPromptLayout& layout) {
   const auto heads = static_cast<size_t>(config.kv_heads);
   const auto width = static_cast<float>(config.width());
   const size_t coded = layout.coded_begin;
-  return {
+  std::vector<ExactSection> sections = {
       {.begin = layout.basis,
        .bytes = rank * heads * config.vector_bytes(),
        .scale = std::sqrt(3.0f / width)},
       {.begin = coded + layout.coded.coefficients,
        .bytes = static_cast<size_t>(layout.coded.tokens) * rank * sizeof(uint16_t),
        .scale = kScale * std::sqrt(width / static_cast<float>(config.rank))},
-      {.begin = coded + layout.coded.landmarks,
-       .bytes = heads * static_cast<size_t>(layout.coded.chunks) * config.vector_bytes(),
-       .scale = kScale},
       // Keys and values of static chunks and of the window.
       {.begin = layout.static_keys, .bytes = layout.bytes - layout.static_keys, .scale = kScale}};
+  if (!config.quantized_landmarks()) {
+    sections.push_back(
+        {.begin = coded + layout.coded.landmarks,
+         .bytes = heads * static_cast<size_t>(layout.coded.chunks) * config.vector_bytes(),
+         .scale = kScale});
+  }
+  return sections;
 }
 
 std::vector<int32_t> ChooseStatic(const ShadowKvPromptLayout& layout) {
@@ -71,17 +75,34 @@ std::vector<int32_t> ChooseStatic(const ShadowKvPromptLayout& layout) {
   return ids;
 }
 
+// `count` bytes of codes.
+std::vector<std::byte> MakeBytes(size_t count, uint32_t seed) {
+  std::vector<std::byte> bytes(count);
+  std::minstd_rand random(seed);
+  std::generate(bytes.begin(), bytes.end(), [&] { return static_cast<std::byte>(random() >> 8); });
+  return bytes;
+}
+
+// Ranges of vectors in codes, [-x, x] for x near kScale.
+void MakeRanges(int64_t count, int32_t bits, uint32_t seed, std::byte* target) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> largest(0.75f * kScale, 1.25f * kScale);
+  std::generate_n(reinterpret_cast<QuantRange*>(target), count, [&] {
+    const float x = largest(random);
+    return FitQuantRange(-x, x, bits);
+  });
+}
+
 // Values as they are stored of all coded tokens of a sequence: codes, or bf16 in [-kScale, kScale].
 std::vector<std::byte> MakeValues(const ShadowKvPromptLayout& layout) {
   const ShadowKvConfig& config = layout.config;
-  std::vector<std::byte> bytes(static_cast<size_t>(config.kv_heads * layout.coded.tokens) *
-                               config.coded_value_bytes());
-  std::minstd_rand random(kSeed + 1);
+  const size_t count =
+      static_cast<size_t>(config.kv_heads * layout.coded.tokens) * config.coded_value_bytes();
   if (config.quantized_values()) {
-    std::generate(
-        bytes.begin(), bytes.end(), [&] { return static_cast<std::byte>(random() >> 8); });
-    return bytes;
+    return MakeBytes(count, kSeed + 1);
   }
+  std::vector<std::byte> bytes(count);
+  std::minstd_rand random(kSeed + 1);
   std::uniform_real_distribution<float> value(-kScale, kScale);
   std::generate_n(reinterpret_cast<uint16_t*>(bytes.data()), bytes.size() / sizeof(uint16_t), [&] {
     return F32ToBF16(value(random));
@@ -89,13 +110,16 @@ std::vector<std::byte> MakeValues(const ShadowKvPromptLayout& layout) {
   return bytes;
 }
 
-// The part of a prompt section that holds codes of values, unless they are apart, their scales and
-// the static ids.
+// The part of a prompt section that holds landmarks in codes, codes of values, unless they are
+// apart, their scales and the static ids.
 struct CodedPart {
   explicit CodedPart(const ShadowKvPromptLayout& layout)
-      : begin(layout.coded_begin +
-              (layout.config.values_apart ? layout.coded.value_scales : layout.coded.values)),
-        bytes(layout.static_keys - begin) {}
+      : begin(layout.coded_begin + First(layout)), bytes(layout.static_keys - begin) {}
+
+  static size_t First(const ShadowKvPromptLayout& layout) {
+    if (layout.config.quantized_landmarks()) return layout.coded.landmarks;
+    return layout.config.values_apart ? layout.coded.value_scales : layout.coded.values;
+  }
 
   size_t begin;
   size_t bytes;
@@ -107,22 +131,24 @@ std::vector<std::byte> MakeCodes(const ShadowKvPromptLayout& layout,
   const ShadowKvConfig& config = layout.config;
   const CodedPart part(layout);
   std::vector<std::byte> bytes(part.bytes);
+  const auto at = [&](size_t offset) { return bytes.data() + offset - part.begin; };
+  const size_t coded = layout.coded_begin;
+  if (config.quantized_landmarks()) {
+    const int64_t count = config.kv_heads * layout.coded.chunks;
+    std::ranges::copy(MakeBytes(static_cast<size_t>(count) * config.landmark_bytes(), kSeed + 3),
+                      at(coded + layout.coded.landmarks));
+    MakeRanges(count, config.landmark_bits, kSeed + 4, at(coded + layout.coded.landmark_scales));
+  }
   if (!config.values_apart) {
-    std::ranges::copy(values, bytes.begin());
+    std::ranges::copy(values, at(coded + layout.coded.values));
   }
   if (config.quantized_values()) {
-    std::mt19937 random(kSeed + 2);
-    std::uniform_real_distribution<float> largest(0.75f * kScale, 1.25f * kScale);
-    auto* ranges = reinterpret_cast<QuantRange*>(bytes.data() + layout.coded_begin +
-                                                 layout.coded.value_scales - part.begin);
-    std::generate_n(ranges, config.kv_heads * layout.coded.tokens, [&] {
-      const float x = largest(random);
-      return FitQuantRange(-x, x, config.value_bits);
-    });
+    MakeRanges(config.kv_heads * layout.coded.tokens,
+               config.value_bits,
+               kSeed + 2,
+               at(coded + layout.coded.value_scales));
   }
-  std::memcpy(bytes.data() + layout.static_ids - part.begin,
-              static_ids.data(),
-              static_ids.size() * sizeof(int32_t));
+  std::memcpy(at(layout.static_ids), static_ids.data(), static_ids.size() * sizeof(int32_t));
   return bytes;
 }
 

@@ -33,8 +33,8 @@ double ShareOfOthers(const std::vector<int32_t>& got,
 
 }  // namespace
 
-ShadowKvSelectCase::ShadowKvSelectCase(const BenchShape& shape)
-    : BenchCase(shape), load_(ShadowKvLoadOf(shape)) {}
+ShadowKvSelectCase::ShadowKvSelectCase(const BenchShape& shape, const ShadowKvCodes& codes)
+    : BenchCase(shape), load_(ShadowKvLoadOf(shape, codes)) {}
 
 absl::Status ShadowKvSelectCase::Prepare(const DeviceQueue& queue) {
   BATON_ASSIGN_OR_RETURN(pool_, ShadowKvPool::Make(queue, load_));

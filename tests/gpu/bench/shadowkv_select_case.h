@@ -19,7 +19,7 @@ namespace baton::kernels::cuda {
 // All rows of a layer in one call.
 class ShadowKvSelectCase : public BenchCase {
  public:
-  explicit ShadowKvSelectCase(const BenchShape& shape);
+  explicit ShadowKvSelectCase(const BenchShape& shape, const ShadowKvCodes& codes = {});
 
   absl::Status Prepare(const DeviceQueue& queue) override;
   // Share of a row's chunks that the CPU does not choose: sums in another order may part chunks of

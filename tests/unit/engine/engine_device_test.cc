@@ -388,6 +388,7 @@ INSTANTIATE_TEST_SUITE_P(
                         "diffkv:ah=2,al=0.5,policy=paper,w=16",
                         "diffkv:ah=2,al=0.5,score=all,w=16,sinks=2,every=4",
                         "shadowkv:rank=32,budget=48,outliers=2,local=7,v=bf16",
+                        "shadowkv:rank=32,budget=48,outliers=2,local=7,landmarks=int8",
                         "shadowkv:rank=32,budget=48,outliers=2,local=7,vplace=host",
                         "shadowkv:rank=32,budget=48,outliers=2,local=2,v=bf16,vplace=host",
                         "shadowkv:rank=32,budget=48,outliers=1,local=2,sel=bounds,gen=exact",

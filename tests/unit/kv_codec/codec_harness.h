@@ -335,6 +335,7 @@ inline ShadowKvMap ShadowKvTestMap(std::string_view policy, int64_t tokens) {
   config.value_clusters =
       config.selector == kernels::ShadowKvSelector::kQ2 ? ShadowKvFormat::kValueClusters : 0;
   config.value_bits = shadowkv.values == ShadowKvPolicy::ValueType::kV4 ? 4 : 16;
+  config.landmark_bits = shadowkv.landmarks == ShadowKvPolicy::LandmarkType::kInt8 ? 8 : 16;
   config.int8_coefficients = shadowkv.factor == ShadowKvPolicy::FactorType::kInt8;
   config.kv_heads = kTestKvHeads;
   config.head_dim = kTestHeadDim;

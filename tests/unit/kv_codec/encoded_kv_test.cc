@@ -282,6 +282,7 @@ INSTANTIATE_TEST_SUITE_P(
         "diffkv:high=k4v4,ah=2,al=0.5,score=all,base=i,policy=paper,w=8",
         "diffkv:high=k4v2,low=k4v2,al=0,w=0",
         "shadowkv:rank=32,budget=64,outliers=2,local=2",
+        "shadowkv:rank=32,budget=64,outliers=2,local=2,landmarks=int8",
         "shadowkv:rank=128,sel=q2,budget=0.25,outliers=0,local=1,sink=0,v=bf16",
         "shadowkv:rank=32,chunk=1,sel=q2,budget=0.1,outliers=0,local=32,a=int8,joint=160",
         "shadowkv:rank=32,budget=64,outliers=2,local=2,vplace=host",

@@ -113,6 +113,7 @@ TEST(KvPolicyTest, EveryKeyOfShadowKvSetsItsMember) {
                      .value_place = P::ValuePlace::kHost,
                      .factor = P::FactorType::kInt8,
                      .joint_rank = 512}));
+  EXPECT_EQ(Parse("shadowkv:landmarks=int8"), Format(P{.landmarks = P::LandmarkType::kInt8}));
 }
 
 TEST(KvPolicyTest, HiddenWrapsAFormatWithItsParameters) {
@@ -270,6 +271,9 @@ TEST(KvPolicyTest, ARefusalNamesTheKeyWhatWasGivenAndWhatIsAllowed) {
       {"shadowkv:v=v16", {"`v`", "\"v16\"", "bf16|v8|v4|v2"}},
       {"shadowkv:vplace=cpu", {"`vplace`", "\"cpu\"", "device|host"}},
       {"shadowkv:a=fp8", {"`a`", "\"fp8\"", "bf16|int8"}},
+      {"shadowkv:landmarks=fp8", {"`landmarks`", "\"fp8\"", "bf16|int8"}},
+      {"shadowkv:landmarks=int8,sel=q2", {"`landmarks` is int8", "`sel=mean`"}},
+      {"shadowkv:landmarks=int8,sel=bounds", {"`landmarks` is int8", "`sel=mean`"}},
       {"shadowkv:joint=4097", {"`joint`", "\"4097\"", "0..4096"}},
       {"snapkv", {"snapkv", "`budget`", "tokens"}},
       {"h2o", {"h2o", "`budget`", "tokens"}},

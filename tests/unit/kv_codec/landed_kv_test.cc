@@ -233,6 +233,7 @@ TEST_F(LandedKvTest, RandomPagesDecodeToSomething) {
                              "diffkv:policy=paper,w=4,al=0.5,ah=3",
                              "shadowkv:rank=16,budget=32,outliers=0,sink=0,local=2",
                              "shadowkv:rank=16,sel=q2,budget=32,outliers=0,sink=0,local=1,a=int8",
+                             "shadowkv:rank=16,budget=32,outliers=0,sink=0,local=2,landmarks=int8",
                              "shadowkv:rank=16,sel=bounds,budget=64,outliers=0,sink=0,v=v2",
                              "shadowkv:rank=16,sel=q2,budget=32,outliers=0,sink=0,joint=40"}) {
     for (int i = 0; i < 5; ++i) {

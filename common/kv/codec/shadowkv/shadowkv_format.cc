@@ -94,6 +94,7 @@ kernels::ShadowKvConfig ShadowKvFormat::Config(const KvResidentPolicy& policy,
                          : kernels::ShadowKvGenerated::kBlocks;
   config.value_bits = ValueBitsOf(shadowkv.values);
   config.values_apart = shadowkv.value_place == ShadowKvPolicy::ValuePlace::kHost;
+  config.landmark_bits = shadowkv.landmarks == ShadowKvPolicy::LandmarkType::kInt8 ? 8 : 16;
   config.int8_coefficients = shadowkv.factor == ShadowKvPolicy::FactorType::kInt8;
   return config;
 }
