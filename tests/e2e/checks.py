@@ -35,7 +35,10 @@ class Checks:
         self._folder = folder
         self._subset = probe_cases(folder)
         self._tokens = {}
-        self._idle = {service.role: idle_gauges(service) for service in services.services}
+        self._idle = gauges_of(services)
+        if not all(any(sample.startswith(pool) for sample in gauges) for name, gauges in self._idle.items()
+                   if name != "router" for pool in POOLS):
+            raise RuntimeError("a worker tells nothing of its pools")
         self.errors = []
 
     def row(self, **fields):
@@ -58,17 +61,10 @@ class Checks:
 
     def await_idle(self, moment):
         """Every gauge of every service has to be again what it was before the load."""
-        begin = time.monotonic()
-        while True:
-            held = {service.name: self._drift(service) for service in self._stack.services}
-            waited = time.monotonic() - begin
-            if not any(held.values()) or waited > IDLE_SECONDS:
-                break
-            time.sleep(0.1)
-        gauges = sum(len(self._idle[service.role]) for service in self._stack.services)
-        self.row(check="idle", moment=moment, seconds=round(waited, 1), gauges=gauges,
-                 held={name: what for name, what in held.items() if what})
-        self.errors += [f"{name} holds {what} at the {moment}" for name, what in held.items() if what]
+        waited, held = await_idle(self._stack, self._idle)
+        gauges = sum(map(len, self._idle.values()))
+        self.row(check="idle", moment=moment, seconds=round(waited, 1), gauges=gauges, held=held)
+        self.errors += [f"{name} holds {what} at the {moment}" for name, what in held.items()]
 
     def check_memory(self, watch, window_seconds):
         for name, first, last in watch.growth(window_seconds):
@@ -98,18 +94,29 @@ class Checks:
         self.row(check="all", held=not self.errors, errors=len(self.errors), seed=seed)
         return 1 if self.errors else 0
 
-    def _drift(self, service):
-        """{gauge: (idle, now)} of those that differ."""
-        idle, now = self._idle[service.role], idle_gauges(service)
-        return {gauge: (idle.get(gauge, 0), now.get(gauge, 0)) for gauge in idle | now
-                if idle.get(gauge, 0) != now.get(gauge, 0)}
+
+def gauges_of(services):
+    """{service: {gauge: value}} of a running stack's gauges that tell what is held."""
+    return {service.name: {sample: value for sample, value in service.gauges().items() if not sample.startswith(FACTS)}
+            for service in services.services}
 
 
-def idle_gauges(service):
-    gauges = {sample: value for sample, value in service.gauges().items() if not sample.startswith(FACTS)}
-    if service.role != "router" and not all(any(sample.startswith(pool) for sample in gauges) for pool in POOLS):
-        raise RuntimeError("a worker tells nothing of its pools")
-    return gauges
+def drift(idle, now):
+    """{gauge: (idle, now)} of those that differ."""
+    return {gauge: (idle.get(gauge, 0), now.get(gauge, 0)) for gauge in idle | now
+            if idle.get(gauge, 0) != now.get(gauge, 0)}
+
+
+def await_idle(services, idle):
+    """(seconds, {service: drift}): how long it took until all gauges were those of when the stack was idle, and which
+    still are others when nobody waits any longer."""
+    begin = time.monotonic()
+    while True:
+        held = {name: drift(idle[name], now) for name, now in gauges_of(services).items()}
+        waited = time.monotonic() - begin
+        if not any(held.values()) or waited > IDLE_SECONDS:
+            return waited, {name: what for name, what in held.items() if what}
+        time.sleep(0.1)
 
 
 def probe_cases(folder):

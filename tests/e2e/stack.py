@@ -1,6 +1,7 @@
 """The three services as processes on loopback ports, for the scripts of this folder."""
 
 import collections
+import itertools
 import json
 import os
 import pathlib
@@ -65,20 +66,23 @@ class Stack:
     """with Stack(model, worker_flags) as stack: stack.router is host:port, stack.services are all
     that run, the router last.
 
-    `model` is a folder of tests/data/models or a path. With one_worker a single worker prefills and
-    decodes (--role=both); else there are `workers` of each role, or (prefill, decode) of them, named prefill and
-    decode, or prefill-0, prefill-1... if there are several. `tls_flags` go to every process and to the client. With `gpus`,
-    such as (0, 1), prefill workers see the one GPU and decode workers the other."""
+    `model` is a folder of tests/data/models or a path. With one_worker a single worker, or `workers` of them, prefills
+    and decodes (--role=both); else there are `workers` of each role, or (prefill, decode) of them, named prefill and
+    decode, or prefill-0, prefill-1... if there are several. `tls_flags` go to every process and to the client,
+    `role_flags` ({role: flags}) to the workers of a role. With `gpus`, such as (0, 1), prefill workers see the one GPU
+    and decode workers the other; with as many as there are workers each sees its own, prefill workers the first ones."""
 
-    def __init__(self, model, worker_flags=(), one_worker=False, tls_flags=(), router_flags=(), workers=1, gpus=()):
+    def __init__(self, model, worker_flags=(), one_worker=False, tls_flags=(), router_flags=(), workers=1, gpus=(),
+                 role_flags=None):
         self._model = model
         self._router_flags = list(router_flags)
         self._worker_flags = list(worker_flags)
+        self._role_flags = role_flags or {}
         self._one_worker = one_worker
         counts = (workers, workers) if isinstance(workers, int) else workers
-        self._workers = dict(zip(("prefill", "decode"), counts))
+        self._workers = {"decode": workers} if one_worker else dict(zip(("prefill", "decode"), counts))
         self._tls_flags = list(tls_flags)
-        self._gpu_of = dict(zip(("prefill", "decode"), gpus))
+        self._gpu_of = self._gpus_by_name(gpus)
         self._folder = tempfile.TemporaryDirectory(prefix="baton-stack-")
         self._processes = []
         self._flags_of = {}
@@ -144,19 +148,26 @@ class Stack:
 
     def _start_workers(self):
         """Returns the flags that tell the router where they are."""
-        if self._one_worker:
-            return [f"--decode={self._await(self._start('decode', ['--role=both', *self._worker_flags]))}"]
-        started = {role: [self._start(name, self._worker_flags) for name in self._names(role)]
-                   for role in ("decode", "prefill")}
+        started = {role: [self._start(name, self._flags_of_role(role)) for name in self._names(role)]
+                   for role in reversed(self._workers)}
         return [f"--{role}={','.join(map(self._await, workers))}" for role, workers in started.items()]
 
     def _names(self, role):
         count = self._workers[role]
         return [role] if count == 1 else [f"{role}-{i}" for i in range(count)]
 
+    def _flags_of_role(self, role):
+        return [*(["--role=both"] if self._one_worker else []), *self._worker_flags, *self._role_flags.get(role, ())]
+
+    def _gpus_by_name(self, gpus):
+        names = {role: self._names(role) for role in self._workers}
+        if len(gpus) == sum(map(len, names.values())):
+            return dict(zip(itertools.chain(*names.values()), gpus))
+        return {name: gpu for role, gpu in zip(names, gpus) for name in names[role]}
+
     def _before(self, name):
         """Words that go before the command of a process: where it runs."""
-        gpu = self._gpu_of.get(role_of(name))
+        gpu = self._gpu_of.get(name)
         return [] if gpu is None else ["env", f"CUDA_VISIBLE_DEVICES={gpu}"]
 
     def _start(self, name, flags, listen="127.0.0.1:0", metrics_listen="127.0.0.1:0"):
