@@ -192,6 +192,27 @@ __device__ inline KeyPairs LoadPairs(DType dtype,
   return pairs;
 }
 
+// The same of a key in bf16 as they are stored. What is read while something else is computed stays
+// so until it is wanted: a number made of it is waited for where it is made.
+struct StoredPairs {
+  uint2 low;
+  uint2 high;
+};
+__device__ inline StoredPairs LoadStoredPairs(int32_t half, const std::byte* key, int32_t pair) {
+  const auto* at = reinterpret_cast<const uint2*>(key);
+  return {.low = at[pair / 4], .high = at[(half + pair) / 4]};
+}
+__device__ inline KeyPairs Numbers(const StoredPairs& stored) {
+  return {.low = {LowBf16(stored.low.x),
+                  HighBf16(stored.low.x),
+                  LowBf16(stored.low.y),
+                  HighBf16(stored.low.y)},
+          .high = {LowBf16(stored.high.x),
+                   HighBf16(stored.high.x),
+                   LowBf16(stored.high.y),
+                   HighBf16(stored.high.y)}};
+}
+
 // What turns these pairs at `position`.
 __device__ inline PairAngles LoadAngles(int32_t half,
                                         const ShadowKvRope& rope,

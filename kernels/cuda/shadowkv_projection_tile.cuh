@@ -142,7 +142,7 @@ class ProjectionTile {
     next_column_ = column;
     next_pair_ = mine;
     if (mine >= half || LoadedToken() >= group_.tokens) return;
-    next_ = LoadPairs(DType::kBF16, half, keys_.head(head), mine);
+    next_ = LoadStoredPairs(half, keys_.head(head), mine);
     if (head == 0) {
       angles_ = LoadAngles(half, problem_.rope, group_.position + LoadedToken(), mine);
     }
@@ -171,7 +171,7 @@ class ProjectionTile {
     const HeadBias bias = {.layer = layer_.key_bias, .column = next_column_};
     KeyPairs keys = {};
     if (next_pair_ < half && LoadedToken() < group_.tokens) {
-      keys = Factored(next_, angles_, half, bias, next_pair_);
+      keys = Factored(Numbers(next_), angles_, half, bias, next_pair_);
     }
     uint16_t* high = &stage.high[LoadedToken()][LoadedPair()];
     uint16_t* low = &stage.low[LoadedToken()][LoadedPair()];
@@ -212,7 +212,7 @@ class ProjectionTile {
   ShadowKvJointLayer layer_;
   HeadVectors keys_;
   const uint16_t* basis_ = nullptr;  // what the thread copies of it for the first pairs
-  KeyPairs next_;                    // pairs that the next stage gets, and which they are
+  StoredPairs next_;                 // pairs that the next stage gets, and which they are
   PairAngles angles_;                // of these
   int32_t next_column_ = 0;
   int32_t next_pair_ = 0;
