@@ -66,9 +66,13 @@ struct CodingUnit {
   }
 };
 
-__device__ inline double SumOfGroup(double x, int32_t lanes) {
-  for (int32_t step = 1; step < lanes; step *= 2) x += __shfl_xor_sync(kAllLanes, x, step);
-  return x;
+// Each of the numbers over a group of lanes.
+template <int kCount>
+__device__ inline void SumOverGroup(double (&x)[kCount], int32_t lanes) {
+#pragma unroll 1
+  for (int32_t step = 1; step < lanes; step *= 2) {
+    for (double& each : x) each += __shfl_xor_sync(kAllLanes, each, step);
+  }
 }
 
 // Eight codes of two bits, a byte each, packed, the first lowest.
@@ -121,21 +125,58 @@ __device__ inline void CodeVector(const CodedTarget& target,
   }
 }
 
+// The lane's elements of kCount vectors, in registers. What codes a chunk takes any such object,
+// whose kUnroll is that of a loop over its vectors.
+template <int kCount>
+struct HeldVectors {
+  static constexpr int kUnroll = kCount;
+  const float (*held)[8];
+
+  __device__ void operator()(int32_t t, float (&x)[8]) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] = held[t][i];
+  }
+};
+
+// A chunk's mean, summed in the order of its keys.
+template <int kChunk, typename Vectors>
+__device__ inline void FindMean(const Vectors& keys, float (&mean)[8]) {
+  // To which any number is added without a change, zeros of both signs too.
+#pragma unroll
+  for (int i = 0; i < 8; ++i) mean[i] = -0.0f;
+#pragma unroll(Vectors::kUnroll)
+  for (int t = 0; t < kChunk; ++t) {
+    float key[8];
+    keys(t, key);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) mean[i] += key[i];
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) mean[i] /= static_cast<float>(kChunk);
+}
+
 // The largest distance of a chunk's keys from its mean as stored, as stored.
-template <int kChunk>
-__device__ inline void FindDeviations(const float (*keys)[8],
+template <int kChunk, typename Vectors>
+__device__ inline void FindDeviations(const Vectors& keys,
                                       const float (&mean)[8],
                                       DType dtype,
                                       float (&deviations)[8]) {
+  const bool wide = dtype == DType::kF32;
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const bool wide = dtype == DType::kF32;
-    const float stored = wide ? mean[i] : LowBf16(PackBf16(mean[i], 0.0f));
-    float deviation = 0.0f;
+  for (float& deviation : deviations) deviation = 0.0f;
+#pragma unroll(Vectors::kUnroll)
+  for (int t = 0; t < kChunk; ++t) {
+    float key[8];
+    keys(t, key);
 #pragma unroll
-    for (int t = 0; t < kChunk; ++t) deviation = fmaxf(deviation, fabsf(keys[t][i] - stored));
-    deviations[i] = wide ? deviation : LowBf16(BF16AtLeast(deviation));
+    for (int i = 0; i < 8; ++i) {
+      const float stored = wide ? mean[i] : LowBf16(PackBf16(mean[i], 0.0f));
+      deviations[i] = fmaxf(deviations[i], fabsf(key[i] - stored));
+    }
   }
+  if (wide) return;
+#pragma unroll
+  for (float& deviation : deviations) deviation = LowBf16(BF16AtLeast(deviation));
 }
 
 // That of two vectors from their product and squares; 0 where one is zero.
@@ -146,38 +187,38 @@ __device__ inline float Cosine(double dot, double square, double other_square) {
 
 // The smallest cosine between a chunk's mean and its keys. All lanes of the warp call it. Where a
 // group has a lane for each key, each takes one root and one quotient.
-template <int kChunk>
-__device__ inline float SmallestCosine(const float (*keys)[8],
+template <int kChunk, typename Vectors>
+__device__ inline float SmallestCosine(const Vectors& keys,
                                        const float (&mean)[8],
                                        const CodingUnit& unit) {
-  double mean_square = 0.0;
+  double mean_square[1] = {};
 #pragma unroll
-  for (int i = 0; i < 8; ++i) mean_square = fma(double{mean[i]}, double{mean[i]}, mean_square);
-  mean_square = SumOfGroup(mean_square, unit.lanes);
+  for (const float x : mean) mean_square[0] = fma(double{x}, double{x}, mean_square[0]);
+  SumOverGroup(mean_square, unit.lanes);
   const bool lane_each = unit.lanes >= kChunk;
-  double own_dot = 0.0;
-  double own_square = 0.0;
+  double own[2] = {};
   float smallest = 2.0f;
-#pragma unroll
+#pragma unroll(Vectors::kUnroll)
   for (int t = 0; t < kChunk; ++t) {
-    double dot = 0.0;
-    double square = 0.0;
+    float key[8];
+    keys(t, key);
+    double sums[2] = {};  // the product with the mean, the square
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      dot = fma(double{mean[i]}, double{keys[t][i]}, dot);
-      square = fma(double{keys[t][i]}, double{keys[t][i]}, square);
+      sums[0] = fma(double{mean[i]}, double{key[i]}, sums[0]);
+      sums[1] = fma(double{key[i]}, double{key[i]}, sums[1]);
     }
-    dot = SumOfGroup(dot, unit.lanes);
-    square = SumOfGroup(square, unit.lanes);
+    SumOverGroup(sums, unit.lanes);
     if (!lane_each) {
-      smallest = fminf(smallest, Cosine(dot, square, mean_square));
+      smallest = fminf(smallest, Cosine(sums[0], sums[1], mean_square[0]));
     } else if (unit.lane == t) {
-      own_dot = dot;
-      own_square = square;
+      own[0] = sums[0];
+      own[1] = sums[1];
     }
   }
   if (!lane_each) return smallest;
-  if (unit.lane < kChunk) smallest = Cosine(own_dot, own_square, mean_square);
+  if (unit.lane < kChunk) smallest = Cosine(own[0], own[1], mean_square[0]);
+#pragma unroll 1
   for (int32_t step = 1; step < unit.lanes; step *= 2) {
     smallest = fminf(smallest, __shfl_xor_sync(kAllLanes, smallest, step));
   }
@@ -186,22 +227,16 @@ __device__ inline float SmallestCosine(const float (*keys)[8],
 
 // Landmark, deviations and, where kScores, score of the chunk at `token` of the unit, from its
 // keys. All lanes of the warp call it.
-template <int kChunk, bool kScores>
+template <int kChunk, bool kScores, typename Vectors>
 __device__ inline void CodeChunk(const CodedTarget& target,
                                  const CodingUnit& unit,
-                                 const float (*keys)[8],
+                                 const Vectors& keys,
                                  int32_t token) {
   const ShadowKvConfig& config = *target.config;
   const int64_t chunk = unit.head * target.layout->chunks + (unit.first + token) / kChunk;
   const bool exists = token < unit.tokens;
   float mean[8];
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    mean[i] = keys[0][i];
-#pragma unroll
-    for (int t = 1; t < kChunk; ++t) mean[i] += keys[t][i];
-    mean[i] /= static_cast<float>(kChunk);
-  }
+  FindMean<kChunk>(keys, mean);
   if constexpr (kScores) {
     const float score = SmallestCosine<kChunk>(keys, mean, unit);
     if (exists && unit.lane == 0) target.chunk_scores[chunk] = score;
@@ -258,9 +293,9 @@ __device__ inline void WithDType(const CodedTarget& target, const Function& fn) 
   }
 }
 
-// A unit's chunks, of `tokens` (PageTokens or ExactTokens) that count from the section's first. All
-// lanes of the warp call it.
-template <int kChunk, bool kScores, typename Tokens>
+// A unit's chunks without scores, of `tokens` that count from the section's first. All lanes of the
+// warp call it.
+template <int kChunk, typename Tokens>
 __device__ inline void CodeChunks(const CodedTarget& target,
                                   const CodingUnit& unit,
                                   const Tokens& tokens) {
@@ -269,7 +304,7 @@ __device__ inline void CodeChunks(const CodedTarget& target,
   for (int t = 0; t < kUnitTokens; t += kChunk) {
     float keys[kChunk][8];
     WithDType(target, [&]<DType kDType>() { LoadVectors<kDType>(target, unit, keys_of, t, keys); });
-    CodeChunk<kChunk, kScores>(target, unit, keys, t);
+    CodeChunk<kChunk, false>(target, unit, HeldVectors<kChunk>{keys}, t);
   }
 }
 
@@ -283,6 +318,38 @@ __device__ inline void StoreValue(const CodedTarget& target,
   const size_t at = static_cast<size_t>(unit.Vector(target, token)) * config.vector_bytes() +
                     static_cast<size_t>(unit.lane) * 8 * DTypeBytes(config.dtype);
   StoreEight(x, config.dtype, target.value_section + target.layout->values + at);
+}
+
+// Codes value `t` of the unit. All lanes of the warp call it.
+__device__ inline void CodeValue(const CodedTarget& target,
+                                 const CodingUnit& unit,
+                                 const float (&x)[8],
+                                 int32_t t) {
+  const ShadowKvConfig& config = *target.config;
+  if (!config.quantized_values()) return StoreValue(target, unit, x, t);
+  CodeVector(target,
+             unit,
+             x,
+             config.value_bits,
+             target.value_section + target.layout->values,
+             target.section + target.layout->value_scales,
+             unit.Vector(target, t),
+             t < unit.tokens);
+}
+
+// Codes key `t` of the unit for selector q2. All lanes of the warp call it.
+__device__ inline void CodeKey(const CodedTarget& target,
+                               const CodingUnit& unit,
+                               const float (&x)[8],
+                               int32_t t) {
+  CodeVector(target,
+             unit,
+             x,
+             2,
+             target.section + target.layout->key_codes,
+             target.section + target.layout->key_scales,
+             unit.Vector(target, t),
+             t < unit.tokens);
 }
 
 // Calls fn(vector of the unit, lane's elements of it) for all, two more of them on their way. Their
@@ -311,25 +378,12 @@ template <typename Tokens>
 __device__ inline void CodeVectors(const CodedTarget& target,
                                    const CodingUnit& unit,
                                    const Tokens& tokens) {
-  const ShadowKvConfig& config = *target.config;
-  const ShadowKvCodedLayout& layout = *target.layout;
-  const auto code =
-      [&](int32_t t, const float(&x)[8], int32_t bits, std::byte* codes, size_t scales) {
-        const int64_t vector = unit.Vector(target, t);
-        const bool stores = t < unit.tokens;
-        CodeVector(target, unit, x, bits, codes, target.section + scales, vector, stores);
-      };
-  const auto code_key = [&](int32_t t, const float(&x)[8]) {
-    code(t, x, 2, target.section + layout.key_codes, layout.key_scales);
-  };
-  const auto code_value = [&](int32_t t, const float(&x)[8]) {
-    if (!config.quantized_values()) return StoreValue(target, unit, x, t);
-    code(t, x, config.value_bits, target.value_section + layout.values, layout.value_scales);
-  };
+  const auto code_key = [&](int32_t t, const float(&x)[8]) { CodeKey(target, unit, x, t); };
+  const auto code_value = [&](int32_t t, const float(&x)[8]) { CodeValue(target, unit, x, t); };
   const auto keys_of = [&](int32_t token) { return tokens.Keys(token); };
   const auto values_of = [&](int32_t token) { return tokens.Values(token); };
   WithDType(target, [&]<DType kDType>() {
-    if (config.selector == ShadowKvSelector::kQ2) {
+    if (target.config->selector == ShadowKvSelector::kQ2) {
       ForEachVector<kDType>(target, unit, keys_of, code_key);
     }
     ForEachVector<kDType>(target, unit, values_of, code_value);
@@ -337,7 +391,7 @@ __device__ inline void CodeVectors(const CodedTarget& target,
 }
 
 // Codes a unit's keys and values but for their coefficients, without scores, for a configuration
-// that only the device knows. `tokens` (PageTokens or ExactTokens) counts from the section's first.
+// that only the device knows. `tokens` (ExactTokens) counts from the section's first.
 // All lanes of the warp call it.
 template <typename Tokens>
 __device__ inline void CodeUnitOfAnyChunk(const CodedTarget& target,
@@ -345,16 +399,16 @@ __device__ inline void CodeUnitOfAnyChunk(const CodedTarget& target,
                                           const Tokens& tokens) {
   switch (target.config->chunk_tokens) {
     case 1:
-      CodeChunks<1, false>(target, unit, tokens);
+      CodeChunks<1>(target, unit, tokens);
       break;
     case 2:
-      CodeChunks<2, false>(target, unit, tokens);
+      CodeChunks<2>(target, unit, tokens);
       break;
     case 4:
-      CodeChunks<4, false>(target, unit, tokens);
+      CodeChunks<4>(target, unit, tokens);
       break;
     default:
-      CodeChunks<8, false>(target, unit, tokens);
+      CodeChunks<8>(target, unit, tokens);
   }
   CodeVectors(target, unit, tokens);
 }

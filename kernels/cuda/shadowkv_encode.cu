@@ -9,9 +9,11 @@
 #include "absl/status/status.h"
 
 #include "kernels/core/carver.h"
+#include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/dominant_subspace.h"
+#include "kernels/cuda/ptx_tile.cuh"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/shadowkv_clusters.cuh"
@@ -50,53 +52,125 @@ EncodeScratch CarveEncode(const ShadowKvPromptLayout& layout, Carver& carver) {
   return scratch;
 }
 
-// What a thread of a block codes: each group of lanes of row y of blocks has a unit of head y.
-struct CodingWork {
-  CodedTarget target;
-  CodingUnit unit;
-  PageTokens tokens;
+// The lane's elements of a unit's vectors from `first` on, in shared memory. Loops over them are
+// not unrolled: what a block executes once takes longer to be fetched than to be executed.
+template <DType kDType>
+struct StagedVectors {
+  static constexpr int kUnroll = 1;
+  static constexpr size_t kLaneBytes = 8 * DTypeBytes(kDType);
+  std::byte* memory;
+  int32_t first = 0;
 
-  __device__ CodingWork(const ShadowKvEncodeParams& params, float* chunk_scores)
-      : target{.config = &params.layout.config,
-               .layout = &params.layout.coded,
-               .section = params.prompt + params.layout.coded_begin,
-               .value_section = params.layout.config.values_apart
-                                    ? params.values
-                                    : params.prompt + params.layout.coded_begin,
-               .chunk_scores = chunk_scores},
-        unit(target,
-             static_cast<int32_t>(blockIdx.y),
-             (int64_t{blockIdx.x} * kCodeThreads + threadIdx.x) /
-                 VectorLanes(params.layout.config.head_dim)),
-        tokens(params.pages, params.page_table) {}
+  __device__ std::byte* At(int32_t t) const {
+    return memory + ((first + t) * kCodeThreads + threadIdx.x) * kLaneBytes;
+  }
+  __device__ void operator()(int32_t t, float (&x)[8]) const { LoadElements(At(t), kDType, 0, x); }
+  __device__ StagedVectors From(int32_t t) const { return {.memory = memory, .first = first + t}; }
+
+  // Brings vectors_of(token of the section) of the unit, zeros where there are none, all of them on
+  // their way at once.
+  template <typename VectorsOf>
+  __device__ void Bring(const CodedTarget& target,
+                        const CodingUnit& unit,
+                        const VectorsOf& vectors_of) const {
+    const size_t of_lane = unit.lane * kLaneBytes;
+#pragma unroll 1
+    for (int32_t t = 0; t < kUnitTokens; ++t) {
+      const bool there = t < unit.tokens && unit.has_elements(target);
+      const std::byte* from =
+          vectors_of(unit.first + (there ? t : 0)).head(unit.head) + (there ? of_lane : 0);
+#pragma unroll
+      for (size_t piece = 0; piece < kLaneBytes; piece += 16) {
+        CopyAsync16(At(t) + piece, from + piece, there ? 16 : 0);
+      }
+    }
+    CommitCopies();
+    WaitForCopies<0>();  // a thread reads what it has copied itself
+  }
 };
 
-template <int kChunk>
-__global__ void __launch_bounds__(kCodeThreads)
-    CodePromptChunks(const __grid_constant__ ShadowKvEncodeParams params, float* chunk_scores) {
-  const CodingWork work(params, chunk_scores);
-  CodeChunks<kChunk, true>(work.target, work.unit, work.tokens);
+// What a layer of blocks codes, those first that take longest.
+enum CodedPart : uint32_t { kPartValues, kPartChunks, kPartKeys };
+
+// What a block of the layer codes of its units. All lanes of its warps call it.
+template <int kChunk, DType kDType, typename Tokens>
+__device__ void CodePart(const CodedTarget& target,
+                         const CodingUnit& unit,
+                         const Tokens& tokens,
+                         std::byte* memory) {
+  const StagedVectors<kDType> vectors = {.memory = memory};
+  if (blockIdx.z == kPartValues) {
+    vectors.Bring(target, unit, [&](int32_t token) { return tokens.Values(token); });
+  } else {
+    vectors.Bring(target, unit, [&](int32_t token) { return tokens.Keys(token); });
+  }
+  if (blockIdx.z == kPartChunks) {
+#pragma unroll 1
+    for (int32_t t = 0; t < kUnitTokens; t += kChunk) {
+      CodeChunk<kChunk, true>(target, unit, vectors.From(t), t);
+    }
+    return;
+  }
+#pragma unroll 1
+  for (int32_t t = 0; t < kUnitTokens; ++t) {
+    float x[8];
+    vectors(t, x);
+    if (blockIdx.z == kPartValues) {
+      CodeValue(target, unit, x, t);
+    } else {
+      CodeKey(target, unit, x, t);
+    }
+  }
 }
 
+// Codes part z of the tokens of head y: each group of lanes a unit. Where units lie in one page
+// each (kInPage), it is looked up once.
+template <int kChunk, bool kInPage>
 __global__ void __launch_bounds__(kCodeThreads)
-    CodePromptVectors(const __grid_constant__ ShadowKvEncodeParams params) {
-  const CodingWork work(params, nullptr);
-  CodeVectors(work.target, work.unit, work.tokens);
+    CodePrompt(const __grid_constant__ ShadowKvEncodeParams params, float* chunk_scores) {
+  extern __shared__ __align__(16) std::byte memory[];
+  const ShadowKvPromptLayout& layout = params.layout;
+  std::byte* section = params.prompt + layout.coded_begin;
+  const CodedTarget target = {.config = &layout.config,
+                              .layout = &layout.coded,
+                              .section = section,
+                              .value_section = layout.config.values_apart ? params.values : section,
+                              .chunk_scores = chunk_scores};
+  const auto lanes = static_cast<uint32_t>(VectorLanes(layout.config.head_dim));
+  const CodingUnit unit(target,
+                        static_cast<int32_t>(blockIdx.y),
+                        blockIdx.x * (kCodeThreads / lanes) + threadIdx.x / lanes);
+  const PageTokens pages(params.pages, params.page_table);
+  WithDType(target, [&]<DType kDType>() {
+    if constexpr (kInPage) {
+      CodePart<kChunk, kDType>(target, unit, pages.RunFrom(unit.first), memory);
+    } else {
+      CodePart<kChunk, kDType>(target, unit, pages, memory);
+    }
+  });
+}
+
+template <bool kInPage>
+auto CodePromptOf(int32_t chunk_tokens) {
+  return chunk_tokens == 1   ? CodePrompt<1, kInPage>
+         : chunk_tokens == 2 ? CodePrompt<2, kInPage>
+         : chunk_tokens == 4 ? CodePrompt<4, kInPage>
+                             : CodePrompt<8, kInPage>;
 }
 
 void CodeTokens(const ShadowKvEncodeParams& params, float* chunk_scores, cudaStream_t stream) {
   const ShadowKvConfig& config = params.layout.config;
   const int64_t units = (params.layout.coded.tokens + kUnitTokens - 1) / kUnitTokens;
-  const int64_t threads = units * VectorLanes(config.head_dim);
-  if (threads == 0) return;
-  const dim3 grid(static_cast<uint32_t>((threads + kCodeThreads - 1) / kCodeThreads),
-                  static_cast<uint32_t>(config.kv_heads));
-  const auto code_chunks = config.chunk_tokens == 1   ? CodePromptChunks<1>
-                           : config.chunk_tokens == 2 ? CodePromptChunks<2>
-                           : config.chunk_tokens == 4 ? CodePromptChunks<4>
-                                                      : CodePromptChunks<8>;
-  code_chunks<<<grid, kCodeThreads, 0, stream>>>(params, chunk_scores);
-  CodePromptVectors<<<grid, kCodeThreads, 0, stream>>>(params);
+  const int64_t block_units = kCodeThreads / VectorLanes(config.head_dim);
+  if (units == 0) return;
+  const dim3 grid(static_cast<uint32_t>((units + block_units - 1) / block_units),
+                  static_cast<uint32_t>(config.kv_heads),
+                  config.selector == ShadowKvSelector::kQ2 ? 3 : 2);
+  const size_t shared = size_t{kUnitTokens} * kCodeThreads * 8 * DTypeBytes(config.dtype);
+  const bool in_page = params.pages.layout.page_tokens % kUnitTokens == 0;
+  const auto code =
+      in_page ? CodePromptOf<true>(config.chunk_tokens) : CodePromptOf<false>(config.chunk_tokens);
+  code<<<grid, kCodeThreads, shared, stream>>>(params, chunk_scores);
 }
 
 absl::Status Check(const ShadowKvEncodeParams& params) {

@@ -23,6 +23,24 @@ struct HeadVectors {
   }
 };
 
+// Tokens that lie behind each other in a page, from `first` on.
+struct TokenRun {
+  int32_t first = 0;
+  const std::byte* keys = nullptr;  // of that token and the first head
+  const std::byte* values = nullptr;
+  size_t head_bytes = 0;
+  uint32_t token_bytes = 0;
+
+  __device__ HeadVectors Keys(int32_t token) const { return At(token, keys); }
+  __device__ HeadVectors Values(int32_t token) const { return At(token, values); }
+
+ private:
+  __device__ HeadVectors At(int32_t token, const std::byte* vectors) const {
+    return {.first = vectors + static_cast<uint32_t>(token - first) * token_bytes,
+            .stride = head_bytes};
+  }
+};
+
 // A prompt's tokens in dense pages.
 class PageTokens {
  public:
@@ -37,6 +55,15 @@ class PageTokens {
 
   __device__ HeadVectors Keys(int32_t token) const { return At(token, 0); }
   __device__ HeadVectors Values(int32_t token) const { return At(token, values_); }
+  // Those from `token` on to the end of its page, which is looked up once.
+  __device__ TokenRun RunFrom(int32_t token) const {
+    const std::byte* keys = Keys(token).first;
+    return {.first = token,
+            .keys = keys,
+            .values = keys + values_,
+            .head_bytes = head_bytes_,
+            .token_bytes = token_bytes_};
+  }
 
  private:
   __device__ HeadVectors At(int32_t token, size_t segment) const {
