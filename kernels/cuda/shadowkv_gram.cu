@@ -24,7 +24,7 @@ constexpr int kThreads = 256;
 constexpr int kFillThreads = 128;
 // Tokens that a block un-rotates, a divisor of a slab's, and that a thread reads at once.
 constexpr int kFillTokens = 8;
-constexpr int kTurnTokens = 4;
+constexpr int kTurnTokens = 2;
 // Results of a block, of 2 x 4 warps with kWarpRows x kWarpColumns each.
 constexpr int kTile = 128;
 constexpr int kWarpRows = 64;
@@ -91,42 +91,60 @@ __device__ void StoreNumbers(const float (&x)[4], const GramScratch& scratch, in
   }
 }
 
-// Block x un-rotates the tokens [kFillTokens x, kFillTokens (x + 1)) of the slab.
-template <int kHalves>
-__global__ void __launch_bounds__(kFillThreads) FillSlab(const __grid_constant__ SlabArgs args) {
+// Un-rotates a thread's pairs of the kFillTokens tokens of the slab from `first_row` on, from
+// `tokens` (PageTokens or a run of them).
+template <int kHalves, typename Tokens>
+__device__ void FillPairs(const SlabArgs& args,
+                          const FilledPairs& filled,
+                          const Tokens& tokens,
+                          int64_t first_row) {
   constexpr DType kDType = kHalves == 2 ? DType::kF32 : DType::kBF16;
   const FactorProblem& problem = args.problem;
-  const ShadowKvConfig& config = problem.config;
+  const int32_t half = problem.config.head_dim / 2;
+  const HeadBias bias = {.layer = filled.layer.key_bias,
+                         .column = int64_t{filled.head} * problem.config.head_dim};
+  // Not unrolled: what a block executes once takes longer to be fetched than to be executed.
+#pragma unroll 1
+  for (int turn = 0; turn < kFillTokens; turn += kTurnTokens) {
+    KeyPairs keys[kTurnTokens];
+    PairAngles angles[kTurnTokens];
+#pragma unroll
+    for (int t = 0; t < kTurnTokens; ++t) {
+      // Past the last token the last one is read.
+      const auto token =
+          static_cast<int32_t>(args.first + min(first_row + turn + t, args.count - 1));
+      keys[t] = LoadPairs(kDType, half, tokens.Keys(token).head(filled.head), filled.pair);
+      angles[t] = LoadAngles(half, problem.rope, token, filled.pair);
+    }
+#pragma unroll
+    for (int t = 0; t < kTurnTokens; ++t) {
+      const int64_t row = first_row + turn + t;
+      KeyPairs pairs = Factored(keys[t], angles[t], half, bias, filled.pair);
+      if (row >= args.count) pairs = {};
+      const int64_t at = row * args.scratch.columns + filled.column;
+      StoreNumbers<kHalves>(pairs.low, args.scratch, at);
+      StoreNumbers<kHalves>(pairs.high, args.scratch, at + half);
+    }
+  }
+}
+
+// Block x un-rotates the tokens [kFillTokens x, kFillTokens (x + 1)) of the slab. Where these lie
+// in one page (kInPage), it is looked up once.
+template <int kHalves, bool kInPage>
+__global__ void __launch_bounds__(kFillThreads) FillSlab(const __grid_constant__ SlabArgs args) {
+  const FactorProblem& problem = args.problem;
   const int64_t columns = args.scratch.columns;
   const int64_t first_row = int64_t{blockIdx.x} * kFillTokens;
-  const int32_t half = config.head_dim / 2;
   const auto steps = static_cast<int32_t>(problem.columns() / 8);
   for (int32_t step = static_cast<int32_t>(threadIdx.x); step < steps; step += kFillThreads) {
     const FilledPairs filled = PairsOfStep(problem, step);
     const PageTokens tokens(problem.pages, filled.layer.page_table);
-    const HeadBias bias = {.layer = filled.layer.key_bias,
-                           .column = int64_t{filled.head} * config.head_dim};
-    for (int turn = 0; turn < kFillTokens; turn += kTurnTokens) {
-      KeyPairs keys[kTurnTokens];
-      PairAngles angles[kTurnTokens];
-#pragma unroll
-      for (int t = 0; t < kTurnTokens; ++t) {
-        // Past the last token the last one is read.
-        const auto token =
-            static_cast<int32_t>(args.first + min(first_row + turn + t, args.count - 1));
-        const std::byte* key = tokens.Keys(token).head(filled.head);
-        keys[t] = LoadPairs(kDType, half, key, filled.pair);
-        angles[t] = LoadAngles(half, problem.rope, token, filled.pair);
-      }
-#pragma unroll
-      for (int t = 0; t < kTurnTokens; ++t) {
-        const int64_t row = first_row + turn + t;
-        KeyPairs pairs = Factored(keys[t], angles[t], half, bias, filled.pair);
-        if (row >= args.count) pairs = {};
-        const int64_t at = row * columns + filled.column;
-        StoreNumbers<kHalves>(pairs.low, args.scratch, at);
-        StoreNumbers<kHalves>(pairs.high, args.scratch, at + half);
-      }
+    if constexpr (kInPage) {
+      const int64_t first = args.first + min(first_row, args.count - 1);
+      const TokenRun run = tokens.RunFrom(static_cast<int32_t>(first));
+      FillPairs<kHalves>(args, filled, run, first_row);
+    } else {
+      FillPairs<kHalves>(args, filled, tokens, first_row);
     }
   }
   const auto padding = static_cast<int32_t>(columns - problem.columns());
@@ -364,12 +382,14 @@ void ComputeGramOf(const DeviceQueue& queue,
   const auto mirror_tiles = static_cast<uint32_t>(scratch.columns / kMirrorTile);
   const cudaStream_t stream = queue.stream();
   const size_t shared = Stages(queue.device().has_hopper_code) * sizeof(GramStage<kHalves>);
+  const bool in_page = problem.pages.layout.page_tokens % kFillTokens == 0;
+  const auto fill = in_page ? FillSlab<kHalves, true> : FillSlab<kHalves, false>;
   // A refusal shows when the kernel is launched.
   (void)AllowShared(SumSlab<kHalves>, shared);
   for (int64_t first = 0; first < problem.tokens; first += scratch.slab_tokens) {
     const int64_t count = std::min(scratch.slab_tokens, problem.tokens - first);
     const int64_t rows = RoundUp(count, kMostStageTokens);
-    FillSlab<kHalves><<<static_cast<uint32_t>(rows / kFillTokens), kFillThreads, 0, stream>>>(
+    fill<<<static_cast<uint32_t>(rows / kFillTokens), kFillThreads, 0, stream>>>(
         {.problem = problem, .scratch = scratch, .first = first, .count = count});
     SumSlab<kHalves><<<blocks, kThreads, shared, stream>>>(scratch, rows);
     AddParts<<<dim3(mirror_tiles, mirror_tiles), kThreads, 0, stream>>>(scratch, first == 0);
