@@ -20,15 +20,17 @@
 namespace baton::kernels::cuda::shadowkv {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kAddThreads = 256;
 constexpr int kFillThreads = 128;
 // Tokens that a block un-rotates, a divisor of a slab's, and that a thread reads at once.
 constexpr int kFillTokens = 8;
 constexpr int kTurnTokens = 2;
-// Results of a block, of 2 x 4 warps with kWarpRows x kWarpColumns each.
+// Results of a block, of 2 x 2 warps with kWarpRows x kWarpColumns each: what a warp reads of
+// shared memory for an operand of 16 tokens is eight matrices of 16 x 16 for 32 products of 16 x 8.
 constexpr int kTile = 128;
 constexpr int kWarpRows = 64;
-constexpr int kWarpColumns = 32;
+constexpr int kWarpColumns = 64;
+constexpr int kSumThreads = 32 * (kTile / kWarpRows) * (kTile / kWarpColumns);
 // Tokens that are multiplied between two synchronisations where keys are one number each, a
 // multiple of a matrix operand's 16, and how many times as many are in shared memory, of which
 // older devices have less (device_code.h).
@@ -204,7 +206,7 @@ class StageCopies {
 
  private:
   static constexpr int kTokenThreads = kTile / 8;
-  static constexpr int kTurnTokens = kThreads / kTokenThreads;
+  static constexpr int kTurnTokens = kSumThreads / kTokenThreads;
 
   __device__ static int Token() { return static_cast<int>(threadIdx.x) / kTokenThreads; }
   __device__ static int Column() { return static_cast<int>(threadIdx.x) % kTokenThreads * 8; }
@@ -221,8 +223,8 @@ struct GramResults {
   float at[kWarpRows / 16][kWarpColumns / 8][4] = {};
 };
 
-__device__ int FirstWarpRow() { return static_cast<int>(threadIdx.x) / 32 / 4 * kWarpRows; }
-__device__ int FirstWarpColumn() { return static_cast<int>(threadIdx.x) / 32 % 4 * kWarpColumns; }
+__device__ int FirstWarpRow() { return static_cast<int>(threadIdx.x) / 32 / 2 * kWarpRows; }
+__device__ int FirstWarpColumn() { return static_cast<int>(threadIdx.x) / 32 % 2 * kWarpColumns; }
 
 // The second operand of 16 tokens and the warp's columns.
 __device__ void LoadColumns(const uint16_t (*tokens)[kTokenStride],
@@ -300,7 +302,7 @@ __device__ void SumProducts(const GramScratch& scratch,
 // Block (x, y, z) sums part z of the slab's first `tokens` tokens for tile (y, x) of the Gram
 // matrix; only tiles on and right of the diagonal.
 template <int kHalves>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kSumThreads, 2)
     SumSlab(const __grid_constant__ GramScratch scratch, int64_t tokens) {
   extern __shared__ __align__(16) std::byte memory[];
   if (blockIdx.x < blockIdx.y) return;
@@ -339,10 +341,10 @@ __device__ void StoreFour(const double (&x)[4], double* at) {
 
 // Adds the parts' sums to the Gram matrix, which is zero before if `fresh`, and fills in the other
 // half. A thread has four neighbouring elements of a tile.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kAddThreads)
     AddParts(const __grid_constant__ GramScratch scratch, bool fresh) {
   constexpr int kRowThreads = kMirrorTile / 4;
-  static_assert(kMirrorTile * kRowThreads == kThreads);
+  static_assert(kMirrorTile * kRowThreads == kAddThreads);
   __shared__ double tile[kMirrorTile][kMirrorTile + 1];
   if (blockIdx.x < blockIdx.y) return;
   const int64_t columns = scratch.columns;
@@ -391,8 +393,8 @@ void ComputeGramOf(const DeviceQueue& queue,
     const int64_t rows = RoundUp(count, kMostStageTokens);
     fill<<<static_cast<uint32_t>(rows / kFillTokens), kFillThreads, 0, stream>>>(
         {.problem = problem, .scratch = scratch, .first = first, .count = count});
-    SumSlab<kHalves><<<blocks, kThreads, shared, stream>>>(scratch, rows);
-    AddParts<<<dim3(mirror_tiles, mirror_tiles), kThreads, 0, stream>>>(scratch, first == 0);
+    SumSlab<kHalves><<<blocks, kSumThreads, shared, stream>>>(scratch, rows);
+    AddParts<<<dim3(mirror_tiles, mirror_tiles), kAddThreads, 0, stream>>>(scratch, first == 0);
   }
 }
 
