@@ -32,7 +32,8 @@ constexpr int kPlainRounds = 3;
 // Calls of OrthonormaliseRows that make any rows orthonormal to rounding.
 constexpr int kFinalCalls = 2;
 
-using Stages = TileStagesF64<3>;
+// Three blocks of a multiprocessor have shared memory for so many.
+using Stages = TileStagesF64<2, 32>;
 
 int64_t Padded(int64_t count) { return (count + kTileF64 - 1) / kTileF64 * kTileF64; }
 

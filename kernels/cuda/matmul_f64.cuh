@@ -57,90 +57,99 @@ __device__ inline void ForEachPairF64(TileResultsF64<kWarps>& results, const Fun
 
 namespace matmul_f64_internal {
 
-// Steps of depth in shared memory at once.
-inline constexpr int kDepth = 16;
 // Strides that are 4 modulo 16 spread what a warp reads over all banks.
+template <int kDepth>
 inline constexpr int kRowStride = kDepth + 4;
 inline constexpr int kDepthStride = static_cast<int>(kTileF64) + 4;
-inline constexpr int kStageElements = static_cast<int>(kTileF64) * kRowStride;
+template <int kDepth>
+inline constexpr int kStageElements = static_cast<int>(kTileF64) * kRowStride<kDepth>;
 
-// Starts the copy of one stage of an operand.
-template <OperandOrder kOrder, int kThreads>
+// Starts the copy of one stage of an operand, two elements at once.
+template <OperandOrder kOrder, int kDepth, int kThreads>
 __device__ inline void CopyStage(const OperandF64& operand, int64_t depth, double* stage) {
-  constexpr int kPairs = static_cast<int>(kTileF64) * kDepth / 2;  // of elements
+  constexpr bool kByRow = kOrder == OperandOrder::kRows;
+  constexpr int kLength = kByRow ? kDepth : static_cast<int>(kTileF64);  // of a row in memory
+  constexpr int kStride = kByRow ? kRowStride<kDepth> : kDepthStride;
+  constexpr int kTurnRows = kThreads / (kLength / 2);
+  const int row = static_cast<int>(threadIdx.x) / (kLength / 2);
+  const int element = static_cast<int>(threadIdx.x) % (kLength / 2) * 2;
+  const double* from = operand.data +
+                       (kByRow ? row * operand.stride + depth : (depth + row) * operand.stride) +
+                       element;
 #pragma unroll
-  for (int i = 0; i < kPairs / kThreads; ++i) {
-    const int pair = static_cast<int>(threadIdx.x) + i * kThreads;
-    if (kOrder == OperandOrder::kRows) {
-      CopyAsync16(stage + pair / 8 * kRowStride + pair % 8 * 2,
-                  operand.data + pair / 8 * operand.stride + depth + pair % 8 * 2);
-    } else {
-      CopyAsync16(stage + pair / 32 * kDepthStride + pair % 32 * 2,
-                  operand.data + (depth + pair / 32) * operand.stride + pair % 32 * 2);
-    }
+  for (int turn = 0; turn < static_cast<int>(kTileF64) * kDepth / 2 / kThreads; ++turn) {
+    CopyAsync16(stage + (row + turn * kTurnRows) * kStride + element, from);
+    from += kTurnRows * operand.stride;
   }
 }
 
 // The lane's element of the fragment that starts at `row` and `depth` of a stage.
-template <OperandOrder kOrder>
+template <OperandOrder kOrder, int kDepth>
 __device__ inline double Fragment(const double* stage, int row, int depth) {
   const int lane = static_cast<int>(threadIdx.x % 32);
-  return kOrder == OperandOrder::kRows ? stage[(row + lane / 4) * kRowStride + depth + lane % 4]
-                                       : stage[(depth + lane % 4) * kDepthStride + row + lane / 4];
+  return kOrder == OperandOrder::kRows
+             ? stage[(row + lane / 4) * kRowStride<kDepth> + depth + lane % 4]
+             : stage[(depth + lane % 4) * kDepthStride + row + lane / 4];
 }
 
 // Multiplies the operands of one stage.
-template <OperandOrder kOrderA, OperandOrder kOrderB, int kWarps>
+template <OperandOrder kOrderA, OperandOrder kOrderB, int kDepth, int kWarps>
 __device__ inline void MultiplyStage(const double* a,
                                      const double* b,
                                      TileResultsF64<kWarps>& results) {
-  static_assert(kDepth == 16);
+  static_assert(kDepth % 16 == 0);
   using Results = TileResultsF64<kWarps>;
-  double rows[Results::kRowTiles][8];
 #pragma unroll
-  for (int m = 0; m < Results::kRowTiles; ++m) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      rows[m][i] = Fragment<kOrderA>(a, Results::first_row() + 16 * m + i % 2 * 8, i / 2 * 4);
-    }
-  }
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    double columns[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      columns[i] = Fragment<kOrderB>(b, Results::first_column() + 8 * j, 4 * i);
-    }
+  for (int depth = 0; depth < kDepth; depth += 16) {
+    double rows[Results::kRowTiles][8];
 #pragma unroll
     for (int m = 0; m < Results::kRowTiles; ++m) {
-      MultiplyAddF64(results.acc[m][j], rows[m], columns);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        rows[m][i] = Fragment<kOrderA, kDepth>(
+            a, Results::first_row() + 16 * m + i % 2 * 8, depth + i / 2 * 4);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      double columns[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        columns[i] = Fragment<kOrderB, kDepth>(b, Results::first_column() + 8 * j, depth + 4 * i);
+      }
+#pragma unroll
+      for (int m = 0; m < Results::kRowTiles; ++m) {
+        MultiplyAddF64(results.acc[m][j], rows[m], columns);
+      }
     }
   }
 }
 
 }  // namespace matmul_f64_internal
 
-// Shared memory of MultiplyTileF64: one stage is multiplied while the others arrive.
-template <int kStages>
+// Shared memory of MultiplyTileF64: one stage of kDepth steps of depth, a multiple of 16, is
+// multiplied while the others arrive. Of more than 16 the operands of some are read while others
+// are multiplied.
+template <int kStages, int kDepth = 16>
 struct TileStagesF64 {
-  alignas(16) double a[kStages][matmul_f64_internal::kStageElements];
-  alignas(16) double b[kStages][matmul_f64_internal::kStageElements];
+  alignas(16) double a[kStages][matmul_f64_internal::kStageElements<kDepth>];
+  alignas(16) double b[kStages][matmul_f64_internal::kStageElements<kDepth>];
 };
 
-// results += A B over `depth`, a multiple of 16 (0 too). All threads of the block call it; the
+// results += A B over `depth`, a multiple of kDepth (0 too). All threads of the block call it; the
 // stages are free for other use when it returns. Rows in memory begin at multiples of 16 bytes.
-template <OperandOrder kOrderA, OperandOrder kOrderB, int kStages, int kWarps>
+template <OperandOrder kOrderA, OperandOrder kOrderB, int kStages, int kDepth, int kWarps>
 __device__ inline void MultiplyTileF64(const OperandF64& a,
                                        const OperandF64& b,
                                        int64_t depth,
-                                       TileStagesF64<kStages>& stages,
+                                       TileStagesF64<kStages, kDepth>& stages,
                                        TileResultsF64<kWarps>& results) {
   using namespace matmul_f64_internal;  // NOLINT(google-build-using-namespace)
   constexpr int kThreads = kTileF64Threads<kWarps>;
   const auto copy = [&](int64_t begin, int stage) {
     if (begin < depth) {
-      CopyStage<kOrderA, kThreads>(a, begin, stages.a[stage]);
-      CopyStage<kOrderB, kThreads>(b, begin, stages.b[stage]);
+      CopyStage<kOrderA, kDepth, kThreads>(a, begin, stages.a[stage]);
+      CopyStage<kOrderB, kDepth, kThreads>(b, begin, stages.b[stage]);
     }
     CommitCopies();
   };
@@ -151,7 +160,7 @@ __device__ inline void MultiplyTileF64(const OperandF64& a,
     WaitForCopies<kStages - 2>();
     __syncthreads();  // everyone is done with the stage before too
     copy(begin + (kStages - 1) * kDepth, (stage + kStages - 1) % kStages);
-    MultiplyStage<kOrderA, kOrderB>(stages.a[stage], stages.b[stage], results);
+    MultiplyStage<kOrderA, kOrderB, kDepth>(stages.a[stage], stages.b[stage], results);
     stage = stage + 1 == kStages ? 0 : stage + 1;
   }
   WaitForCopies<0>();
