@@ -266,6 +266,19 @@ TEST_F(ShadowKvEncodeSmallGpuTest, ClustersHaveTheReferencesBytes) {
   Check(shape);
 }
 
+// Pages end within what a thread reads at once.
+TEST_F(ShadowKvEncodeSmallGpuTest, PagesOfAnyLength) {
+  for (const int32_t page_tokens : {1, 12, 40}) {
+    for (const DType dtype : {DType::kBF16, DType::kF32}) {
+      SCOPED_TRACE(absl::StrCat(page_tokens, " tokens a page, ", DTypeBytes(dtype)));
+      ShadowKvShape shape = Shape();
+      shape.page_tokens = page_tokens;
+      shape.config.dtype = dtype;
+      Check(shape);
+    }
+  }
+}
+
 TEST_F(ShadowKvEncodeSmallGpuTest, IteratedWithOneBlockOfRows) {
   ShadowKvShape shape = Shape();
   shape.config.kv_heads = 3;

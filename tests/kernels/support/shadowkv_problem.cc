@@ -27,8 +27,6 @@
 namespace baton::kernels {
 namespace {
 
-constexpr int32_t kPageTokens = 32;
-
 size_t WorkspaceBytes(const OpTable& ops, int threads, const ShadowKvShape& shape) {
   return ops.shadowkv_workspace_bytes(threads,
                                       {.config = shape.config,
@@ -70,7 +68,7 @@ ShadowKvProblem::ShadowKvProblem(const OpTable& ops,
     : shape_(shape), layout_(shape.config, shape.prompt_tokens) {
   const ShadowKvConfig& config = shape_.config;
   MakeTokens();
-  pages_layout_ = {.page_tokens = kPageTokens,
+  pages_layout_ = {.page_tokens = shape_.page_tokens,
                    .kv_heads = config.kv_heads,
                    .head_dim = config.head_dim,
                    .dtype = config.dtype};

@@ -19,6 +19,7 @@ struct ShadowKvShape {
       .rank = 32, .chunk_tokens = 8, .budget_tokens = 64, .kv_heads = 2, .head_dim = 64};
   int64_t prompt_tokens = 400;
   int64_t generated_tokens = 0;  // room in the tail
+  int32_t page_tokens = 32;      // of the dense pages that tokens are coded from
   // Keys before RoPE are a product of this rank plus noise, plus a bias of this size if not 0.
   int64_t key_rank = 16;
   float key_noise = 0.1f;
