@@ -1,5 +1,6 @@
 #include <cuda_runtime.h>
 
+#include <cfloat>
 #include <cstdint>
 
 #include "kernels/core/carver.h"
@@ -103,19 +104,37 @@ struct SpreadMatrix {
 
 struct FactorShared {
   double rows[2][kBlock];     // of the matrix: the pivot's and the next one's
+  double diagonals[2];        // elements on the diagonal behind these
   double before[kBlock];      // the diagonal as it came
   int32_t dependent[kBlock];  // set by InvertFactor
+};
+
+// 1 / sqrt(pivot), 0 of a dependent row.
+struct Pivot {
+  double inverse;
+  bool lost;
+
+  // `before`: the element as it came.
+  __device__ Pivot(double pivot, double before) {
+    // Not greater: a NaN is dependent.
+    lost = !(pivot > fmax(kDependent * before, DBL_MIN));
+    const double root = InverseRoot(pivot);
+    inverse = lost ? 0.0 : root;
+  }
 };
 
 // Inverts the Cholesky factor of a symmetric matrix in place, by eliminating column after column of
 // the matrix with the identity beside it: behind column c the identity's part takes the place of
 // the matrix's. The half above the diagonal is left undefined. By symmetry the pivot's row is its
-// column too, so that it is all that threads tell each other. Dependent rows get zeros.
-__device__ void InvertFactor(SpreadMatrix& m, FactorShared& shared) {
+// column too, so that it is all that threads tell each other, but for the next element on the
+// diagonal: from it each thread finds the next pivot's root while the matrix is updated. Dependent
+// rows get zeros. `first` is the first element.
+__device__ void InvertFactor(double first, SpreadMatrix& m, FactorShared& shared) {
   constexpr int kSide = SpreadMatrix::kSide;
   constexpr int kCount = SpreadMatrix::kCount;
   const int row = SpreadMatrix::row();
   const int column = SpreadMatrix::column();
+  Pivot pivot(first, shared.before[0]);
 #pragma unroll
   for (int part = 0; part < kCount; ++part) {
 #pragma unroll 1
@@ -126,12 +145,16 @@ __device__ void InvertFactor(SpreadMatrix& m, FactorShared& shared) {
 #pragma unroll
         for (int j = 0; j < kCount; ++j) pivots[column + j * kSide] = m.at[part][j];
       }
+      if (row == column && row == (side + 1) % kSide) {
+        const int below = part + 1 < kCount ? part + 1 : part;
+        shared.diagonals[c % 2] = row == 0 ? m.at[below][below] : m.at[part][part];
+      }
       __syncthreads();  // everyone is done with the row before the last too
-      const double pivot = pivots[c];
-      // Not greater: a NaN is dependent.
-      const bool lost = !(pivot > kDependent * shared.before[c]);
-      const double inverse = lost ? 0.0 : rsqrt(pivot);
-      if (threadIdx.x == 0) shared.dependent[c] = lost ? 1 : 0;
+      if (threadIdx.x == 0) shared.dependent[c] = pivot.lost ? 1 : 0;
+      const double inverse = pivot.inverse;
+      const int next = c + 1 < kBlock ? c + 1 : c;
+      const double next_factor = pivots[next] * inverse;
+      pivot = Pivot(fma(-next_factor, next_factor, shared.diagonals[c % 2]), shared.before[next]);
       double scaled[kCount];  // of the pivot's row, with the identity's one
 #pragma unroll
       for (int j = 0; j < kCount; ++j) {
@@ -186,7 +209,7 @@ __global__ void __launch_bounds__(kThreads) FactorBlock(const __grid_constant__ 
     }
   };
   for_each([&](int r, int c, double& at) { at = products.tile[r * kTileStride + c]; });
-  InvertFactor(m, shared);
+  InvertFactor(products.tile[0], m, shared);
   for_each(
       [&](int r, int c, double& at) { step.scratch.inverse[r * kBlock + c] = c <= r ? at : 0.0; });
   __syncthreads();

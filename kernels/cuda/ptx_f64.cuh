@@ -38,4 +38,25 @@ __device__ inline void MultiplyAddF64(double (&d)[2][2],
   }
 }
 
+// 1 / sqrt(x), off by an ulp or two, of a normal positive x: what rsqrt computes of such. Never
+// moved behind a branch, so that it is computed among other instructions. The approximation has
+// some twenty bits, of whose error the third power is left.
+__device__ inline double InverseRoot(double x) {
+  double root;
+  asm volatile(
+      "{\n"
+      ".reg .f64 y, square, rest, change, factor;\n"
+      "rsqrt.approx.ftz.f64 y, %1;\n"
+      "mul.rn.f64 square, y, y;\n"
+      "neg.f64 square, square;\n"
+      "fma.rn.f64 rest, square, %1, 0d3FF0000000000000;\n"                  // 1 - x y^2
+      "fma.rn.f64 factor, rest, 0d3FD8000000000000, 0d3FE0000000000000;\n"  // 3/8 rest + 1/2
+      "mul.rn.f64 change, rest, y;\n"
+      "fma.rn.f64 %0, factor, change, y;\n"
+      "}"
+      : "=d"(root)
+      : "d"(x));
+  return root;
+}
+
 }  // namespace baton::kernels::cuda
