@@ -10,6 +10,9 @@
 #include "kernels/cuda/dominant_subspace.h"
 #include "kernels/cuda/matmul_f64.cuh"
 #include "kernels/cuda/orthonormal_rows.h"
+#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/cuda/runtime/early_launch.h"
 #include "kernels/cuda/symmetric_eigen.h"
 
 namespace baton::kernels::cuda {
@@ -65,6 +68,7 @@ struct ProductTile {
 __global__ void __launch_bounds__(kThreads, 3)
     MultiplyByGram(const __grid_constant__ SubspaceScratch scratch, const double* gram) {
   __shared__ double sums[2][kTile];  // of half of the columns
+  WaitForPredecessors();
   const ProductTile tile;
   TileResultsF64<kWarps> results;
   tile.Multiply(scratch, scratch.rows, gram, results);
@@ -99,6 +103,7 @@ __global__ void __launch_bounds__(kOrderThreads)
     OrderRows(const __grid_constant__ SubspaceScratch scratch) {
   extern __shared__ __align__(16) double sums[];
   const int64_t rows = scratch.orthonormal.rows;
+  WaitForPredecessors();
   for (int64_t row = threadIdx.x; row < rows; row += kOrderThreads) {
     double sum = 0.0;
     for (int64_t part = 0; part < scratch.width / kTileF64; ++part) {
@@ -139,6 +144,7 @@ __global__ void __launch_bounds__(kThreads, 3)
                double* source,
                double* target,
                FilterFactor factor) {
+  WaitForPredecessors();
   const ProductTile tile;
   TileResultsF64<kWarps> results;
   tile.Multiply(scratch, source, gram, results);
@@ -158,25 +164,40 @@ dim3 ProductTiles(const SubspaceScratch& scratch) {
           static_cast<uint32_t>(scratch.orthonormal.rows / kTileF64)};
 }
 
+void Multiply(const DeviceQueue& queue, const SubspaceScratch& scratch, const double* gram) {
+  (void)LaunchEarly(
+      queue, MultiplyByGram, ProductTiles(scratch), kThreads, sizeof(Stages), scratch, gram);
+}
+
 // The images of the rows, the rows' order and the cut.
-void Apply(const SubspaceScratch& scratch, const double* gram, cudaStream_t stream) {
+void Apply(const DeviceQueue& queue, const SubspaceScratch& scratch, const double* gram) {
   const int64_t rows = scratch.orthonormal.rows;
-  MultiplyByGram<<<ProductTiles(scratch), kThreads, sizeof(Stages), stream>>>(scratch, gram);
-  OrderRows<<<static_cast<uint32_t>((rows + kOrderThreads - 1) / kOrderThreads),
-              kOrderThreads,
-              static_cast<size_t>(rows) * sizeof(double),
-              stream>>>(scratch);
+  Multiply(queue, scratch, gram);
+  (void)LaunchEarly(queue,
+                    OrderRows,
+                    static_cast<uint32_t>((rows + kOrderThreads - 1) / kOrderThreads),
+                    kOrderThreads,
+                    static_cast<size_t>(rows) * sizeof(double),
+                    scratch);
 }
 
 // target = source x (gram - linear cut) + constant cut^2 target.
-void Filter(const SubspaceScratch& scratch,
+void Filter(const DeviceQueue& queue,
+            const SubspaceScratch& scratch,
             const double* gram,
             double* source,
             double* target,
-            const FilterFactor& factor,
-            cudaStream_t stream) {
-  FilterRows<<<ProductTiles(scratch), kThreads, sizeof(Stages), stream>>>(
-      scratch, gram, source, target, factor);
+            const FilterFactor& factor) {
+  (void)LaunchEarly(queue,
+                    FilterRows,
+                    ProductTiles(scratch),
+                    kThreads,
+                    sizeof(Stages),
+                    scratch,
+                    gram,
+                    source,
+                    target,
+                    factor);
 }
 
 }  // namespace
@@ -208,32 +229,34 @@ SubspaceScratch CarveSubspace(int64_t columns, int64_t rank, Carver& carver) {
   return scratch;
 }
 
-DominantVectors FindDominant(const SubspaceScratch& scratch, double* gram, cudaStream_t stream) {
+DominantVectors FindDominant(const DeviceQueue& queue,
+                             const SubspaceScratch& scratch,
+                             double* gram) {
   if (scratch.full) {
-    SolveSymmetric(scratch.eigen, scratch.columns, gram, stream);
+    SolveSymmetric(scratch.eigen, scratch.columns, gram, queue.stream());
     return {.vectors = scratch.eigen.vectors, .order = scratch.eigen.order};
   }
-  // A refusal shows when the kernels are launched.
+  // A refusal shows when the kernels are launched, and theirs when the op ends.
   (void)AllowShared(MultiplyByGram, sizeof(Stages));
   (void)AllowShared(FilterRows, sizeof(Stages));
   SubspaceScratch state = scratch;
-  FillRows(state.orthonormal, state.rows, stream);
+  FillRows(state.orthonormal, state.rows, queue.stream());
   for (int round = 0; round < kPlainRounds; ++round) {
-    MultiplyByGram<<<ProductTiles(state), kThreads, sizeof(Stages), stream>>>(state, gram);
+    Multiply(queue, state, gram);
     std::swap(state.rows, state.images);
-    OrthonormaliseRows(state.orthonormal, state.rows, stream);
+    OrthonormaliseRows(queue, state.orthonormal, state.rows);
   }
-  Apply(state, gram, stream);
-  Filter(state, gram, state.images, state.rows, kSecondDegree, stream);
-  OrthonormaliseRows(state.orthonormal, state.rows, stream);
-  Apply(state, gram, stream);
-  Filter(state, gram, state.images, state.rows, kThirdDegree, stream);
-  Filter(state, gram, state.rows, state.images, kThirdDegreeLast, stream);
+  Apply(queue, state, gram);
+  Filter(queue, state, gram, state.images, state.rows, kSecondDegree);
+  OrthonormaliseRows(queue, state.orthonormal, state.rows);
+  Apply(queue, state, gram);
+  Filter(queue, state, gram, state.images, state.rows, kThirdDegree);
+  Filter(queue, state, gram, state.rows, state.images, kThirdDegreeLast);
   std::swap(state.rows, state.images);
   for (int call = 0; call < kFinalCalls; ++call) {
-    OrthonormaliseRows(state.orthonormal, state.rows, stream);
+    OrthonormaliseRows(queue, state.orthonormal, state.rows);
   }
-  Apply(state, gram, stream);
+  Apply(queue, state, gram);
   return {.vectors = state.rows, .order = state.order};
 }
 

@@ -1,12 +1,11 @@
 // The eigenvectors of a Gram matrix's largest eigenvalues.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
 
 #include "kernels/core/carver.h"
 #include "kernels/cuda/orthonormal_rows.h"
+#include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/symmetric_eigen.h"
 
 namespace baton::kernels::cuda {
@@ -50,6 +49,8 @@ struct DominantVectors {
 // For 1024 columns and rank 160 66 launches; the arithmetic, 6 GFLOP of fp64, is 0.1 ms of an H200,
 // but most launches are of 48 blocks at most. Layers do not depend on each other, so they share the
 // device.
-DominantVectors FindDominant(const SubspaceScratch& scratch, double* gram, cudaStream_t stream);
+DominantVectors FindDominant(const DeviceQueue& queue,
+                             const SubspaceScratch& scratch,
+                             double* gram);
 
 }  // namespace baton::kernels::cuda

@@ -6,7 +6,10 @@
 #include "kernels/core/carver.h"
 #include "kernels/cuda/matmul_f64.cuh"
 #include "kernels/cuda/orthonormal_rows.h"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/ptx_f64.cuh"
+#include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/cuda/runtime/early_launch.h"
 
 namespace baton::kernels::cuda {
 namespace {
@@ -51,6 +54,7 @@ __global__ void __launch_bounds__(kFillThreads)
 __global__ void __launch_bounds__(kThreads, 2)
     MultiplyRows(const __grid_constant__ OrthonormalScratch scratch, const double* rows) {
   __shared__ Stages stages;
+  WaitForPredecessors();
   if (blockIdx.x < blockIdx.y) return;
   const int64_t row = blockIdx.y * kTileF64;
   const int64_t column = blockIdx.x * kTileF64;
@@ -185,6 +189,7 @@ __global__ void __launch_bounds__(kThreads) FactorBlock(const __grid_constant__ 
     double tile[kBlock * kTileStride];
   } products;
   __shared__ FactorShared shared;
+  WaitForPredecessors();
   TileResultsF64<kWarps> results;
   MultiplyTileF64<OperandOrder::kDepth, OperandOrder::kDepth>(
       step.Above(), step.Above(), step.first(), products.stages, results);
@@ -246,6 +251,7 @@ __global__ void __launch_bounds__(kThreads)
     Stages stages;
     double tile[kBlock * kTileStride];
   } shared;
+  WaitForPredecessors();
   const OrthonormalScratch& scratch = step.scratch;
   const int64_t right = scratch.rows / kTileF64 - step.block - 1;  // tiles of S
   const bool of_square = blockIdx.x < right;
@@ -296,15 +302,16 @@ void FillRows(const OrthonormalScratch& scratch, double* rows, cudaStream_t stre
   FillKernel<<<grid, kFillThreads, 0, stream>>>(scratch, rows);
 }
 
-void OrthonormaliseRows(const OrthonormalScratch& scratch, double* rows, cudaStream_t stream) {
+void OrthonormaliseRows(const DeviceQueue& queue, const OrthonormalScratch& scratch, double* rows) {
   const int64_t blocks = scratch.rows / kTileF64;
   const auto side = static_cast<uint32_t>(blocks);
-  MultiplyRows<<<dim3(side, side, kParts), kThreads, 0, stream>>>(scratch, rows);
+  // A refusal shows when the op ends.
+  (void)LaunchEarly(queue, MultiplyRows, dim3(side, side, kParts), kThreads, 0, scratch, rows);
   for (int64_t block = 0; block < blocks; ++block) {
     const FactorStep step = {.scratch = scratch, .rows = rows, .block = block};
     const auto tiles = static_cast<uint32_t>(blocks - block - 1 + scratch.width / kTileF64);
-    FactorBlock<<<1, kThreads, 0, stream>>>(step);
-    EliminateAbove<<<tiles, kThreads, 0, stream>>>(step);
+    (void)LaunchEarly(queue, FactorBlock, 1, kThreads, 0, step);
+    (void)LaunchEarly(queue, EliminateAbove, tiles, kThreads, 0, step);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/core/carver.h"
+#include "kernels/cuda/runtime/device_queue.h"
 
 namespace baton::kernels::cuda {
 
@@ -28,7 +29,7 @@ void FillRows(const OrthonormalScratch& scratch, double* rows, cudaStream_t stre
 // "Roundoff error analysis of the CholeskyQR2 algorithm", ETNA 44, 2015). One call leaves
 // dependencies of 1e-16 times the square of the rows' condition, and gives a row that depends on
 // the others up to rounding fixed numbers instead; after two calls rows are orthonormal to rounding
-// whatever they were. 1 + 2 rows / 64 launches.
-void OrthonormaliseRows(const OrthonormalScratch& scratch, double* rows, cudaStream_t stream);
+// whatever they were. 1 + 2 rows / 64 launches, each while the kernel in front ends.
+void OrthonormaliseRows(const DeviceQueue& queue, const OrthonormalScratch& scratch, double* rows);
 
 }  // namespace baton::kernels::cuda

@@ -82,7 +82,7 @@ void FactorKeys(const DeviceQueue& queue,
                 const FactorScratch& scratch) {
   const cudaStream_t stream = queue.stream();
   ComputeGram(queue, problem, scratch.gram);
-  const DominantVectors dominant = FindDominant(scratch.subspace, scratch.gram.gram, stream);
+  const DominantVectors dominant = FindDominant(queue, scratch.subspace, scratch.gram.gram);
   WriteBasis<<<static_cast<uint32_t>(problem.config.rank), kThreads, 0, stream>>>(
       problem, dominant, scratch.subspace.width);
 }
