@@ -35,6 +35,15 @@ struct TileResultsF64 {
 
   double acc[kRowTiles][4][2][2] = {};
 
+  // Each becomes what it takes off `from`.
+  __device__ void SubtractFrom(const TileResultsF64& from) {
+#pragma unroll
+    for (int at = 0; at < kRowTiles * 16; ++at) {
+      double& mine = acc[at / 16][at / 4 % 4][at / 2 % 2][at % 2];
+      mine = from.acc[at / 16][at / 4 % 4][at / 2 % 2][at % 2] - mine;
+    }
+  }
+
   __device__ static int first_row() { return static_cast<int>(threadIdx.x / 64) * 16 * kRowTiles; }
   __device__ static int first_column() { return static_cast<int>(threadIdx.x / 32 % 2) * 32; }
 };

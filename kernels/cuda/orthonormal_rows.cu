@@ -190,14 +190,20 @@ __global__ void __launch_bounds__(kThreads) FactorBlock(const __grid_constant__ 
   } products;
   __shared__ FactorShared shared;
   WaitForPredecessors();
+  TileResultsF64<kWarps> before;
+  ForEachPairF64(before, [&](int r, int c, double(&pair)[2]) {
+    for (int i = 0; i < 2; ++i) pair[i] = step.Product(step.first() + r, step.first() + c + i);
+  });
   TileResultsF64<kWarps> results;
   MultiplyTileF64<OperandOrder::kDepth, OperandOrder::kDepth>(
       step.Above(), step.Above(), step.first(), products.stages, results);
+  results.SubtractFrom(before);
   ForEachPairF64(results, [&](int r, int c, const double(&pair)[2]) {
+    for (int i = 0; i < 2; ++i) products.tile[r * kTileStride + c + i] = pair[i];
+  });
+  ForEachPairF64(before, [&](int r, int c, const double(&pair)[2]) {
     for (int i = 0; i < 2; ++i) {
-      const double product = step.Product(step.first() + r, step.first() + c + i);
-      products.tile[r * kTileStride + c + i] = product - pair[i];
-      if (r == c + i) shared.before[r] = product;
+      if (r == c + i) shared.before[r] = pair[i];
     }
   });
   __syncthreads();
@@ -221,30 +227,38 @@ __global__ void __launch_bounds__(kThreads) FactorBlock(const __grid_constant__ 
   if (threadIdx.x < kBlock) step.scratch.dependent[threadIdx.x] = shared.dependent[threadIdx.x];
 }
 
-// results = inverse x tile ([64], rows kTileStride apart, in shared memory).
-__device__ void MultiplyByInverse(const double* inverse,
-                                  const double* tile,
-                                  TileResultsF64<kWarps>& results) {
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  const double* rows = inverse + (results.first_row() + lane / 4) * kBlock + lane % 4;
-  const double* columns = tile + lane % 4 * kTileStride + results.first_column() + lane / 4;
+// What a lane needs of the factor's inverse to multiply by it.
+struct InverseRows {
+  double at[kBlock / 16][8];  // operands of 16 steps of depth
+
+  __device__ explicit InverseRows(const double* inverse) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int first_row = TileResultsF64<kWarps>::first_row();
+    const double* rows = inverse + (first_row + lane / 4) * kBlock + lane % 4;
 #pragma unroll
-  for (int depth = 0; depth < kBlock; depth += 16) {
-    double a[8];
+    for (int i = 0; i < kBlock / 2; ++i) at[i / 8][i % 8] = rows[i % 2 * 8 * kBlock + i / 2 * 4];
+  }
+
+  // results = inverse x tile ([64], rows kTileStride apart, in shared memory).
+  __device__ void Multiply(const double* tile, TileResultsF64<kWarps>& results) const {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const double* columns = tile + lane % 4 * kTileStride + results.first_column() + lane / 4;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) a[i] = rows[i % 2 * 8 * kBlock + depth + i / 2 * 4];
+    for (int depth = 0; depth < kBlock; depth += 16) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      double b[4];
+      for (int j = 0; j < 4; ++j) {
+        double b[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) b[i] = columns[(depth + 4 * i) * kTileStride + 8 * j];
-      MultiplyAddF64(results.acc[0][j], a, b);
+        for (int i = 0; i < 4; ++i) b[i] = columns[(depth + 4 * i) * kTileStride + 8 * j];
+        MultiplyAddF64(results.acc[0][j], at[depth / 16], b);
+      }
     }
   }
-}
+};
 
 // Eliminates the rows above from 64 columns of the step's rows: block x has those of S right of the
-// diagonal, then those of V.
+// diagonal, then those of V. The rows as they are come while those above are multiplied, the
+// factor's inverse all at once.
 __global__ void __launch_bounds__(kThreads)
     EliminateAbove(const __grid_constant__ FactorStep step) {
   __shared__ union {
@@ -260,21 +274,33 @@ __global__ void __launch_bounds__(kThreads)
       of_square ? (step.block + 1 + blockIdx.x) * kTileF64 : (blockIdx.x - right) * kTileF64;
   double* top = (of_square ? scratch.square : step.rows) + column;
   double* target = top + step.first() * stride;
+  TileResultsF64<kWarps> before;
+  ForEachPairF64(before, [&](int r, int c, double(&pair)[2]) {
+    for (int i = 0; i < 2; ++i) {
+      pair[i] =
+          of_square ? step.Product(step.first() + r, column + c + i) : target[r * stride + c + i];
+    }
+  });
+  int32_t dependent[2];  // of the lane's rows, 8 apart
+  for (int i = 0; i < 2; ++i) {
+    const int row = TileResultsF64<kWarps>::first_row() + static_cast<int>(threadIdx.x % 32) / 4;
+    dependent[i] = scratch.dependent[row + 8 * i];
+  }
   TileResultsF64<kWarps> results;
   MultiplyTileF64<OperandOrder::kDepth, OperandOrder::kDepth>(
       step.Above(), {top, stride}, step.first(), shared.stages, results);
+  const InverseRows inverse(scratch.inverse);
+  results.SubtractFrom(before);
   ForEachPairF64(results, [&](int r, int c, double(&pair)[2]) {
     for (int i = 0; i < 2; ++i) {
-      const double before =
-          of_square ? step.Product(step.first() + r, column + c + i) : target[r * stride + c + i];
-      shared.tile[r * kTileStride + c + i] = before - pair[i];
+      shared.tile[r * kTileStride + c + i] = pair[i];
       pair[i] = 0.0;
     }
   });
   __syncthreads();
-  MultiplyByInverse(scratch.inverse, shared.tile, results);
+  inverse.Multiply(shared.tile, results);
   ForEachPairF64(results, [&](int r, int c, const double(&pair)[2]) {
-    const bool replaced = !of_square && scratch.dependent[r] != 0;
+    const bool replaced = !of_square && dependent[r / 8 % 2] != 0;
     for (int i = 0; i < 2; ++i) {
       const int64_t at = column + c + i;
       const bool fixed = replaced && at < scratch.columns;
