@@ -17,60 +17,124 @@ namespace baton::kernels::cuda::diffkv {
 
 inline constexpr int32_t kScoreThreads = 256;
 inline constexpr int32_t kScoreBlocks = 4;  // of a multiprocessor
-// Into which the tokens of a KV head are dealt, a thread's width at a time.
+// Of a thread at a time, so that as many chains of reads are on their way.
+inline constexpr int32_t kScoreTokens = 4;
+// Most parts of a KV head's tokens, which are dealt kScoreTokens block's widths at a time.
 inline constexpr int32_t kScoreParts = 32;
 
 using ScoredRows = RowList<kScoreThreads, kMaxRows / kScoreThreads>;
 static_assert(ScoredRows::kRows == kMaxRows, "the rows of a launch are looked at in one go");
 
-// Part `part` of the probabilities of a head's tokens; the last layer of a group adds them to the
-// scores in the pages.
-__device__ inline void ScorePart(const DiffKvAttentionParams& params,
-                                 const Workspace& workspace,
-                                 int32_t row_index,
-                                 int32_t head,
-                                 int32_t part) {
-  const DiffKvAttentionRow& row = params.rows[row_index];
-  const DiffKvGeometry& geometry = params.pages.geometry;
-  const auto group = static_cast<int32_t>(params.heads / geometry.kv_heads);
-  const int32_t high = DiffKvCount(row.layer, head, kDiffKvHigh);
-  const int32_t tokens = high + DiffKvCount(row.layer, head, kDiffKvLow);
-  float* probabilities = row.probabilities + head * row.probability_stride;
-  const float* scores = params.scratch + row.scratch_begin;
-  for (int32_t token = part * kScoreThreads + static_cast<int32_t>(threadIdx.x); token < tokens;
-       token += kScoreParts * kScoreThreads) {
-    float probability = params.first ? 0.0f : probabilities[token];
-    for (int32_t q = head * group; q < (head + 1) * group; ++q) {
-      const float score = scores[q * row.probability_stride + token];
-      probability = fmaxf(probability, Exp2(score - workspace.lse(params.num_rows, row_index, q)));
-    }
-    probabilities[token] = probability;
-    if (params.last) {
-      const int32_t tier = token < high ? kDiffKvHigh : kDiffKvLow;
-      const int32_t slot = token < high ? token : token - high;
+// Where scores of a head's tokens of a tier lie in their pages.
+struct ScoredTier {
+  const int32_t* page_ids;  // of the first page; the next one's is `step` further
+  int32_t step;
+  int32_t page_tokens;
+  uint32_t inverse;  // 2^32 / page_tokens, rounded up: slots below 2^26 are divided by it exactly
+  uint32_t offset;   // in a page
+};
+
+// A KV head of a row, whose tokens of the high tier come first.
+struct ScoredHead {
+  int32_t group;
+  int32_t high;
+  int32_t tokens;
+  ScoredTier tiers[kDiffKvTiers];
+  float* probabilities;
+  const float* scores;  // of the first query head, those of the next `stride` further
+  int64_t stride;
+  const float* lse;  // of the query heads
+
+  __device__ ScoredHead(const DiffKvAttentionParams& params,
+                        const Workspace& workspace,
+                        int32_t row_index,
+                        int32_t head) {
+    const DiffKvAttentionRow& row = params.rows[row_index];
+    const DiffKvGeometry& geometry = params.pages.geometry;
+    group = static_cast<int32_t>(params.heads / geometry.kv_heads);
+    high = DiffKvCount(row.layer, head, kDiffKvHigh);
+    tokens = high + DiffKvCount(row.layer, head, kDiffKvLow);
+    stride = row.probability_stride;
+    probabilities = row.probabilities + head * stride;
+    scores = params.scratch + row.scratch_begin + int64_t{head} * group * stride;
+    lse = &workspace.lse(params.num_rows, row_index, head * group);
+    for (const int32_t tier : {kDiffKvHigh, kDiffKvLow}) {
       const DiffKvPageLayout layout = geometry.layout(tier);
-      std::byte* page =
-          DiffKvPageData(params.pages, row.layer, head, tier, slot / layout.page_tokens());
-      reinterpret_cast<float*>(page + layout.scores())[slot % layout.page_tokens()] += probability;
+      const auto page_tokens = static_cast<uint32_t>(layout.page_tokens());
+      tiers[tier] = {.page_ids = &DiffKvPageId(row.layer, head, tier, 0),
+                     .step = tier == kDiffKvHigh ? 1 : -1,
+                     .page_tokens = layout.page_tokens(),
+                     .inverse = ~0u / page_tokens + 1,
+                     .offset = static_cast<uint32_t>(layout.scores())};
     }
+  }
+
+  // Where a token's score is in its page.
+  __device__ float* PageScore(const DiffKvPages& pages, int32_t token) const {
+    const bool is_high = token < high;
+    const ScoredTier tier = is_high ? tiers[kDiffKvHigh] : tiers[kDiffKvLow];
+    const int32_t slot = is_high ? token : token - high;
+    const auto page = static_cast<int32_t>(__umulhi(static_cast<uint32_t>(slot), tier.inverse));
+    const auto id = static_cast<size_t>(tier.page_ids[page * tier.step]);
+    std::byte* scores_of_page = pages.base + id * pages.geometry.page_bytes() + tier.offset;
+    return reinterpret_cast<float*>(scores_of_page) + (slot - page * tier.page_tokens);
+  }
+};
+
+// Probabilities of the tokens first + i kScoreThreads that there are, i < kScoreTokens; the last
+// layer of a group adds them to the scores in the pages. `first` is one. Past the end the last
+// token is read.
+__device__ inline void ScoreTokens(const DiffKvAttentionParams& params,
+                                   const ScoredHead& head,
+                                   int32_t first) {
+  int32_t token[kScoreTokens];
+  float probability[kScoreTokens] = {};
+  float* page_scores[kScoreTokens];
+  float before[kScoreTokens];
+#pragma unroll
+  for (int i = 0; i < kScoreTokens; ++i) {
+    token[i] = min(first + i * kScoreThreads, head.tokens - 1);
+    if (!params.first) probability[i] = head.probabilities[token[i]];
+    if (!params.last) continue;
+    page_scores[i] = head.PageScore(params.pages, token[i]);
+    before[i] = *page_scores[i];
+  }
+  const float* scores = head.scores;
+  for (int32_t q = 0; q < head.group; ++q, scores += head.stride) {
+    const float lse = head.lse[q];
+#pragma unroll
+    for (int i = 0; i < kScoreTokens; ++i) {
+      probability[i] = fmaxf(probability[i], Exp2(scores[token[i]] - lse));
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kScoreTokens; ++i) {
+    if (first + i * kScoreThreads >= head.tokens) break;
+    head.probabilities[token[i]] = probability[i];
+    if (params.last) *page_scores[i] = before[i] + probability[i];
   }
 }
 
-// Few rows of many are scored in a step: blocks find them, and take parts of their heads in turn.
+// Few rows of many are scored in a step: blocks find them, and take parts of their heads in turn,
+// which are so many that every block has one.
 __global__ void __launch_bounds__(kScoreThreads, kScoreBlocks)
     ScoreKernel(const __grid_constant__ DiffKvAttentionParams params, const Workspace workspace) {
   __shared__ ScoredRows scored;
-  const int32_t row_parts = params.pages.geometry.kv_heads * kScoreParts;
-  const int32_t parts = row_parts * scored.Find(0, params.num_rows, [&](int64_t row) {
+  const int32_t kv_heads = params.pages.geometry.kv_heads;
+  const int32_t heads = kv_heads * scored.Find(0, params.num_rows, [&](int64_t row) {
     return params.rows[row].probabilities != nullptr;
   });
-  for (auto part = static_cast<int32_t>(blockIdx.x); part < parts;
-       part += static_cast<int32_t>(gridDim.x)) {
-    ScorePart(params,
-              workspace,
-              static_cast<int32_t>(scored.rows[part / row_parts]),
-              part % row_parts / kScoreParts,
-              part % kScoreParts);
+  const auto blocks = static_cast<int32_t>(gridDim.x);
+  const int32_t head_parts = min(max(blocks / max(heads, 1), 1), kScoreParts);
+  constexpr int32_t kWidth = kScoreTokens * kScoreThreads;
+  for (auto part = static_cast<int32_t>(blockIdx.x); part < heads * head_parts; part += blocks) {
+    const int32_t index = part / head_parts;
+    const ScoredHead head(
+        params, workspace, static_cast<int32_t>(scored.rows[index / kv_heads]), index % kv_heads);
+    const auto own = part % head_parts * kWidth + static_cast<int32_t>(threadIdx.x);
+    for (int32_t first = own; first < head.tokens; first += head_parts * kWidth) {
+      ScoreTokens(params, head, first);
+    }
   }
 }
 
