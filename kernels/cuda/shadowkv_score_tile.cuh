@@ -26,8 +26,10 @@ namespace baton::kernels::cuda::shadowkv {
 
 inline constexpr int32_t kScoreThreads = 256;
 inline constexpr int32_t kScoreWarps = kScoreThreads / kWarpLanes;
-inline constexpr int32_t kScoreBlocks = 2;  // of a multiprocessor
-inline constexpr int32_t kMostTiles = 8;    // of a warp
+// Of a multiprocessor: more query heads take more registers.
+template <int kColumnTiles>
+inline constexpr int32_t kScoreBlocks = kColumnTiles == 1 ? 3 : 2;
+inline constexpr int32_t kMostTiles = 8;  // of a warp
 static_assert(kSelectTile == kWarpLanes, "a word has a bit for each chunk of a tile");
 
 // Chunks [first, first + count) of a sequence.
@@ -65,7 +67,7 @@ class ChunkRows {
 };
 
 // Steps of a ring, and how many are on their way when one is read.
-inline constexpr int32_t kRingDepth = 3;
+inline constexpr int32_t kRingDepth = 2;
 inline constexpr int32_t kRingAhead = kRingDepth - 1;
 
 // Landmarks on their way to one warp, kStepRows a step. They are read once, and make room in the

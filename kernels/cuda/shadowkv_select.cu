@@ -71,7 +71,7 @@ __device__ ScoreLines LinesOfBlock(const SelectCall& call) {
 // Logits and partial sums of tiles of chunks: the x-th run of kScoreWarps * tiles, KV head y,
 // sequence z.
 template <int kHeadDim, int kColumnTiles>
-__global__ void __launch_bounds__(kScoreThreads, kScoreBlocks)
+__global__ void __launch_bounds__(kScoreThreads, kScoreBlocks<kColumnTiles>)
     ScoreKernel(const __grid_constant__ SelectCall call) {
   extern __shared__ __align__(128) std::byte memory[];
   auto& shared = *reinterpret_cast<ScoreShared<kHeadDim>*>(memory);
@@ -112,11 +112,6 @@ __global__ void __launch_bounds__(kScoreThreads, kScoreBlocks)
     ScoreLandmarks(task, first, end, hidden, queries, lines, shared.rings[warp].landmarks);
   }
 }
-
-// Choosing blocks of so many threads that share a multiprocessor: many small ones where large ones,
-// which take less time each, would come in several rounds.
-template <int kThreads>
-constexpr int kChooseBlocks = kThreads == 256 ? 5 : 2;
 
 // What is to be chosen of a KV head.
 struct ChooseTask {
@@ -218,9 +213,9 @@ __device__ void FindMaxima(const SelectCall& call,
   }
 }
 
-// Chooses for KV head y of sequence z, once all its logits are there.
-template <int kThreads>
-__global__ void __launch_bounds__(kThreads, kChooseBlocks<kThreads>)
+// Chooses for KV head y of sequence z, once all its logits are there. kBlocks: of a multiprocessor.
+template <int kThreads, int kBlocks>
+__global__ void __launch_bounds__(kThreads, kBlocks)
     ChooseKernel(const __grid_constant__ SelectCall call) {
   __shared__ ChooseShared<kThreads> shared;
   const SelectScratch& scratch = call.scratch;
@@ -325,18 +320,24 @@ __global__ void __launch_bounds__(kScoreThreads)
       sum == 0 ? -INFINITY : ClusterLogit(sum, call.scratch.maxima[i / stride]);
 }
 
-template <int kThreads>
+template <int kThreads, int kBlocks>
 cudaError_t LaunchChoose(const DeviceQueue& queue, const SelectCall& call, dim3 pairs) {
-  return LaunchEarly(queue, ChooseKernel<kThreads>, pairs, dim3(kThreads), 0, call);
+  return LaunchEarly(queue, ChooseKernel<kThreads, kBlocks>, pairs, dim3(kThreads), 0, call);
 }
 
+// Many small blocks where large ones, which take less time each, would come in several rounds; of
+// these more beside each other, which have fewer registers, where that is a round less.
 cudaError_t LaunchChoose(const DeviceQueue& queue, const SelectCall& call) {
   const dim3 pairs(1,
                    static_cast<uint32_t>(call.params.bounds.kv_heads),
                    static_cast<uint32_t>(call.params.num_sequences));
-  const int64_t round = int64_t{kChooseBlocks<512>} * queue.multiprocessors();
-  return int64_t{pairs.y} * pairs.z > round ? LaunchChoose<256>(queue, call, pairs)
-                                            : LaunchChoose<512>(queue, call, pairs);
+  const auto rounds = [&](int64_t blocks) {
+    const int64_t round = blocks * queue.multiprocessors();
+    return (int64_t{pairs.y} * pairs.z + round - 1) / round;
+  };
+  if (rounds(2) == 1) return LaunchChoose<512, 2>(queue, call, pairs);
+  return rounds(6) < rounds(5) ? LaunchChoose<256, 6>(queue, call, pairs)
+                               : LaunchChoose<256, 5>(queue, call, pairs);
 }
 
 template <int kHeadDim, int kColumnTiles>
@@ -350,7 +351,7 @@ absl::Status Launch(const DeviceQueue& queue, const SelectCall& call) {
   };
   const auto score = ScoreKernel<kHeadDim, kColumnTiles>;
   constexpr size_t kBytes = sizeof(ScoreShared<kHeadDim>);
-  static_assert(kBytes <= kSharedBytes / kScoreBlocks);
+  static_assert(kBytes <= kSharedBytes / kScoreBlocks<kColumnTiles>);
   if (const cudaError_t error = AllowShared(score, kBytes); error != cudaSuccess) {
     return ToStatus(error, "shadowkv_select: shared memory");
   }
@@ -399,16 +400,26 @@ absl::Status Check(const ShadowKvSelectParams& params) {
   return check.ok() ? CheckSupported("shadowkv_select", bounds, params.heads) : check.status();
 }
 
-// Tiles of a warp: more than one only if every multiprocessor still gets blocks for several rounds.
-int32_t TilesOfWarp(const DeviceQueue& queue, const ShadowKvBounds& bounds, int64_t sequences) {
-  constexpr int64_t kRounds = 2;
+// Tiles of a warp: as many as end soonest, if blocks come in rounds and each takes as long as one
+// tile more before it has its first.
+int32_t TilesOfWarp(const DeviceQueue& queue, const ShadowKvSelectParams& params, int64_t rows) {
+  const ShadowKvBounds& bounds = params.bounds;
+  const int64_t pairs = rows * bounds.kv_heads;
+  const bool narrow = params.heads <= paged::kColumns * bounds.kv_heads;
+  const int64_t beside = narrow ? kScoreBlocks<1> : kScoreBlocks<2>;
+  const int64_t round = beside * queue.multiprocessors();
   const int64_t tiles = (bounds.max_chunks + kSelectTile - 1) / kSelectTile;
-  const int64_t all = tiles * bounds.kv_heads * sequences;
-  const int64_t warps = kRounds * kScoreBlocks * kScoreWarps * queue.multiprocessors();
-  const int64_t most = std::clamp<int64_t>(all / warps, 1, kMostTiles);
-  // As even as the blocks of a head can have it.
-  const int64_t blocks = (tiles + most * kScoreWarps - 1) / (most * kScoreWarps);
-  return static_cast<int32_t>((tiles + blocks * kScoreWarps - 1) / (blocks * kScoreWarps));
+  int32_t best = 1;
+  int64_t least = INT64_MAX;
+  for (int32_t each = 1; each <= kMostTiles; ++each) {
+    const int64_t blocks = (tiles + each * kScoreWarps - 1) / (each * kScoreWarps) * pairs;
+    const int64_t time = (blocks + round - 1) / round * (each + 1);
+    if (time < least) {
+      least = time;
+      best = each;
+    }
+  }
+  return best;
 }
 
 // `count` sequences of a call from `begin` on.
@@ -453,7 +464,7 @@ absl::Status ShadowKvSelect(const ExecContext& context, const ShadowKvSelectPara
         .params = shadowkv::SomeSequences(params, begin, count),
         .scratch = shape.Carve(count, carver),
         .group = static_cast<int32_t>(params.heads / params.bounds.kv_heads),
-        .tiles = shadowkv::TilesOfWarp(queue, params.bounds, count)};
+        .tiles = shadowkv::TilesOfWarp(queue, params, count)};
     if (absl::Status status = shadowkv::LaunchRows(queue, call); !status.ok()) {
       return status;
     }
