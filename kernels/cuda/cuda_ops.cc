@@ -49,6 +49,7 @@ const OpTable* CudaOps() {
       .diffkv_append = GatheredOp<cuda::DiffKvAppend>,
       .diffkv_attention = GatheredOp<cuda::DiffKvAttention>,
       .shadowkv_workspace_bytes = ShadowKvWorkspaceBytes,
+      .shadowkv_cached_values = ShadowKvCachedValues::kStored,
       .shadowkv_encode = GatheredOp<cuda::ShadowKvEncode>,
       .shadowkv_encode_joint = GatheredOp<cuda::ShadowKvEncodeJoint>,
       .shadowkv_append = GatheredOp<cuda::ShadowKvAppend>,

@@ -181,7 +181,7 @@ __device__ inline void PlanKeys(const SequencePlaces& places,
   shared.plan.slot_values = nullptr;
   if (cache == nullptr) return;
   const ShadowKvConfig& config = places.config();
-  const ShadowKvCacheLayout layout(config);
+  const ShadowKvCacheLayout layout(config, ShadowKvCachedValues::kStored);
   const int64_t first = head * layout.slots_per_head;
   const int64_t first_token = first * config.chunk_tokens;
   shared.table = {.ids = reinterpret_cast<int32_t*>(cache + layout.ids) + first,

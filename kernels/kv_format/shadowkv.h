@@ -329,32 +329,38 @@ constexpr int64_t ShadowKvSelectedChunks(const ShadowKvPromptLayout& prompt, int
   return std::min(prompt.config.budget_chunks(), selectable);
 }
 
-// Reconstructed keys, and values if they are quantized or apart, of the chunks that the previous
-// step selected. A host keeps values dequantized, a device as they are stored, and only if they are
-// apart. Ids all zero: nothing is cached, and the other bytes may be any. Else entry e of a head's
-// table says that chunk ids[e] - 1 lies in slot slots[e]; ids ascend over the entries in use, zeros
-// follow, and slots[] is a permutation of all slots.
+// What caches hold of values.
+enum class ShadowKvCachedValues : uint8_t {
+  kDequantized,  // those that are quantized or apart, as elements of the configuration's dtype
+  kStored,       // those that are apart, as they are stored
+};
+
+// Reconstructed keys, and some values, of the chunks that the previous step selected. Ids all zero:
+// nothing is cached, and the other bytes may be any. Else entry e of a head's table says that chunk
+// ids[e] - 1 lies in slot slots[e]; ids ascend over the entries in use, zeros follow, and slots[]
+// is a permutation of all slots.
 struct ShadowKvCacheLayout {
   int64_t slots_per_head = 0;  // the budget in chunks
   size_t ids = 0;              // int32 [kv_heads][slots], up to `slots`
   size_t slots = 0;            // int32 [kv_heads][slots]
   size_t keys = 0;             // [kv_heads][slots][chunk][head_dim] dtype, after RoPE
-  // Room for the same shape; on a device [kv_heads][slots][chunk] values as stored begin here.
-  size_t values = 0;
+  size_t values = 0;           // [kv_heads][slots][chunk] values
   size_t bytes = 0;
 
   constexpr ShadowKvCacheLayout() = default;
-  constexpr explicit ShadowKvCacheLayout(const ShadowKvConfig& config)
+  constexpr ShadowKvCacheLayout(const ShadowKvConfig& config, ShadowKvCachedValues cached_values)
       : slots_per_head(config.budget_chunks()) {
     const size_t entries =
         static_cast<size_t>(config.kv_heads) * static_cast<size_t>(slots_per_head);
-    const size_t chunk_bytes = static_cast<size_t>(config.chunk_tokens) * config.vector_bytes();
+    const size_t vectors = entries * static_cast<size_t>(config.chunk_tokens);
+    const bool stored = cached_values == ShadowKvCachedValues::kStored;
+    const bool keeps_values = config.values_apart || (config.quantized_values() && !stored);
+    const size_t value_bytes = stored ? config.coded_value_bytes() : config.vector_bytes();
     ShadowKvSections sections;
     ids = sections.Take(entries * sizeof(int32_t));
     slots = sections.Take(entries * sizeof(int32_t));
-    keys = sections.Take(entries * chunk_bytes);
-    const bool keeps_values = config.quantized_values() || config.values_apart;
-    values = sections.Take(keeps_values ? entries * chunk_bytes : 0);
+    keys = sections.Take(vectors * config.vector_bytes());
+    values = sections.Take(keeps_values ? vectors * value_bytes : 0);
     bytes = sections.end();
   }
 };

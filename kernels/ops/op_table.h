@@ -58,6 +58,8 @@ struct OpTable {
   // KV format `shadowkv`. Workspace bytes that any of its ops may use with `threads` threads and
   // problems no larger than given; the workspace must hold workspace_bytes as well.
   size_t (*shadowkv_workspace_bytes)(int threads, const ShadowKvWorkspaceSizes& sizes) = nullptr;
+  // What its attention puts into the caches of sequences beside keys.
+  ShadowKvCachedValues shadowkv_cached_values = ShadowKvCachedValues::kDequantized;
   absl::Status (*shadowkv_encode)(const ExecContext&, const ShadowKvEncodeParams&) = nullptr;
   absl::Status (*shadowkv_encode_joint)(const ExecContext&,
                                         const ShadowKvEncodeJointParams&) = nullptr;

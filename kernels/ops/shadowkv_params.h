@@ -95,8 +95,9 @@ struct ShadowKvSequence {
   int64_t max_generated = 0;
   int32_t position = 0;  // >= layout->prompt_tokens; to select or with lse: by one less
   int32_t row = 0;       // of keys, values, queries, results and lse
-  // ShadowKvCacheLayout(layout->config).bytes, or null to reconstruct every selected chunk. One per
-  // layer, or one for all layers that share this sequence's KV: results do not depend on it.
+  // ShadowKvCacheLayout(layout->config, OpTable::shadowkv_cached_values).bytes, or null to
+  // reconstruct every selected chunk. One per layer, or one for all layers that share this
+  // sequence's KV: results do not depend on it.
   std::byte* cache = nullptr;
   // With joint coefficients, those of the prompt and those of the tail's blocks, from
   // ShadowKvTailLayout::joint_block_begin; else null.

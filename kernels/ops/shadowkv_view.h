@@ -115,7 +115,7 @@ struct ShadowKvHeadCache {
 inline ShadowKvHeadCache MakeShadowKvHeadCache(const ShadowKvConfig& config,
                                                std::byte* cache,
                                                int64_t head) {
-  const ShadowKvCacheLayout layout(config);
+  const ShadowKvCacheLayout layout(config, ShadowKvCachedValues::kDequantized);
   const int64_t first = head * layout.slots_per_head;
   const size_t bytes = static_cast<size_t>(first * config.chunk_tokens) * config.vector_bytes();
   return {.table = {.ids = reinterpret_cast<int32_t*>(cache + layout.ids) + first,

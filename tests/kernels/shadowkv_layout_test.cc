@@ -102,6 +102,22 @@ TEST(ShadowKvLayoutTest, ValuesApartHaveABlockOfTheirOwn) {
   EXPECT_EQ(tail.WrittenBytes(200), ShadowKvTailLayout(together, 200).WrittenBytes(200));
 }
 
+TEST(ShadowKvLayoutTest, CachesHoldValuesDequantizedOrThoseApartAsTheyAreStored) {
+  ShadowKvConfig config = kTiny;
+  const auto bytes = [&config](ShadowKvCachedValues values) {
+    return ShadowKvCacheLayout(config, values).bytes;
+  };
+  // Ids, slots and keys of 2 x 2 chunks of 2 tokens: 64, 64, 2 x 2 x 2 x 16 = 128.
+  EXPECT_EQ(bytes(ShadowKvCachedValues::kDequantized), 256u);
+  EXPECT_EQ(bytes(ShadowKvCachedValues::kStored), 256u);
+  config.value_bits = 4;
+  EXPECT_EQ(bytes(ShadowKvCachedValues::kDequantized), 384u);
+  EXPECT_EQ(bytes(ShadowKvCachedValues::kStored), 256u);
+  config.values_apart = true;
+  EXPECT_EQ(bytes(ShadowKvCachedValues::kDequantized), 384u);
+  EXPECT_EQ(bytes(ShadowKvCachedValues::kStored), 320u);  // 2 x 2 x 2 x 4 = 32
+}
+
 TEST(ShadowKvLayoutTest, EveryPromptLengthSplitsIntoCodedAndLocalTokens) {
   ShadowKvConfig config = kTiny;
   config.chunk_tokens = 8;

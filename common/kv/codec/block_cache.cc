@@ -20,6 +20,14 @@ constexpr size_t kLeastBytes = 4096;
 // Free blocks beyond this go back to the device: the block that the score sums of a prompt of 128k
 // tokens take in a model of 32 layers with 8 KV heads.
 constexpr size_t kMostFreeBytes = size_t{256} << 20;
+// Sizes of blocks from one power of two to the next.
+constexpr size_t kSizes = 8;
+
+// The least size of a block that has so many bytes.
+size_t BlockBytes(size_t bytes) {
+  const size_t step = std::max(std::bit_ceil(bytes) / (2 * kSizes), kLeastBytes);
+  return std::max<size_t>(1, (bytes + step - 1) / step) * step;
+}
 
 }  // namespace
 
@@ -39,7 +47,7 @@ void BlockCache::Block::GiveBack() {
 }
 
 absl::StatusOr<BlockCache::Block> BlockCache::Take(size_t bytes) {
-  const size_t size = std::bit_ceil(std::max(bytes, kLeastBytes));
+  const size_t size = BlockBytes(bytes);
   if (kernels::Memory memory = TakeFree(size); memory.data() != nullptr) {
     return Block(*this, std::move(memory));
   }

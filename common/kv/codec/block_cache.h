@@ -16,7 +16,7 @@ namespace baton::kv {
 
 // Memory for what ops read and write of a sequence besides its pages. A device hands out a block
 // slowly, and takes one back only when it has nothing to do: so blocks are kept, in sizes that are
-// powers of two. Thread-safe; outlives its blocks.
+// at most an eighth apart. Thread-safe; outlives its blocks.
 class BlockCache {
  public:
   // Move-only; goes back to the cache. Ops that were called before may still work on it then: what
@@ -36,6 +36,7 @@ class BlockCache {
       return memory_.as<T>();
     }
     std::byte* data() const { return memory_.data(); }
+    size_t size() const { return memory_.size(); }
 
    private:
     void GiveBack();

@@ -75,7 +75,7 @@ class Problem {
     }
     prompt_ = Buffer(layout_.bytes);
     tail_ = Buffer(ShadowKvTailLayout(layout_, kQueries).bytes);
-    cache_ = Buffer(ShadowKvCacheLayout(config).bytes);
+    cache_ = Buffer(ShadowKvCacheLayout(config, ShadowKvCachedValues::kDequantized).bytes);
     out.resize(row);
     ids.resize(static_cast<size_t>(config.kv_heads * config.budget_chunks()));
   }

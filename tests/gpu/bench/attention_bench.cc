@@ -92,10 +92,13 @@ void AddShadowKvCases(const BenchShape& shape, Cases& cases) {
   AddHostValueCases(shape, cases);
 }
 
-// As many sequences as an H200 holds (gpu_model_bench --capacity).
+// As many sequences as an H200 holds with landmarks of bf16, and with such in 8 bits
+// (gpu_model_bench --capacity).
 void AddFullShadowKvCases(Cases& cases) {
-  AddShadowKvCases({.rows = 78, .tokens = 32768, .kv_heads = 8, .group = 4, .head_dim = 128},
-                   cases);
+  for (const int32_t rows : {85, 94}) {
+    AddShadowKvCases({.rows = rows, .tokens = 32768, .kv_heads = 8, .group = 4, .head_dim = 128},
+                     cases);
+  }
 }
 
 Cases AllCases(bool quick) {

@@ -23,7 +23,9 @@ struct ShadowKvLoad {
   int64_t sequences() const { return int64_t{layers} * rows; }
   int32_t position() const { return static_cast<int32_t>(layout.prompt_tokens); }
   size_t tail_bytes() const { return ShadowKvTailLayout(layout, max_generated).bytes; }
-  size_t cache_bytes() const { return ShadowKvCacheLayout(config()).bytes; }
+  size_t cache_bytes() const {
+    return ShadowKvCacheLayout(config(), ShadowKvCachedValues::kStored).bytes;
+  }
   // Of values apart, prompt's and tail's; 0 for values in their place.
   size_t prompt_value_bytes() const { return layout.coded.value_bytes; }
   size_t tail_value_bytes() const {

@@ -39,7 +39,7 @@ ShadowKvBlockSizes::ShadowKvBlockSizes(const ShadowKvSequence& host) {
   const bool joint = layout.config.joint;
   prompt = layout.bytes;
   tail = tail_layout.bytes;
-  cache = ShadowKvCacheLayout(layout.config).bytes;
+  cache = ShadowKvCacheLayout(layout.config, ShadowKvCachedValues::kStored).bytes;
   joint_prompt = joint ? ShadowKvCoefficientLayout(layout.config, layout.coded_tokens()).bytes : 0;
   joint_tail = joint ? tail_layout.joint_block_begin(tail_layout.block_count) : 0;
   value_prompt = layout.coded.value_bytes;

@@ -167,7 +167,7 @@ ShadowKvResults ShadowKvRows::OnDevice(const OpTable& ops,
 void ShadowKvRows::CheckCaches() const {
   for (size_t r = 0; r < host_.size(); ++r) {
     if (host_[r].cache == nullptr) continue;
-    const ShadowKvCacheLayout layout(host_[r].layout->config);
+    const ShadowKvCacheLayout layout(host_[r].layout->config, ShadowKvCachedValues::kStored);
     const std::vector<std::byte> got = device_[r]->cache();
     EXPECT_TRUE(
         std::equal(got.begin(), got.begin() + static_cast<ptrdiff_t>(layout.keys), host_[r].cache))

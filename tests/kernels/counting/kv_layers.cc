@@ -262,7 +262,7 @@ class ShadowKvLayers final : public KvLayers {
                  .head_dim = kHeadDim},
                 tokens),
         tail_layout_(layout_, 1),
-        cache_layout_(layout_.config),
+        cache_layout_(layout_.config, ShadowKvCachedValues::kDequantized),
         source_(DType::kBF16, tokens, 1),
         prompts_(layout_.bytes * static_cast<size_t>(layers)),
         tails_(tail_layout_.bytes * static_cast<size_t>(layers)),

@@ -76,7 +76,8 @@ ShadowKvJointProblem::ShadowKvJointProblem(const OpTable& ops,
     biases_.push_back(bias(i));
     prompts_.push_back(Dirty(layout_.bytes));
     tails_.push_back(Dirty(tail.bytes));
-    caches_.emplace_back(ShadowKvCacheLayout(layout_.config).bytes);
+    caches_.emplace_back(
+        ShadowKvCacheLayout(layout_.config, ShadowKvCachedValues::kDequantized).bytes);
     WriteDense(i);
   }
   coefficients_ = Dirty(ShadowKvCoefficientLayout(layout_.config, layout_.coded.tokens).bytes);

@@ -83,7 +83,7 @@ ShadowKvProblem::ShadowKvProblem(const OpTable& ops,
   tail_ = Dirty(tail.bytes);
   value_prompt_ = Dirty(layout_.coded.value_bytes + 1);
   value_tail_ = Dirty(tail.value_block_begin(tail.block_count) + 1);
-  const ShadowKvCacheLayout cache(config);
+  const ShadowKvCacheLayout cache(config, ShadowKvCachedValues::kDequantized);
   cache_ = Buffer(cache.bytes);
   std::ranges::fill(cache_.bytes().subspan(cache.slots), std::byte{0xff});
   const absl::Status status = ops.shadowkv_encode(context, EncodeParams(prompt_.data()));

@@ -38,6 +38,17 @@ TEST(BlockCacheTest, ABlockThatCameBackIsHandedOutAgain) {
   EXPECT_EQ(GuardedMemory::Get().blocks(), 3);
 }
 
+TEST(BlockCacheTest, ABlockIsAtMostAnEighthLargerThanAskedFor) {
+  BlockCache cache(GuardedMemory::Get());
+  for (const size_t bytes :
+       {size_t{1} << 16, (size_t{1} << 16) + 1, size_t{100000}, size_t{134742016}}) {
+    const absl::StatusOr<BlockCache::Block> block = cache.Take(bytes);
+    ASSERT_TRUE(block.ok()) << block.status();
+    EXPECT_GE(block->size(), bytes);
+    EXPECT_LE(block->size(), bytes + bytes / 8);
+  }
+}
+
 TEST(BlockCacheTest, AMovedBlockIsOwnedOnce) {
   BlockCache cache(GuardedMemory::Get());
   BlockCache::Block first = *cache.Take(100);

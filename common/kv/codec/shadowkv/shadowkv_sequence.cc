@@ -38,10 +38,11 @@ size_t Aligned(size_t bytes) {
          kernels::Buffer::kAlignment;
 }
 
-std::vector<size_t> CacheBegins(const ShadowKvMap& map) {
+std::vector<size_t> CacheBegins(const ShadowKvMap& map, kernels::ShadowKvCachedValues values) {
   std::vector<size_t> begins = {0};
   for (const kernels::ShadowKvPromptLayout& layout : map.layouts()) {
-    begins.push_back(begins.back() + Aligned(kernels::ShadowKvCacheLayout(layout.config).bytes));
+    const kernels::ShadowKvCacheLayout cache(layout.config, values);
+    begins.push_back(begins.back() + Aligned(cache.bytes));
   }
   return begins;
 }
@@ -58,7 +59,7 @@ ShadowKvSequence::ShadowKvSequence(ShadowKvCodec& codec,
       map_(std::move(map)),
       max_tokens_(max_tokens),
       encoded_layers_(map_.groups().size()),
-      cache_begin_(CacheBegins(map_)),
+      cache_begin_(CacheBegins(map_, codec.context().ops->shadowkv_cached_values)),
       device_(std::move(device)),
       memory_(std::move(memory)),
       values_(std::move(values)),
@@ -314,7 +315,8 @@ absl::Status ShadowKvSequence::MakeCache() {
   }
   kernels::MemorySpace& space = *codec_.context().exec.memory;
   for (int32_t kv_layer = 0; kv_layer < map_.layers(); ++kv_layer) {
-    const kernels::ShadowKvCacheLayout layout(map_.layout(kv_layer).config);
+    const kernels::ShadowKvCacheLayout layout(map_.layout(kv_layer).config,
+                                              codec_.context().ops->shadowkv_cached_values);
     std::byte* const ids = cache->data() + cache_begin_[static_cast<size_t>(kv_layer)] + layout.ids;
     BATON_RETURN_IF_ERROR(space.Zero(ids, layout.slots - layout.ids));
   }
