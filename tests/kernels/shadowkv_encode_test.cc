@@ -414,67 +414,50 @@ TEST_P(ShadowKvEncodeTest, ThreadsChangeNoByteAndPaddingIsZero) {
   }
 }
 
-TEST_P(ShadowKvEncodeTest, LandmarksInCodesOfTheTailAreThoseOfThePrompt) {
-  ShadowKvShape shape;
-  shape.config.landmark_bits = 8;
-  shape.prompt_tokens = 96;
-  shape.generated_tokens = 200;
-  const ShadowKvContext context(ops(), 1, shape);
-  ShadowKvProblem problem(ops(), *context, shape);
-  while (problem.tokens() < 296) {
-    problem.Append(ops(), *context);
-  }
-  ShadowKvShape whole = shape;
-  whole.prompt_tokens = 296;
-  whole.generated_tokens = 0;
-  const ShadowKvProblem prompt(ops(), *context, whole);
-  const ShadowKvTailLayout tail = problem.tail_layout();
-  ASSERT_EQ(tail.BlocksAt(296), 2);
-  const ShadowKvPromptLayout& layout = prompt.layout();
-  const ShadowKvCodedView want(layout.config, layout.coded, prompt.prompt() + layout.coded_begin);
-  for (int64_t block = 0; block < 2; ++block) {
-    const ShadowKvCodedView got(
-        tail.config, tail.block, problem.tail_bytes().data() + tail.block_begin(block));
-    const int64_t chunk = 8 + 8 * block;
-    for (int64_t head = 0; head < 2; ++head) {
-      EXPECT_EQ(std::memcmp(got.Landmarks(head), want.Landmarks(head) + chunk * 64, 8 * 64), 0);
-      EXPECT_EQ(std::memcmp(got.LandmarkScales(head), want.LandmarkScales(head) + 2 * chunk, 8 * 4),
-                0);
-    }
-  }
-}
-
 TEST_P(ShadowKvEncodeTest, ABlockOfTheTailIsCodedLikeThePrompt) {
   // The same tokens once as a prompt and once behind a shorter prompt with the same basis: with a
   // full-rank basis the coded sections differ only in their coefficients.
-  ShadowKvShape shape;
-  shape.config.value_bits = 4;
-  shape.config.selector = ShadowKvSelector::kBounds;
-  shape.prompt_tokens = 96;
-  shape.generated_tokens = 200;
-  const ShadowKvContext context(ops(), 1, shape);
-  ShadowKvProblem problem(ops(), *context, shape);
-  while (problem.tokens() < 296) {
-    problem.Append(ops(), *context);
-  }
-  ShadowKvShape whole = shape;
-  whole.prompt_tokens = 296;
-  whole.generated_tokens = 0;
-  const ShadowKvProblem prompt(ops(), *context, whole);
-  const ShadowKvTailLayout tail = problem.tail_layout();
-  ASSERT_EQ(tail.BlocksAt(296), 2);
-  const ShadowKvPromptLayout& layout = prompt.layout();
-  const ShadowKvCodedView want(layout.config, layout.coded, prompt.prompt() + layout.coded_begin);
-  for (int64_t block = 0; block < 2; ++block) {
-    const ShadowKvCodedView got(
-        tail.config, tail.block, problem.tail_bytes().data() + tail.block_begin(block));
-    const int64_t first = 64 + 64 * block;
-    for (int64_t head = 0; head < 2; ++head) {
-      EXPECT_EQ(std::memcmp(got.Value(head, 0), want.Value(head, first), 64 * 32), 0);
-      EXPECT_EQ(std::memcmp(got.ValueScale(head, 0), want.ValueScale(head, first), 64 * 4), 0);
-      const size_t offset = static_cast<size_t>(first / 8) * 128;
-      EXPECT_EQ(std::memcmp(got.Landmarks(head), want.Landmarks(head) + offset, 8 * 128), 0);
-      EXPECT_EQ(std::memcmp(got.Deviations(head), want.Deviations(head) + offset, 8 * 128), 0);
+  for (const bool codes : {false, true}) {
+    ShadowKvShape shape;
+    shape.config.value_bits = 4;
+    shape.config.selector = codes ? ShadowKvSelector::kMean : ShadowKvSelector::kBounds;
+    shape.config.landmark_bits = codes ? 8 : 16;
+    shape.prompt_tokens = 96;
+    shape.generated_tokens = 200;
+    const ShadowKvContext context(ops(), 1, shape);
+    ShadowKvProblem problem(ops(), *context, shape);
+    while (problem.tokens() < 296) {
+      problem.Append(ops(), *context);
+    }
+    ShadowKvShape whole = shape;
+    whole.prompt_tokens = 296;
+    whole.generated_tokens = 0;
+    const ShadowKvProblem prompt(ops(), *context, whole);
+    const ShadowKvTailLayout tail = problem.tail_layout();
+    ASSERT_EQ(tail.BlocksAt(296), 2);
+    const ShadowKvPromptLayout& layout = prompt.layout();
+    const ShadowKvCodedView want(layout.config, layout.coded, prompt.prompt() + layout.coded_begin);
+    for (int64_t block = 0; block < 2; ++block) {
+      const ShadowKvCodedView got(
+          tail.config, tail.block, problem.tail_bytes().data() + tail.block_begin(block));
+      const int64_t first = 64 + 64 * block;
+      const int64_t chunk = first / 8;
+      const int64_t row_bytes = codes ? 64 : 128;
+      for (int64_t head = 0; head < 2; ++head) {
+        const auto same = [](const void* a, const void* b, size_t bytes) {
+          return std::memcmp(a, b, bytes) == 0;
+        };
+        EXPECT_TRUE(same(got.Value(head, 0), want.Value(head, first), 64 * 32));
+        EXPECT_TRUE(same(got.ValueScale(head, 0), want.ValueScale(head, first), 64 * 4));
+        EXPECT_TRUE(same(got.Landmarks(head),
+                         want.Landmarks(head) + chunk * row_bytes,
+                         static_cast<size_t>(8 * row_bytes)));
+        EXPECT_TRUE(
+            codes ? same(got.LandmarkScales(head), want.LandmarkScales(head) + 2 * chunk, 8 * 4)
+                  : same(got.Deviations(head),
+                         want.Deviations(head) + chunk * row_bytes,
+                         static_cast<size_t>(8 * row_bytes)));
+      }
     }
   }
 }
