@@ -2,7 +2,7 @@
 // and what the tile adds to the normalising sums.
 //
 // Landmarks come to a ring in shared memory that is the warp's own, sixteen rows (of codes 32) a
-// step, two steps ahead: no warp waits for another. A quarter of a warp reads 64 bytes of two
+// step, one step ahead: no warp waits for another. A quarter of a warp reads 64 bytes of two
 // neighbouring rows at once; those of odd rows lie 64 bytes further on, so that they are in other
 // banks.
 #pragma once
