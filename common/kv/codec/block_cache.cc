@@ -64,13 +64,16 @@ absl::StatusOr<BlockCache::Block> BlockCache::Take(size_t bytes) {
 
 kernels::Memory BlockCache::TakeFree(size_t size) {
   const absl::MutexLock lock(&mutex_);
-  const auto found = free_.find(size);
-  if (found == free_.end() || found->second.empty()) {
+  const auto found = free_.lower_bound(size);
+  if (found == free_.end() || found->first > 2 * size) {
     return {};
   }
   kernels::Memory memory = std::move(found->second.back());
   found->second.pop_back();
-  free_bytes_ -= size;
+  free_bytes_ -= found->first;
+  if (found->second.empty()) {
+    free_.erase(found);
+  }
   return memory;
 }
 

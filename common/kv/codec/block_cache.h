@@ -16,7 +16,8 @@ namespace baton::kv {
 
 // Memory for what ops read and write of a sequence besides its pages. A device hands out a block
 // slowly, and takes one back only when it has nothing to do: so blocks are kept, in sizes that are
-// at most an eighth apart. Thread-safe; outlives its blocks.
+// at most an eighth apart, and serve what is at least half as large. Thread-safe; outlives its
+// blocks.
 class BlockCache {
  public:
   // Move-only; goes back to the cache. Ops that were called before may still work on it then: what
@@ -54,7 +55,7 @@ class BlockCache {
   absl::StatusOr<Block> Take(size_t bytes);
 
  private:
-  // One of the free blocks of exactly this size; empty without one.
+  // The smallest of the free blocks of this size and up to twice as large ones; empty without one.
   kernels::Memory TakeFree(size_t size);
   void GiveBack(kernels::Memory memory);
   void DropFree();

@@ -49,6 +49,25 @@ TEST(BlockCacheTest, ABlockIsAtMostAnEighthLargerThanAskedFor) {
   }
 }
 
+TEST(BlockCacheTest, AFreeBlockServesWhatIsAtLeastHalfAsLarge) {
+  BlockCache cache(GuardedMemory::Get());
+  std::byte* const data = cache.Take(100000)->data();
+  {
+    const absl::StatusOr<BlockCache::Block> half = cache.Take(53248);
+    ASSERT_TRUE(half.ok()) << half.status();
+    EXPECT_EQ(half->data(), data);
+    const absl::StatusOr<BlockCache::Block> other = cache.Take(53248);
+    ASSERT_TRUE(other.ok()) << other.status();
+    EXPECT_NE(other->data(), data);
+  }
+  const absl::StatusOr<BlockCache::Block> least = cache.Take(53248);
+  ASSERT_TRUE(least.ok()) << least.status();
+  EXPECT_NE(least->data(), data);  // the one of its size is smaller
+  const absl::StatusOr<BlockCache::Block> less = cache.Take(4096);
+  ASSERT_TRUE(less.ok()) << less.status();
+  EXPECT_NE(less->data(), data);
+}
+
 TEST(BlockCacheTest, AMovedBlockIsOwnedOnce) {
   BlockCache cache(GuardedMemory::Get());
   BlockCache::Block first = *cache.Take(100);
