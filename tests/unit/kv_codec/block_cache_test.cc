@@ -93,6 +93,7 @@ TEST(BlockCacheTest, WhatIsFreeIsBounded) {
   BlockCache cache(GuardedMemory::Get());
   {
     std::vector<BlockCache::Block> blocks;
+    blocks.reserve(3);
     for (int i = 0; i < 3; ++i) {
       blocks.push_back(*cache.Take(size_t{128} << 20));
     }
