@@ -6,6 +6,7 @@
 #include "kernels/core/dtype.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/runtime/device.h"
+#include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/gathered_op.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/shadowkv_params.h"

@@ -13,7 +13,6 @@
 #include "absl/status/status.h"
 
 #include "kernels/core/buffer.h"
-#include "kernels/core/exec_context.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/params.h"
@@ -111,6 +110,7 @@ void ShadowKvJointProblem::WriteDense(int64_t layer) {
 
 std::vector<ShadowKvJointLayer> ShadowKvJointProblem::Layers() const {
   std::vector<ShadowKvJointLayer> layers;
+  layers.reserve(static_cast<size_t>(layers_));
   for (int64_t i = 0; i < layers_; ++i) {
     layers.push_back({.page_table = page_tables_[static_cast<size_t>(i)].data(),
                       .key_bias = bias(i),
