@@ -87,21 +87,6 @@ float SmallestCosine(const IsaKernels& isa,
   return smallest;
 }
 
-// Codes one vector at index `vector` of a section of codes with its scales elsewhere.
-void CodeVector(const CodingGroup& group,
-                const float* x,
-                int32_t bits,
-                std::byte* codes,
-                size_t scales,
-                int64_t vector) {
-  ShadowKvQuantizeVector(x,
-                         group.config.head_dim,
-                         bits,
-                         reinterpret_cast<uint8_t*>(codes) +
-                             static_cast<size_t>(vector) * group.config.code_bytes(bits),
-                         reinterpret_cast<uint16_t*>(group.section + scales) + 2 * vector);
-}
-
 // Stores the landmark, and for bounds the largest distance of a key from it as stored. Overwrites
 // mean.
 void CodeLandmark(const IsaKernels& isa,
@@ -115,7 +100,12 @@ void CodeLandmark(const IsaKernels& isa,
   const int64_t vector = head * group.layout.chunks + chunk;
   std::byte* landmarks = group.section + group.layout.landmarks;
   if (config.quantized_landmarks()) {
-    CodeVector(group, mean, config.landmark_bits, landmarks, group.layout.landmark_scales, vector);
+    ShadowKvCodeVector(mean,
+                       dim,
+                       config.landmark_bits,
+                       vector,
+                       landmarks,
+                       group.section + group.layout.landmark_scales);
     return;
   }
   const size_t offset = static_cast<size_t>(vector) * config.vector_bytes();
@@ -142,7 +132,12 @@ void CodeValue(const IsaKernels& isa,
   const ShadowKvConfig& config = group.config;
   std::byte* values = group.value_section + group.layout.values;
   if (config.quantized_values()) {
-    CodeVector(group, value, config.value_bits, values, group.layout.value_scales, vector);
+    ShadowKvCodeVector(value,
+                       config.head_dim,
+                       config.value_bits,
+                       vector,
+                       values,
+                       group.section + group.layout.value_scales);
     return;
   }
   StoreVector(isa,
@@ -282,12 +277,12 @@ void CodeGroup(const IsaKernels& isa,
         }
       }
       if (q2) {
-        CodeVector(group,
-                   keys + t * width,
-                   2,
-                   group.section + group.layout.key_codes,
-                   group.layout.key_scales,
-                   vector);
+        ShadowKvCodeVector(keys + t * width,
+                           config.head_dim,
+                           2,
+                           vector,
+                           group.section + group.layout.key_codes,
+                           group.section + group.layout.key_scales);
       }
       CodeValue(isa, group, values + t * width, vector);
     }

@@ -370,8 +370,13 @@ absl::Status Launch(const DeviceQueue& queue, const SelectCall& call) {
   return ToStatus(cudaGetLastError(), "shadowkv_select");
 }
 
+// Whether one column tile has all query heads of a KV head.
+bool IsNarrow(const ShadowKvSelectParams& params) {
+  return params.heads <= paged::kColumns * params.bounds.kv_heads;
+}
+
 absl::Status LaunchRows(const DeviceQueue& queue, const SelectCall& call) {
-  const bool narrow = call.group <= paged::kColumns;
+  const bool narrow = IsNarrow(call.params);
   if (call.params.bounds.head_dim == 64) {
     return narrow ? Launch<64, 1>(queue, call) : Launch<64, 2>(queue, call);
   }
@@ -405,8 +410,7 @@ absl::Status Check(const ShadowKvSelectParams& params) {
 int32_t TilesOfWarp(const DeviceQueue& queue, const ShadowKvSelectParams& params, int64_t rows) {
   const ShadowKvBounds& bounds = params.bounds;
   const int64_t pairs = rows * bounds.kv_heads;
-  const bool narrow = params.heads <= paged::kColumns * bounds.kv_heads;
-  const int64_t beside = narrow ? kScoreBlocks<1> : kScoreBlocks<2>;
+  const int64_t beside = IsNarrow(params) ? kScoreBlocks<1> : kScoreBlocks<2>;
   const int64_t round = beside * queue.multiprocessors();
   const int64_t tiles = (bounds.max_chunks + kSelectTile - 1) / kSelectTile;
   int32_t best = 1;

@@ -58,6 +58,17 @@ inline void ShadowKvQuantizeVector(
   pair[1] = range.zero;
 }
 
+// The same for vector `vector` of a section of codes, [vectors][n], with its pair in a section of
+// scales and zeros, [vectors][2].
+inline void ShadowKvCodeVector(
+    const float* x, int64_t n, int32_t bits, int64_t vector, std::byte* codes, std::byte* pairs) {
+  ShadowKvQuantizeVector(x,
+                         n,
+                         bits,
+                         reinterpret_cast<uint8_t*>(codes) + vector * n * bits / 8,
+                         reinterpret_cast<uint16_t*>(pairs) + 2 * vector);
+}
+
 // Code of element `index` of a packed vector.
 inline uint8_t ShadowKvLoadCode(const uint8_t* packed, int64_t index, int32_t bits) {
   const int64_t bit = index * bits;

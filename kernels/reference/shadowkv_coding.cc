@@ -45,21 +45,6 @@ double Cosine(const float* a, const float* b, int64_t n) {
   return aa > 0.0 && bb > 0.0 ? dot / std::sqrt(aa * bb) : 0.0;
 }
 
-// Codes one vector at index `vector` of a section of codes with its scales elsewhere.
-void CodeVector(const CodingGroup& group,
-                const float* x,
-                int32_t bits,
-                std::byte* codes,
-                size_t scales,
-                int64_t vector) {
-  ShadowKvQuantizeVector(x,
-                         group.config.head_dim,
-                         bits,
-                         reinterpret_cast<uint8_t*>(codes) +
-                             static_cast<size_t>(vector) * group.config.code_bytes(bits),
-                         reinterpret_cast<uint16_t*>(group.section + scales) + 2 * vector);
-}
-
 // Landmark, deviation and outlier score of one chunk; keys start at its first key, `width` apart.
 void CodeChunk(const CodingGroup& group,
                const float* keys,
@@ -95,12 +80,12 @@ void CodeChunk(const CodingGroup& group,
   }
   if (config.quantized_landmarks()) {
     const int64_t vector = head * group.layout.chunks + chunk;
-    CodeVector(group,
-               mean,
-               config.landmark_bits,
-               group.section + group.layout.landmarks,
-               group.layout.landmark_scales,
-               vector);
+    ShadowKvCodeVector(mean,
+                       config.head_dim,
+                       config.landmark_bits,
+                       vector,
+                       group.section + group.layout.landmarks,
+                       group.section + group.layout.landmark_scales);
   }
   if (chunk_scores != nullptr) {
     double score = 2.0;
@@ -116,7 +101,12 @@ void CodeValue(const CodingGroup& group, const float* value, int64_t head, int64
   const int64_t vector = head * group.layout.tokens + token;
   std::byte* values = group.value_section + group.layout.values;
   if (config.quantized_values()) {
-    CodeVector(group, value, config.value_bits, values, group.layout.value_scales, vector);
+    ShadowKvCodeVector(value,
+                       config.head_dim,
+                       config.value_bits,
+                       vector,
+                       values,
+                       group.section + group.layout.value_scales);
     return;
   }
   for (int64_t i = 0; i < config.head_dim; ++i) {
@@ -125,12 +115,12 @@ void CodeValue(const CodingGroup& group, const float* value, int64_t head, int64
 }
 
 void CodeKey(const CodingGroup& group, const float* key, int64_t head, int64_t token) {
-  CodeVector(group,
-             key,
-             2,
-             group.section + group.layout.key_codes,
-             group.layout.key_scales,
-             head * group.layout.tokens + token);
+  ShadowKvCodeVector(key,
+                     group.config.head_dim,
+                     2,
+                     head * group.layout.tokens + token,
+                     group.section + group.layout.key_codes,
+                     group.section + group.layout.key_scales);
 }
 
 }  // namespace

@@ -75,16 +75,21 @@ void AddHostValueCases(const BenchShape& shape, Cases& cases) {
   }
 }
 
-// Llama-3.1-8B's shape, the one that ShadowKV's throughput was published for, unless a step would
-// attend the whole sequence.
-void AddShadowKvCases(const BenchShape& shape, Cases& cases) {
-  if (shape.group != 4 || ShadowKvLoadOf(shape).layout.prefers_dense()) return;
-  const char* format = "rank 160, V4";
+// Choice of chunks by landmarks of either kind.
+void AddSelectCases(const BenchShape& shape, Cases& cases) {
   for (const int32_t bits : {16, 8}) {
     const char* landmarks = bits == 16 ? "landmarks of bf16" : "landmarks of int8";
     cases.push_back(std::make_unique<ShadowKvSelectCase>(
         Named(shape, "shadowkv_select", landmarks, ""), ShadowKvCodes{.landmark_bits = bits}));
   }
+}
+
+// Llama-3.1-8B's shape, the one that ShadowKV's throughput was published for, unless a step would
+// attend the whole sequence.
+void AddShadowKvCases(const BenchShape& shape, Cases& cases) {
+  if (shape.group != 4 || ShadowKvLoadOf(shape).layout.prefers_dense()) return;
+  const char* format = "rank 160, V4";
+  AddSelectCases(shape, cases);
   cases.push_back(std::make_unique<ShadowKvAttentionCase>(
       Named(shape, "shadowkv_attention", format, "hits=0"), 0.0));
   cases.push_back(std::make_unique<ShadowKvAttentionCase>(
@@ -95,10 +100,10 @@ void AddShadowKvCases(const BenchShape& shape, Cases& cases) {
 // As many sequences as an H200 holds with landmarks of bf16, and with such in 8 bits
 // (gpu_model_bench --capacity).
 void AddFullShadowKvCases(Cases& cases) {
-  for (const int32_t rows : {85, 94}) {
-    AddShadowKvCases({.rows = rows, .tokens = 32768, .kv_heads = 8, .group = 4, .head_dim = 128},
-                     cases);
-  }
+  BenchShape shape = {.rows = 85, .tokens = 32768, .kv_heads = 8, .group = 4, .head_dim = 128};
+  AddSelectCases(shape, cases);
+  shape.rows = 94;
+  AddShadowKvCases(shape, cases);
 }
 
 Cases AllCases(bool quick) {
