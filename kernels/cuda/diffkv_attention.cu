@@ -1,12 +1,11 @@
 // Attention of one query per sequence over both tiers of quantized pages (docs/kernels/diffkv.md).
 //
 // The pages of one KV head of one row are cut into splits, whose number depends on that head alone.
-// A fixed number of blocks shares the splits out. In a block one warp walks ahead and starts the
-// copies of pages into a ring in shared memory; the others take a page each in turn, keep their own
-// softmax, and merge at the end of a split. The block that ends a head's last split merges the
-// splits.
-#include <cuda_bf16.h>
-
+// A fixed number of blocks shares the splits out. In a block four warps compute: they take a page
+// each in turn and keep their own softmax. One warp starts the copies of pages into a ring in
+// shared memory (diffkv_attention_fetch.cuh); one finds splits and makes their queries ahead of it
+// (diffkv_attention_prepare.cuh), and adds up what the computing warps found at the end of a split
+// (diffkv_attention_merge.cuh). The block that ends a head's last split merges the splits.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -77,7 +76,9 @@ __device__ void AttendPage(const Plan& plan,
   }
   float unit[Planes::kHeads];
 #pragma unroll
-  for (int c = 0; c < Planes::kHeads; ++c) unit[c] = queries.unit[Planes::Head(c)];
+  for (int c = 0; c < Planes::kHeads; ++c) {
+    unit[c] = queries.unit[Planes::Head(c)] / DiffKvKeyTimes(kKeyBits);
+  }
   DiffKvScores<kTiles, kPaired> scores;
   ScorePage<kDim, kKeyBits, kValueBits, kPaired, kTiles>(page, queries, scores);
   if (plan.params.scored) KeepScores<kPaired, kTiles>(plan, slot, unit, scores);
@@ -92,8 +93,7 @@ __device__ void AttendSlot(const Plan& plan,
                            const Shared<kDim, kPaired>& shared,
                            DiffKvSoftmax<kDim, kPaired>& softmax) {
   const DiffKvTier tier = plan.params.pages.geometry.tiers[slot.flags & kLowTier];
-  const DiffKvQueries<kDim, kPaired>& queries =
-      shared.queries[slot.flags >> kQueryShift][KeyWidth(tier)];
+  const DiffKvQueries<kDim, kPaired>& queries = shared.queries[slot.flags >> kQueryShift];
   if (tier.key_bits == 4 && tier.value_bits == 2) {
     AttendPage<kDim, 4, 2, kPaired>(plan, slot, data, queries, softmax);
   } else if (tier.key_bits == 8 && tier.value_bits == 4) {
@@ -105,73 +105,31 @@ __device__ void AttendSlot(const Plan& plan,
   }
 }
 
-// Merges a head's splits, if there is one to merge; each warp takes columns. All computing threads.
-template <int kDim>
-__device__ void MergeHead(const Plan& plan, const Workspace& workspace, const DoneHead& done) {
-  if (done.splits == 0) return;
-  const Columns columns = ColumnsOf(plan, done.head);
-  for (int32_t column = threadIdx.x / 32; column < columns.count; column += kConsumers) {
-    MergeSplits<kDim>(plan.params, workspace, done.row, columns.begin + column, done.splits);
-  }
-}
-
-// The end of the block's `ordinal`-th split. Warps take turns to add up the shares and write the
-// result, while the others go on. A head that is complete by that is merged by all warps at the end
-// of the next split.
-template <int kDim, bool kPaired>
-__device__ void EndSplit(const Plan& plan,
-                         const Slot& slot,
-                         int32_t ordinal,
-                         const Workspace& workspace,
-                         Counters& counters,
-                         DiffKvSoftmax<kDim, kPaired>& softmax,
-                         Shared<kDim, kPaired>& shared) {
-  const auto warp = static_cast<int32_t>(threadIdx.x / 32);
-  const bool takes = warp == ordinal % kConsumers;
-  // The phase before the first has ended.
-  BarrierWait(&shared.free, (ordinal & 1) ^ 1);
-  GiveShare(softmax, shared.shares[warp]);
-  Reset(softmax);
-  if (!takes && threadIdx.x % 32 == 0) BarrierArrive(&shared.given);
-  if (ordinal > 0) MergeHead<kDim>(plan, workspace, shared.done[(ordinal - 1) % 2]);
-  if (takes) {
-    BarrierWait(&shared.given, ordinal & 1);
-    TakeShares(shared.shares, ColumnsOf(plan, slot.head), slot, workspace);
-    const DoneHead done = CountSplit(slot, plan.heads(), counters);
-    if (threadIdx.x % 32 == 0) {
-      shared.done[ordinal % 2] = done;
-      BarrierArrive(&shared.free);
-    }
-  }
-}
-
+// A computing warp: attends its pages, and gives what it found at the end of every split.
 template <int kDim, bool kPaired>
 __device__ void Consume(const Plan& plan,
                         const Workspace& workspace,
-                        Counters& counters,
                         Shared<kDim, kPaired>& shared) {
-  constexpr int32_t kRounds = Shared<kDim, kPaired>::kRounds;
   const int32_t warp = threadIdx.x / 32;
   DiffKvSoftmax<kDim, kPaired> softmax;
   Reset(softmax);
   int32_t ordinal = 0;  // splits ended
-  for (int32_t round = 0;; ++round) {
-    const int32_t place = round % kRounds * kConsumers + warp;
-    BarrierWait(&shared.full[place], round / kRounds & 1);
-    const Slot slot = shared.slots[place];
-    if (slot.flags & kStop) break;
-    if (slot.tokens > 0)
-      AttendSlot<kDim, kPaired>(plan, slot, shared.pages[place], shared, softmax);
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) BarrierArrive(&shared.empty[round % kRounds]);
-    if (slot.flags & kEnds) {
-      EndSplit<kDim, kPaired>(plan, slot, ordinal++, workspace, counters, softmax, shared);
+  for (RoundPlace<Shared<kDim, kPaired>::kRounds> round;; round.Next()) {
+    BarrierWait(&shared.full[round.place][warp], round.parity);
+    const Slot slot = shared.slots[round.place][warp];
+    if (slot.tokens > 0) {
+      AttendSlot<kDim, kPaired>(plan, slot, shared.pages[round.place][warp], shared, softmax);
     }
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) BarrierArrive(&shared.empty[round.place]);
+    if ((slot.flags & (kEnds | kStop)) == 0) continue;
+    EndSplit<kDim, kPaired>(slot, ordinal++, softmax, shared);
+    if (slot.flags & kStop) break;
+    Reset(softmax);
   }
-  if (ordinal > 0) {
-    BarrierWait(&shared.free, (ordinal & 1) ^ 1);
-    MergeHead<kDim>(plan, workspace, shared.done[(ordinal - 1) % 2]);
-  }
+  shared.left.Drain([&](const DoneHead& done) {
+    MergeSplits<kDim, kPaired, Merger::kBlock>(plan, workspace, done);
+  });
 }
 
 template <int kDim, bool kPaired>
@@ -181,46 +139,60 @@ __global__ void __launch_bounds__(kThreads, RingBlocks(kHopperCode))
                     Counters* counters) {
   extern __shared__ __align__(128) std::byte memory[];
   Shared<kDim, kPaired>& shared = *reinterpret_cast<Shared<kDim, kPaired>*>(memory);
-  for (int32_t i = threadIdx.x; i < Shared<kDim, kPaired>::kSlots; i += kThreads) {
-    BarrierInit(&shared.full[i], 1);
+  constexpr int32_t kRounds = Shared<kDim, kPaired>::kRounds;
+  for (int32_t i = threadIdx.x; i < kRounds * kConsumers; i += kThreads) {
+    BarrierInit(&shared.full[i / kConsumers][i % kConsumers], 1);
   }
-  for (int32_t i = threadIdx.x; i < Shared<kDim, kPaired>::kRounds; i += kThreads) {
+  for (int32_t i = threadIdx.x; i < kRounds; i += kThreads) {
     BarrierInit(&shared.empty[i], kConsumers);
   }
   if (threadIdx.x == 0) {
-    BarrierInit(&shared.given, kConsumers - 1);
+    BarrierInit(&shared.given, kConsumers);
     BarrierInit(&shared.free, 1);
+    shared.left.Init();
+    BarrierInit(&shared.prepared[0], 1);
+    BarrierInit(&shared.prepared[1], 1);
   }
   BarrierInitFence();
   WaitForPredecessors();
   CountItems(plan, shared);
-  if (threadIdx.x / 32 == kConsumers) {
-    Fetch<kDim, kPaired>(plan, *counters, shared);
+  if (threadIdx.x / 32 == kFetchingWarp) {
+    Fetch<kDim, kPaired>(plan, shared);
+  } else if (threadIdx.x / 32 == kMergingWarp) {
+    Merge<kDim, kPaired>(plan, workspace, *counters, shared);
   } else {
-    Consume<kDim, kPaired>(plan, workspace, *counters, shared);
+    Consume<kDim, kPaired>(plan, workspace, shared);
   }
+}
+
+Workspace WorkspaceOf(const DeviceQueue& queue, const Plan& plan) {
+  const int32_t lane_heads =
+      plan.paired() ? DiffKvPlanes<true>::kHeads : DiffKvPlanes<false>::kHeads;
+  const int32_t lanes = PartialLanes(std::min(plan.group, kDiffKvColumns), lane_heads);
+  return {.floats = queue.workspace().as<float>(),
+          .slot_heads = plan.heads(),
+          .heads = static_cast<int32_t>(plan.params.heads),
+          .lanes = lanes,
+          .partial_floats = PartialFloats(lanes, lane_heads, plan.params.pages.geometry.head_dim)};
 }
 
 template <int kDim, bool kPaired>
 absl::Status Launch(const DeviceQueue& queue, const Plan& plan) {
   const DiffKvAttentionParams& params = plan.params;
-  const Workspace workspace = {
-      queue.workspace().as<float>(), static_cast<int32_t>(params.heads), kDim};
-  const bool hopper = queue.device().has_hopper_code;
-  const size_t bytes =
-      hopper ? sizeof(Shared<kDim, kPaired, true>) : sizeof(Shared<kDim, kPaired, false>);
+  const Workspace workspace = WorkspaceOf(queue, plan);
+  constexpr size_t kBytes = sizeof(Shared<kDim, kPaired>);
   const auto kernel = AttentionKernel<kDim, kPaired>;
   const cudaError_t allowed = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes));
   if (allowed != cudaSuccess) {
     return ToStatus(allowed, "diffkv_attention: shared memory");
   }
-  const int32_t blocks = queue.multiprocessors() * RingBlocks(hopper);
+  const int32_t blocks = queue.multiprocessors() * RingBlocks(queue.device().has_hopper_code);
   const cudaError_t launched = LaunchEarly(queue,
                                            kernel,
                                            static_cast<uint32_t>(blocks),
                                            kThreads,
-                                           bytes,
+                                           kBytes,
                                            plan,
                                            workspace,
                                            reinterpret_cast<Counters*>(queue.counters()));
@@ -267,8 +239,8 @@ absl::Status CheckShapes(const DiffKvAttentionParams& params) {
 // one.
 absl::StatusOr<int64_t> RowsOfLaunch(const DeviceQueue& queue,
                                      const DiffKvAttentionParams& params) {
-  const auto row_bytes = static_cast<size_t>(
-      Workspace::Floats(1, params.heads, params.pages.geometry.head_dim) * int64_t{sizeof(float)});
+  const auto row_bytes =
+      static_cast<size_t>(WorkspaceOf(queue, MakePlan(params)).Floats(1) * int64_t{sizeof(float)});
   const size_t rows = std::min<size_t>(queue.workspace().size() / row_bytes, kMaxRows);
   if (rows == 0) {
     return absl::ResourceExhaustedError(absl::StrCat("diffkv_attention: the workspace has ",
@@ -281,7 +253,7 @@ absl::StatusOr<int64_t> RowsOfLaunch(const DeviceQueue& queue,
 
 absl::Status LaunchRows(const DeviceQueue& queue, const DiffKvAttentionParams& params) {
   const Plan plan = MakePlan(params);
-  const bool paired = plan.group <= kDiffKvColumns / 2;
+  const bool paired = plan.paired();
   if (params.pages.geometry.head_dim == 128) {
     return paired ? Launch<128, true>(queue, plan) : Launch<128, false>(queue, plan);
   }

@@ -1,12 +1,12 @@
-// Merging in diffkv_attention: of the warps of a block at the end of a split, and of a head's
-// splits.
+// The end of splits in diffkv_attention: computing warps give what they found and go on; the
+// merging warp adds it up, and merges a head's splits when it has ended the last of them.
 #pragma once
-
-#include <cuda_bf16.h>
 
 #include <cstdint>
 
+#include "kernels/cuda/diffkv_attention_partial.cuh"
 #include "kernels/cuda/diffkv_attention_plan.cuh"
+#include "kernels/cuda/diffkv_attention_prepare.cuh"
 #include "kernels/cuda/diffkv_page_attention.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/warp.cuh"
@@ -14,138 +14,202 @@
 
 namespace baton::kernels::cuda::diffkv {
 
-// Gives a warp's softmax to the one that adds them up: sums of a head's lanes, each of which has
-// seen other tokens, and of its columns.
+// Gives a computing warp's softmax of the block's `ordinal`-th split, or, with kStop in the slot,
+// says that there are no more.
 template <int kDim, bool kPaired>
-__device__ void GiveShare(const DiffKvSoftmax<kDim, kPaired>& softmax,
-                          WarpShare<kDim, kPaired>& share) {
-  const int32_t lane = threadIdx.x % 32;
+__device__ void EndSplit(const Slot& slot,
+                         int32_t ordinal,
+                         const DiffKvSoftmax<kDim, kPaired>& softmax,
+                         Shared<kDim, kPaired>& shared) {
+  const int32_t lane = threadIdx.x % kWarpLanes;
+  WarpShare<kDim, kPaired>& share = shared.shares[threadIdx.x / kWarpLanes];
+  // What was given before has been taken.
+  BarrierWait(&shared.free, (ordinal & 1) ^ 1);
+#pragma unroll
+  for (int i = 0; i < share.kVectors; ++i) {
+    // Both columns of a head are one.
+    const auto& x = softmax.values[kPaired ? 2 * i : i];
+    const auto& y = softmax.values[kPaired ? 2 * i + 1 : i];
+    share.values[i][lane] = kPaired
+                                ? make_float4(x[0] + x[1], x[2] + x[3], y[0] + y[1], y[2] + y[3])
+                                : make_float4(x[0], x[1], x[2], x[3]);
+  }
 #pragma unroll
   for (int c = 0; c < softmax.kHeads; ++c) {
-    const int32_t head = DiffKvPlanes<kPaired>::Head(c);
-    float weights = softmax.weights[c];
-    float zeros = softmax.zeros[c];
-#pragma unroll
-    for (int step = 4; step < 32; step *= 2) {
-      weights += __shfl_xor_sync(0xffffffffu, weights, step);
-      zeros += __shfl_xor_sync(0xffffffffu, zeros, step);
-    }
-    if (lane < 4) {
-      share.max[head] = softmax.max[c];
-      share.weights[head] = weights;
-      share.zeros[head] = zeros;
-    }
-    float* values = share.values + head * share.kStride + lane / 4;
-#pragma unroll
-    for (int i = 0; i < kDim / 8; ++i) {
-      const float* columns = softmax.values[i / 2] + i % 2 * 2;
-      values[8 * i] = kPaired ? columns[0] + columns[1] : columns[c];
-    }
+    share.max[c][lane] = softmax.max[c];
+    share.weights[c][lane] = softmax.weights[c];
+    share.zeros[c][lane] = softmax.zeros[c];
   }
+  if (threadIdx.x == 0) shared.ended = slot;
   __syncwarp();
+  if (lane == 0) BarrierArrive(&shared.given);
 }
 
-// One warp: adds up the shares of all in the order of warps, and writes a split's partial result,
-// in which zeros are accounted for. Heads in a loop: code that is seldom executed has to be short.
+// Over the lanes of a head.
+__device__ inline float SumOfHead(float x) {
+#pragma unroll
+  for (int step = 4; step < kWarpLanes; step *= 2) x += __shfl_xor_sync(kAllLanes, x, step);
+  return x;
+}
+
+// Adds up the shares of all warps in the order of warps; zeros are accounted for.
 template <int kDim, bool kPaired>
-__device__ void TakeShares(const WarpShare<kDim, kPaired> (&shares)[kConsumers],
-                           const Columns& columns,
-                           const Slot& slot,
-                           const Workspace& workspace) {
-  constexpr int kPairs = kDim / 64;  // of dims, of a lane
-  const int32_t lane = threadIdx.x % 32;
-  const float unit = DiffKvValueUnit(2 * kPairs * lane / 8 % 2);
+__device__ auto TakeShares(const WarpShare<kDim, kPaired> (&shares)[kConsumers]) {
+  using Share = WarpShare<kDim, kPaired>;
+  constexpr int kHeads = Share::kHeads;
+  const int32_t lane = threadIdx.x % kWarpLanes;
+  Partial<kHeads, Share::kVectors> sum = {};
+  float zeros[kHeads] = {};
+#pragma unroll
+  for (int c = 0; c < kHeads; ++c) {
+    sum.max[c] = shares[0].max[c][lane];
+#pragma unroll
+    for (int w = 1; w < kConsumers; ++w) sum.max[c] = fmaxf(sum.max[c], shares[w].max[c][lane]);
+  }
 #pragma unroll 1
-  for (int32_t head = 0; head < columns.count; ++head) {
-    float max = shares[0].max[head];
+  for (int w = 0; w < kConsumers; ++w) {
+    const Share& share = shares[w];
+    float factor[kHeads];
 #pragma unroll
-    for (int w = 1; w < kConsumers; ++w) max = fmaxf(max, shares[w].max[head]);
-    float weights = 0.0f;
-    float zeros = 0.0f;
-    float2 values[kPairs] = {};
-#pragma unroll
-    for (int w = 0; w < kConsumers; ++w) {
-      const WarpShare<kDim, kPaired>& share = shares[w];
-      const float factor = Exp2(share.max[head] - max);
-      weights = __fmaf_rn(share.weights[head], factor, weights);
-      zeros = __fmaf_rn(share.zeros[head], factor, zeros);
-      const auto* own = reinterpret_cast<const float2*>(share.values + head * share.kStride);
-#pragma unroll
-      for (int i = 0; i < kPairs; ++i) {
-        const float2 pair = own[kPairs * lane + i];
-        values[i].x = __fmaf_rn(pair.x, factor, values[i].x);
-        values[i].y = __fmaf_rn(pair.y, factor, values[i].y);
-      }
+    for (int c = 0; c < kHeads; ++c) {
+      factor[c] = Exp2(share.max[c][lane] - sum.max[c]);
+      sum.sum[c] = __fmaf_rn(share.weights[c][lane], factor[c], sum.sum[c]);
+      zeros[c] = __fmaf_rn(share.zeros[c][lane], factor[c], zeros[c]);
     }
-    float* partial = workspace.partial(slot.row, columns.begin + head, slot.split);
-    if (lane == 0) *reinterpret_cast<float2*>(partial) = {max, weights};
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) {
-      reinterpret_cast<float2*>(partial)[1 + kPairs * lane + i] = {
-          __fmaf_rn(values[i].x, unit, zeros), __fmaf_rn(values[i].y, unit, zeros)};
+    for (int i = 0; i < Share::kVectors; ++i) {
+      const float4 x = share.values[i][lane];
+      sum.values[i][0] = __fmaf_rn(x.x, factor[0], sum.values[i][0]);
+      sum.values[i][1] = __fmaf_rn(x.y, factor[1 % kHeads], sum.values[i][1]);
+      sum.values[i][2] = __fmaf_rn(x.z, factor[0], sum.values[i][2]);
+      sum.values[i][3] = __fmaf_rn(x.w, factor[1 % kHeads], sum.values[i][3]);
     }
+  }
+#pragma unroll
+  for (int c = 0; c < kHeads; ++c) {
+    sum.sum[c] = SumOfHead(sum.sum[c]);
+    zeros[c] = SumOfHead(zeros[c]);
+  }
+#pragma unroll
+  for (int i = 0; i < Share::kVectors; ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      sum.values[i][j] =
+          __fmaf_rn(sum.values[i][j], DiffKvValueUnit(j / kHeads % 2), zeros[j % kHeads]);
+    }
+  }
+  return sum;
+}
+
+// The result of a KV head's query heads from the partial ones of its splits, and from what `out`
+// holds of other keys.
+template <int kDim, bool kPaired, int kLanes, Merger kMerger>
+__device__ void MergeLanes(const Plan& plan, const Workspace& workspace, const DoneHead& done) {
+  using Share = WarpShare<kDim, kPaired>;
+  using Lane = MergingLane<Share::kVectors, kLanes, kMerger>;
+  constexpr int kHeads = Share::kHeads;
+  const DiffKvAttentionRow& row = plan.params.rows[done.row];
+  const Columns columns = ColumnsOf(plan, done.head);
+  const int32_t column = Lane::in_group() * kHeads;  // the lane's first
+  auto* const out = static_cast<uint16_t*>(plan.params.out) + row.row * plan.params.out_stride +
+                    (columns.begin + column) * kDim;
+  float others[kHeads];
+#pragma unroll
+  for (int c = 0; c < kHeads; ++c) {
+    const bool prior = row.lse != nullptr && column + c < columns.count;
+    others[c] = prior ? row.lse[columns.begin + column + c] * kLog2E : -INFINITY;
+  }
+  MergePart<kMerger, Lane::kParts>([&](int32_t part) {
+    const auto found = FoldPartials<Lane, kHeads>(
+        workspace.partial(done.row, done.head, 0), workspace.partial_floats, done.splits, part);
+    const auto dim_of = [&](int i, int j) {
+      return 8 * (4 / kHeads * Lane::vector(part, i) + j / kHeads) + Lane::group();
+    };
+#pragma unroll
+    for (int c = 0; c < kHeads; ++c) {
+      if (column + c >= columns.count) continue;
+      const float lse = FinishHead<Lane>(found, c, others[c], dim_of, out + c * kDim);
+      if (part < Lane::kParts - 1 || Lane::index() >= kLanes) continue;
+      const int32_t head = columns.begin + column + c;
+      workspace.lse(plan.params.num_rows, done.row, head) = lse;
+      if (row.lse != nullptr) row.lse[head] = lse * kLn2;
+    }
+  });
+}
+
+template <int kDim, bool kPaired, Merger kMerger>
+__device__ void MergeSplits(const Plan& plan, const Workspace& workspace, const DoneHead& done) {
+  switch (workspace.lanes) {
+    case 1:
+      MergeLanes<kDim, kPaired, 1, kMerger>(plan, workspace, done);
+      break;
+    case 2:
+      MergeLanes<kDim, kPaired, 2, kMerger>(plan, workspace, done);
+      break;
+    default:
+      MergeLanes<kDim, kPaired, 4, kMerger>(plan, workspace, done);
+      break;
   }
 }
 
-// One warp, after its partial result: the head if this was the last of its splits.
-__device__ inline DoneHead CountSplit(const Slot& slot, int32_t heads, Counters& counters) {
-  DoneHead done = {.row = slot.row, .head = slot.head, .splits = 0};
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) {
-    uint32_t& counter = counters.splits_done[slot.row * heads + slot.head];
-    __threadfence();
-    if (atomicAdd(&counter, 1u) + 1 == static_cast<uint32_t>(slot.splits)) {
-      counter = 0;
-      done.splits = slot.splits;
-      __threadfence();
-    }
-  }
-  return done;
-}
-
-// The result of one query head from the partial ones of its splits, and from what `out` holds of
-// other keys. One warp.
-template <int kDim>
-__device__ void MergeSplits(const DiffKvAttentionParams& params,
+// Counts splits whose results are stored, one of each lane below `count`. A head that is complete
+// by that the warp merges itself if it has few splits, and leaves to the computing warps else.
+template <int kDim, bool kPaired>
+__device__ void CountSplits(const Plan& plan,
                             const Workspace& workspace,
-                            int32_t row_index,
-                            int32_t head,
-                            int32_t splits) {
-  static_assert(kMaxSplits == 32, "a lane has a split");
-  constexpr int kOwn = kDim / 32;
-  const DiffKvAttentionRow& row = params.rows[row_index];
-  const int32_t lane = threadIdx.x % 32;
-  const float* partials = workspace.partial(row_index, head, 0);
-  const bool has = lane < splits;
-  const float others = row.lse == nullptr ? -INFINITY : row.lse[head] * kLog2E;
-  const float own_max = has ? __ldcg(partials + lane * (kDim + 2)) : kDiffKvNoScore;
-  const float max = fmaxf(WarpMax(own_max), others);
-  const float factor = has ? Exp2(own_max - max) : 0.0f;
-  const float found = WarpSum(has ? __ldcg(partials + lane * (kDim + 2) + 1) * factor : 0.0f);
-  const float prior = Exp2(others - max);
-  const float sum = found + prior;
-  float values[kOwn] = {};
-#pragma unroll 4
-  for (int32_t split = 0; split < splits; ++split) {
-    const float weight = __shfl_sync(0xffffffffu, factor, split);
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      const float value = __ldcg(partials + split * (kDim + 2) + 2 + 32 * i + lane);
-      values[i] = __fmaf_rn(value, weight, values[i]);
+                            const DoneHead& own,
+                            int32_t count,
+                            Counters& counters,
+                            Shared<kDim, kPaired>& shared) {
+  const auto lane = static_cast<int32_t>(threadIdx.x % kWarpLanes);
+  __syncwarp();
+  const bool ends = lane < count &&
+                    EndsLast(&counters.splits_done[own.row * plan.heads() + own.head], own.splits);
+  const bool left = ends && own.splits > kFewToMerge && shared.left.Add(own);
+  for (uint32_t rest = __ballot_sync(kAllLanes, ends && !left); rest != 0; rest &= rest - 1) {
+    const int32_t from = __ffs(static_cast<int32_t>(rest)) - 1;
+    MergeSplits<kDim, kPaired, Merger::kWarp>(plan,
+                                              workspace,
+                                              {__shfl_sync(kAllLanes, own.row, from),
+                                               __shfl_sync(kAllLanes, own.head, from),
+                                               __shfl_sync(kAllLanes, own.splits, from)});
+  }
+}
+
+// The merging warp: prepares splits two ahead, whose places are free when a split has ended, and
+// counts those that have ended when none waits for it.
+template <int kDim, bool kPaired>
+__device__ void Merge(const Plan& plan,
+                      const Workspace& workspace,
+                      Counters& counters,
+                      Shared<kDim, kPaired>& shared) {
+  const auto lane = static_cast<int32_t>(threadIdx.x % kWarpLanes);
+  Preparer<kDim, kPaired> preparer(plan, counters, shared);
+  DoneHead own = {};
+  int32_t uncounted = 0;
+  for (int32_t ordinal = -1;; ++ordinal) {
+    if (ordinal >= 0) {
+      const bool waits = __shfl_sync(kAllLanes, HasPhaseEnded(&shared.given, ordinal & 1), 0);
+      if (!waits || uncounted == kWarpLanes) {
+        CountSplits(plan, workspace, own, uncounted, counters, shared);
+        uncounted = 0;
+      }
+      BarrierWait(&shared.given, ordinal & 1);
+      const Slot slot = shared.ended;
+      if (slot.flags & kStop) break;
+      const auto partial = TakeShares(shared.shares);
+      __syncwarp();
+      if (lane == 0) BarrierArrive(&shared.free);
+      StorePartial(partial, workspace.lanes, workspace.partial(slot.row, slot.head, slot.split));
+      if (lane == uncounted) own = {slot.row, slot.head, slot.splits};
+      ++uncounted;
+    } else {
+      preparer.Next(0);
     }
+    preparer.Next(ordinal + 2);
   }
-  __nv_bfloat16* out =
-      static_cast<__nv_bfloat16*>(params.out) + row.row * params.out_stride + head * kDim;
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i) {
-    if (prior > 0.0f) values[i] += __bfloat162float(out[32 * i + lane]) * prior;
-    out[32 * i + lane] = __float2bfloat16_rn(sum > 0.0f ? values[i] / sum : 0.0f);
-  }
-  if (lane == 0) {
-    const float lse = sum > 0.0f ? max + log2f(sum) : -INFINITY;
-    workspace.lse(params.num_rows, row_index, head) = lse;
-    if (row.lse != nullptr) row.lse[head] = lse * kLn2;
-  }
+  CountSplits(plan, workspace, own, uncounted, counters, shared);
+  if (lane == 0) shared.left.Complete();
 }
 
 }  // namespace baton::kernels::cuda::diffkv

@@ -5,31 +5,36 @@
 #include <cstdint>
 
 #include "kernels/cuda/device_code.h"
+#include "kernels/cuda/diffkv_attention_partial.cuh"
 #include "kernels/cuda/diffkv_queries.cuh"
+#include "kernels/cuda/ptx_tile.cuh"
 #include "kernels/kv_format/diffkv.h"
+#include "kernels/ops/diffkv_pages.h"
 #include "kernels/ops/diffkv_params.h"
 
 namespace baton::kernels::cuda::diffkv {
 
-// Warps of a block that compute; one more fetches.
+// Warps of a block that compute; behind them one fetches and one merges.
 inline constexpr int32_t kConsumers = 4;
-inline constexpr int32_t kConsumerThreads = 32 * kConsumers;
-inline constexpr int32_t kThreads = kConsumerThreads + 32;
-// Rounds of a block's ring, each a page for every computing warp.
-constexpr int32_t Rounds(int32_t head_dim, bool hopper_code) {
-  if (head_dim != 128) return 5;
-  return hopper_code ? 3 : 2;
-}
+inline constexpr int32_t kFetchingWarp = kConsumers;
+inline constexpr int32_t kMergingWarp = kConsumers + 1;
+inline constexpr int32_t kThreads = 32 * (kConsumers + 2);
+// Rounds of a block's ring, each a page for every computing warp. More of them would make requests
+// wait for each other: two keep the memory busy.
+constexpr int32_t Rounds(int32_t head_dim) { return head_dim == 128 ? 2 : 4; }
 // A head has at most kMaxSplits splits, and kFewSplits of them while these have less than
 // kFullSplitPages pages: more would write more partial results than they save time, fewer would
 // leave multiprocessors idle when there is one sequence. Longer heads have long splits and, for
 // their last quarter, short ones of a fourth, which are taken when no head has long ones left: what
 // blocks wait for at the end is little.
-inline constexpr int32_t kMaxSplits = 32;
+inline constexpr int32_t kMaxSplits = 34;
 inline constexpr int32_t kFewSplits = 4;
 inline constexpr int32_t kFullSplitPages = 64;
-// A long split is at least this part of a head, which makes 31 splits at most.
-inline constexpr int32_t kLongSplits = 15;
+// A long split is at least this part of a head, which makes kMaxSplits at most: of 1,105 pages 12
+// long ones of 64 and 22 short ones of 16.
+inline constexpr int32_t kLongSplits = 18;
+// A head of at most so many splits is merged by the merging warp that finds it complete.
+inline constexpr int32_t kFewToMerge = 8;
 // Rows of a launch: the splits of each row are counted in shared memory.
 inline constexpr int32_t kMaxRows = 256;
 
@@ -61,53 +66,32 @@ inline constexpr uint32_t kEnds = 2;       // the last round of a split
 inline constexpr uint32_t kStop = 4;       // no split is left
 inline constexpr int32_t kQueryShift = 3;  // above it: where the split's queries are
 
-// A head whose splits are all done.
-struct DoneHead {
-  int32_t row;
-  int32_t head;    // as in Slot
-  int32_t splits;  // 0: there is none
-};
-
-// What a warp found of its pages' softmax, by query head: values and the sum of weights are
-// relative to the reference.
+// What a warp found of its pages' softmax, as its lanes hold it: values and the sums are relative
+// to the reference.
 template <int kDim, bool kPaired>
 struct WarpShare {
-  static constexpr int32_t kHeads = 4 * DiffKvPlanes<kPaired>::kHeads;
-  // Between heads: no two lanes in one bank.
-  static constexpr int32_t kStride = kDim + 32 / kHeads;
+  static constexpr int kHeads = DiffKvPlanes<kPaired>::kHeads;  // of a lane
+  static constexpr int kVectors = kHeads * kDim / 32;
 
-  alignas(16) float values[kHeads * kStride];
-  float max[kHeads];
-  float weights[kHeads];
-  float zeros[kHeads];
+  float4 values[kVectors][32];
+  float max[kHeads][32];
+  float weights[kHeads][32];
+  float zeros[kHeads][32];
 };
 
-// Widths of keys, as queries are kept for them.
-inline constexpr int32_t kKeyWidths = 2;
-__device__ inline int32_t KeyWidth(DiffKvTier tier) { return tier.key_bits == 8 ? 0 : 1; }
+// A round's place in the ring, and the parity of the phase in which it is filled.
+template <int32_t kRounds>
+struct RoundPlace {
+  int32_t place = 0;
+  uint32_t parity = 0;
 
-template <int kDim, bool kPaired, bool kHopper = kHopperCode>
-struct alignas(128) Shared {
-  static constexpr int32_t kRounds = Rounds(kDim, kHopper);
-  static constexpr int32_t kSlots = kRounds * kConsumers;
-
-  std::byte pages[kSlots][SlotBytes(kDim)];
-  DiffKvQueries<kDim, kPaired> queries[kRounds]
-                                      [kKeyWidths];  // of as many splits as have pages here
-  Slot slots[kSlots];
-  uint64_t full[kSlots];
-  uint64_t empty[kRounds];  // each warp has left its slot of the round
-  WarpShare<kDim, kPaired> shares[kConsumers];
-  uint64_t given;    // at the end of a split: all shares are there
-  uint64_t free;     // they have been taken, and `done` is known
-  DoneHead done[2];  // of this split and the one before
-  int32_t warp_items[kThreads / 32];
-  int32_t items[2 * kMaxRows + 1];  // long splits of the rows before, then short ones
+  __device__ void Next() {
+    if (++place == kRounds) {
+      place = 0;
+      parity ^= 1;
+    }
+  }
 };
-static_assert(sizeof(Shared<128, true>) <= RingBlockBytes(kHopperCode));
-static_assert(sizeof(Shared<64, true>) <= RingBlockBytes(kHopperCode));
-static_assert(sizeof(Shared<128, false>) <= RingBlockBytes(kHopperCode));
-static_assert(sizeof(Shared<64, false>) <= RingBlockBytes(kHopperCode));
 
 // The call, with what of it every block would have to divide for.
 struct Plan {
@@ -121,6 +105,8 @@ struct Plan {
   __host__ __device__ int32_t heads() const {
     return params.pages.geometry.kv_heads * column_groups;
   }
+  // Whether query heads take two columns each (diffkv_queries.cuh).
+  __host__ __device__ bool paired() const { return group <= kDiffKvColumns / 2; }
 };
 
 inline Plan MakePlan(const DiffKvAttentionParams& params) {
@@ -179,6 +165,64 @@ __device__ inline Cut CutHead(const Plan& plan, const DiffKvLayer& layer, int32_
 }
 static_assert(kDiffKvTiers == 2, "a head's counts are read at once");
 
+// A split as the fetching warp gets it.
+struct Work {
+  int32_t row;   // -1: there is none
+  int32_t head;  // as in Slot
+  int32_t split;
+  Cut cut;
+  DiffKvLayer layer;
+  int32_t ids[64];  // of pages, at the numbers that these have in the split, modulo 64
+
+  __device__ int32_t begin() const { return cut.begin(split); }
+  __device__ int32_t end() const { return min(cut.begin(split + 1), cut.pages); }
+  __device__ int32_t* id_of(int32_t page) { return ids + (page - begin()) % 64; }
+};
+
+// Starts reads of the ids of a split's pages from `first` on, as many as there are lanes; -1 where
+// there is no page. They are there after WaitForCopies. All lanes.
+__device__ inline void BringIds(const Plan& plan, Work& work, int32_t first) {
+  const int32_t page = first + static_cast<int32_t>(threadIdx.x % 32);
+  int32_t* const id = work.id_of(page);
+  if (page < work.end()) {
+    const int32_t kv_head = work.head / plan.column_groups;
+    const bool high = page < work.cut.high_pages;
+    CopyAsync4(id,
+               &DiffKvPageId(work.layer,
+                             kv_head,
+                             high ? kDiffKvHigh : kDiffKvLow,
+                             high ? page : page - work.cut.high_pages));
+  } else {
+    *id = -1;
+  }
+  CommitCopies();
+}
+
+template <int kDim, bool kPaired>
+struct alignas(128) Shared {
+  static constexpr int32_t kRounds = Rounds(kDim);
+
+  std::byte pages[kRounds][kConsumers][SlotBytes(kDim)];
+  Slot slots[kRounds][kConsumers];
+  uint64_t full[kRounds][kConsumers];
+  uint64_t empty[kRounds];  // each warp has left its slot of the round
+  // Of the split at hand and the one behind it, in turns.
+  Work work[2];
+  DiffKvQueries<kDim, kPaired> queries[2];
+  uint64_t prepared[2];
+  WarpShare<kDim, kPaired> shares[kConsumers];
+  uint64_t given;  // at the end of a split: all shares are there, and `ended`
+  uint64_t free;   // they have been taken
+  Slot ended;      // of the split that has ended
+  LeftHeads left;
+  int32_t warp_items[kThreads / 32];
+  int32_t items[2 * kMaxRows + 1];  // long splits of the rows before, then short ones
+};
+static_assert(sizeof(Shared<128, true>) <= RingBlockBytes(kHopperCode));
+static_assert(sizeof(Shared<64, true>) <= RingBlockBytes(kHopperCode));
+static_assert(sizeof(Shared<128, false>) <= RingBlockBytes(kHopperCode));
+static_assert(sizeof(Shared<64, false>) <= RingBlockBytes(kHopperCode));
+
 // Query heads [begin, begin + count) of the model that a slot's `head` stands for.
 struct Columns {
   int32_t begin;
@@ -197,21 +241,24 @@ struct Counters {
 };
 inline constexpr int32_t kOwnCounters = 2;
 
-// Partial results in the workspace: of (row, query head, split) the maximum, the sum of weights,
-// and the weighted values; behind them the log-sum-exps to base 2 of every (row, query head).
+// Partial results in the workspace, of every (row, head as a slot counts them, split); behind them
+// the log-sum-exps to base 2 of every (row, query head).
 struct Workspace {
   float* floats;
+  int32_t slot_heads;
   int32_t heads;
-  int32_t dim;
+  int32_t lanes;  // of a partial result
+  int64_t partial_floats;
 
-  __host__ __device__ static int64_t Floats(int64_t rows, int64_t heads, int64_t dim) {
-    return rows * heads * (kMaxSplits * (dim + 2) + 1);
+  // Of `rows` rows.
+  __host__ __device__ int64_t Floats(int64_t rows) const {
+    return rows * (int64_t{slot_heads} * kMaxSplits * partial_floats + heads);
   }
   __device__ float* partial(int32_t row, int32_t head, int32_t split) const {
-    return floats + ((int64_t{row} * heads + head) * kMaxSplits + split) * (dim + 2);
+    return floats + ((int64_t{row} * slot_heads + head) * kMaxSplits + split) * partial_floats;
   }
   __device__ float& lse(int64_t rows, int32_t row, int32_t head) const {
-    return floats[rows * heads * kMaxSplits * (dim + 2) + int64_t{row} * heads + head];
+    return floats[rows * slot_heads * kMaxSplits * partial_floats + int64_t{row} * heads + head];
   }
 };
 
@@ -219,7 +266,7 @@ struct Workspace {
 // the short ones of the rows before r.
 template <int kDim, bool kPaired>
 __device__ void CountItems(const Plan& plan, Shared<kDim, kPaired>& shared) {
-  const int32_t thread = threadIdx.x;
+  const auto thread = static_cast<int32_t>(threadIdx.x);
   const auto rows = static_cast<int32_t>(plan.params.num_rows);
   const int32_t run = (2 * rows + kThreads - 1) / kThreads;
   const int32_t begin = min(thread * run, 2 * rows);

@@ -169,9 +169,11 @@ __device__ inline void ScorePage(const DiffKvSharedPage& page,
   constexpr int kTokens = kLayout.page_tokens();
   float sum[Planes::kHeads];
 #pragma unroll
-  for (int c = 0; c < Planes::kHeads; ++c) sum[c] = queries.sum[Planes::Head(c)];
+  for (int c = 0; c < Planes::kHeads; ++c) {
+    sum[c] = queries.sum[Planes::Head(c)] * DiffKvKeyTimes(kKeyBits);
+  }
   uint32_t b[Planes::kOperands][kDim / 16];
-  LoadOperands(queries, b);
+  LoadOperands<kDim, kKeyBits>(queries, b);
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
     int32_t products[2][Planes::kHeads];

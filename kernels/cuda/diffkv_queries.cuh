@@ -48,8 +48,8 @@ struct DiffKvPlaneSums {
   }
 };
 
-// Queries in shared memory, for keys of one width, and of every query head what 1 in a product
-// counts in a score to base 2, and what in products a key's zero counts.
+// Queries in shared memory, a lane's elements in order, and of every query head what 1 in a product
+// with 8-bit keys counts in a score to base 2, and what in such products a key's zero counts.
 template <int kDim, bool kPaired>
 struct DiffKvQueries {
   static constexpr int kOperands = DiffKvPlanes<kPaired>::kOperands;
@@ -116,26 +116,13 @@ __device__ inline DiffKvQueryShare<kDim> RoundQueries(const uint4 (&own)[kDim / 
   return share;
 }
 
-// Word `word` of a plane of a lane's operands: for keys of 8 bits its elements in order; for words
-// of eight 4-bit codes first the even elements of every word, then the odd ones.
-template <int kDim, int kKeyBits>
-__device__ inline uint32_t PlaneWord(const DiffKvQueryShare<kDim>& share, int word, bool upper) {
-  uint32_t bytes;
-  if constexpr (kKeyBits == 8) {
-    bytes = __byte_perm(share.pairs[2 * word], share.pairs[2 * word + 1], upper ? 0x7531 : 0x6420);
-  } else {
-    constexpr int kCodeWords = kDim / 32;
-    const auto* pairs = share.pairs + word % kCodeWords * 4;
-    const uint32_t selector = (word < kCodeWords ? 0x0040 : 0x0062) + (upper ? 0x0011 : 0);
-    bytes = PairOfLow(__byte_perm(pairs[0], pairs[1], selector),
-                      __byte_perm(pairs[2], pairs[3], selector));
-  }
-  return upper ? bytes : bytes ^ 0x80808080u;
-}
+// What products of keys count more than those of 8 bits: masks leave 4-bit codes of odd elements
+// times 16, and sums of the even ones are made so, too.
+constexpr float DiffKvKeyTimes(int key_bits) { return key_bits == 8 ? 1.0f : 16.0f; }
 
 // All lanes of a warp: writes what they share of the queries, those of head lane / 4 (`kPaired`:
 // lane / 8, once for each plane). `scale` makes products of queries and keys scores to base 2.
-template <int kDim, int kKeyBits, bool kPaired>
+template <int kDim, bool kPaired>
 __device__ inline void StoreQueries(const DiffKvQueryShare<kDim>& share,
                                     float scale,
                                     DiffKvQueries<kDim, kPaired>& out) {
@@ -143,36 +130,49 @@ __device__ inline void StoreQueries(const DiffKvQueryShare<kDim>& share,
 #pragma unroll
   for (int i = 0; i < out.kOperands; ++i) {
     const bool upper = kPaired ? lane / 4 % 2 == 0 : i == 0;
+    const auto plane_word = [&](int word) {
+      const uint32_t bytes =
+          __byte_perm(share.pairs[2 * word], share.pairs[2 * word + 1], upper ? 0x7531 : 0x6420);
+      return upper ? bytes : bytes ^ 0x80808080u;
+    };
 #pragma unroll
     for (int w = 0; w < out.kWords; w += 4) {
-      out.b[i][w / 4][lane] = {PlaneWord<kDim, kKeyBits>(share, w, upper),
-                               PlaneWord<kDim, kKeyBits>(share, w + 1, upper),
-                               PlaneWord<kDim, kKeyBits>(share, w + 2, upper),
-                               PlaneWord<kDim, kKeyBits>(share, w + 3, upper)};
+      out.b[i][w / 4][lane] = {
+          plane_word(w), plane_word(w + 1), plane_word(w + 2), plane_word(w + 3)};
     }
   }
-  // Masks leave codes of odd elements times 16, and sums of the even ones are made so, too.
-  constexpr float kTimes = kKeyBits == 8 ? 1.0f : 16.0f;
   constexpr int kLanes = kPaired ? 8 : 4;  // of a query
   if (lane % kLanes == 0) {
-    out.unit[lane / kLanes] = share.unit * scale / kTimes;
-    out.sum[lane / kLanes] = share.sum * kTimes;
+    out.unit[lane / kLanes] = share.unit * scale;
+    out.sum[lane / kLanes] = share.sum;
   }
 }
 
-// A lane's operands of the queries.
-template <int kDim, bool kPaired>
+// A lane's operands of the queries: for keys of 8 bits its elements in order; for words of eight
+// 4-bit codes first the even elements of every word, then the odd ones.
+template <int kDim, int kKeyBits, bool kPaired>
 __device__ inline void LoadOperands(const DiffKvQueries<kDim, kPaired>& queries,
                                     uint32_t (&b)[DiffKvPlanes<kPaired>::kOperands][kDim / 16]) {
 #pragma unroll
   for (int i = 0; i < DiffKvPlanes<kPaired>::kOperands; ++i) {
+    uint32_t words[kDim / 16];
 #pragma unroll
     for (int w = 0; w < kDim / 64; ++w) {
       const uint4 loaded = queries.b[i][w][threadIdx.x % 32];
-      b[i][4 * w] = loaded.x;
-      b[i][4 * w + 1] = loaded.y;
-      b[i][4 * w + 2] = loaded.z;
-      b[i][4 * w + 3] = loaded.w;
+      words[4 * w] = loaded.x;
+      words[4 * w + 1] = loaded.y;
+      words[4 * w + 2] = loaded.z;
+      words[4 * w + 3] = loaded.w;
+    }
+#pragma unroll
+    for (int w = 0; w < kDim / 32; ++w) {
+      if constexpr (kKeyBits == 8) {
+        b[i][2 * w] = words[2 * w];
+        b[i][2 * w + 1] = words[2 * w + 1];
+      } else {
+        b[i][w] = __byte_perm(words[2 * w], words[2 * w + 1], 0x6420);
+        b[i][kDim / 32 + w] = __byte_perm(words[2 * w], words[2 * w + 1], 0x7531);
+      }
     }
   }
 }

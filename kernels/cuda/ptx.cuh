@@ -114,6 +114,17 @@ __device__ inline bool ElectOne() {
   }
 }
 
+// Adds 1 and returns what there was. What the thread wrote, or has seen of others of its block, is
+// seen by who reads the sum and then calls __threadfence().
+__device__ inline uint32_t CountRelease(uint32_t* counter) {
+  uint32_t before;
+  asm volatile("atom.add.release.gpu.global.u32 %0, [%1], 1;"
+               : "=r"(before)
+               : "l"(counter)
+               : "memory");
+  return before;
+}
+
 // Synchronises `threads` threads of the block that name the same barrier (1 to 15).
 __device__ inline void NamedBarrier(uint32_t name, uint32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");

@@ -1,0 +1,237 @@
+// Partial results of diffkv_attention: of a KV head's query heads over a split of its keys.
+//
+// A warp holds one as matrix instructions leave it, dimensions in rows and heads in columns: lane
+// (g, t) = (lane / 4, lane % 4) has of each of its heads, which are the same for all g, some
+// dimensions. In global memory the lanes' float4 lie side by side, those of lanes without heads
+// left out, so that a warp stores and loads it without gaps and whatever its heads are.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/bf16.cuh"
+#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/warp.cuh"
+
+namespace baton::kernels::cuda::diffkv {
+
+// A lane's share: of kHeads heads the largest score to base 2 and the sum of the weights relative
+// to it, and weighted values, of which [i][j] is of head j % kHeads.
+template <int kHeads, int kVectors>
+struct Partial {
+  float max[kHeads];
+  float sum[kHeads];
+  float values[kVectors][4];
+
+  // Attention over no key.
+  __device__ void Clear() {
+    *this = {};
+    for (float& x : max) x = -INFINITY;
+  }
+
+  // Takes in attention over other keys.
+  __device__ void Fold(const Partial& other) {
+    float own[kHeads];
+    float others[kHeads];
+#pragma unroll
+    for (int c = 0; c < kHeads; ++c) {
+      const float largest = fmaxf(max[c], other.max[c]);
+      own[c] = Exp2(max[c] - largest);
+      others[c] = Exp2(other.max[c] - largest);
+      max[c] = largest;
+      sum[c] = __fmaf_rn(other.sum[c], others[c], sum[c] * own[c]);
+    }
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        values[i][j] =
+            __fmaf_rn(other.values[i][j], others[j % kHeads], values[i][j] * own[j % kHeads]);
+      }
+    }
+  }
+};
+
+// Lanes of each four that have heads, a power of two, when each may have lane_heads.
+__host__ __device__ constexpr int32_t PartialLanes(int64_t heads, int32_t lane_heads) {
+  const int64_t lanes = (heads + lane_heads - 1) / lane_heads;
+  return lanes <= 2 ? static_cast<int32_t>(lanes) : 4;
+}
+// Floats of a partial result in memory, of a head `dim` wide: values, and of each lane that has
+// heads their maxima and sums.
+__host__ __device__ constexpr int64_t PartialFloats(int32_t lanes,
+                                                    int32_t lane_heads,
+                                                    int64_t dim) {
+  return lanes * (lane_heads * dim + 4);
+}
+
+// Stores a warp's partial result of `lanes`. All lanes.
+template <int kHeads, int kVectors>
+__device__ void StorePartial(const Partial<kHeads, kVectors>& partial, int32_t lanes, float* to) {
+  if (LaneInGroup() >= lanes) return;
+  float4* at = reinterpret_cast<float4*>(to) + LaneGroup() * lanes + LaneInGroup();
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    const float(&x)[4] = partial.values[i];
+    __stcg(at + i * 8 * lanes, make_float4(x[0], x[1], x[2], x[3]));
+  }
+  if (LaneGroup() > 0) return;
+  at += kVectors * 8 * lanes;
+  __stcg(at,
+         make_float4(
+             partial.max[0], partial.max[kHeads - 1], partial.sum[0], partial.sum[kHeads - 1]));
+}
+
+// Who merges: the warp that calls, or four computing warps of a block, all of which call.
+enum class Merger { kWarp, kBlock };
+
+// How the float4s of a partial result of kLanes lanes are shared out when results are merged: in
+// parts, one for each warp of the merger, and over the lanes of a warp. A lane has, of the heads of
+// lane `in_group`, the vectors `vector(part, i)` of the lane of `group`.
+template <int kVectors, int kLanes, Merger kMerger>
+struct MergingLane {
+  static constexpr int kAll = kVectors * 8 * kLanes;
+  static constexpr int kOfLane = (kAll + kWarpLanes - 1) / kWarpLanes;
+  static constexpr int kWarps = kMerger == Merger::kBlock ? 4 : 1;
+  static constexpr int kParts = kOfLane < kWarps ? kOfLane : kWarps;
+  static constexpr int kOwn = kOfLane / kParts;
+  // Splits of which a lane has results on their way to it.
+  static constexpr int kAtOnce = kOwn >= 8 ? 2 : kOwn >= 4 ? 4 : 6;
+
+  __device__ static int32_t index() { return static_cast<int32_t>(threadIdx.x % kWarpLanes); }
+  // False where there are fewer float4s than lanes.
+  __device__ static bool has_any() { return index() < kAll; }
+  __device__ static int32_t in_group() { return index() % kLanes; }
+  __device__ static int32_t group() { return index() / kLanes % 8; }
+  __device__ static int32_t vector(int32_t part, int i) {
+    return (part * kOwn + i) * (4 / kLanes) + index() / (8 * kLanes);
+  }
+};
+
+// Folds a part of the partial results of `splits` splits, `stride` floats apart, in their order.
+// All lanes of a warp; what other blocks wrote is read past the first-level cache.
+template <typename Lane, int kHeads>
+__device__ auto FoldPartials(const float* first, int64_t stride, int32_t splits, int32_t part) {
+  using Own = Partial<kHeads, Lane::kOwn>;
+  constexpr int kAtOnce = Lane::kAtOnce;
+  const int32_t place = part * Lane::kOwn * kWarpLanes + (Lane::has_any() ? Lane::index() : 0);
+  Own folded;
+  folded.Clear();
+#pragma unroll 1
+  for (int32_t split = 0; split < splits; split += kAtOnce) {
+    Own parts[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int32_t last = min(split + i, splits - 1);
+      const auto* at = reinterpret_cast<const float4*>(first + last * stride);
+      const float4 stats = __ldcg(at + Lane::kAll + Lane::in_group());
+      parts[i].max[0] = stats.x;
+      parts[i].max[kHeads - 1] = stats.y;
+      parts[i].sum[0] = stats.z;
+      parts[i].sum[kHeads - 1] = stats.w;
+#pragma unroll
+      for (int v = 0; v < Lane::kOwn; ++v) {
+        const float4 x = __ldcg(at + v * kWarpLanes + place);
+        parts[i].values[v][0] = x.x;
+        parts[i].values[v][1] = x.y;
+        parts[i].values[v][2] = x.z;
+        parts[i].values[v][3] = x.w;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (split + i < splits) folded.Fold(parts[i]);
+    }
+  }
+  return folded;
+}
+
+// Takes into a head's folded values what stands in its output, [dim], of other keys, whose
+// log-sum-exp to base 2 is `prior` (-inf: nothing stands there), and writes the result. The head is
+// the lane's `own`; dim_of(i, j) is the dimension of its values[i][j]. Returns the log-sum-exp of
+// all.
+template <typename Lane, int kHeads, int kVectors, typename DimOf>
+__device__ float FinishHead(
+    const Partial<kHeads, kVectors>& folded, int own, float prior, DimOf dim_of, uint16_t* out) {
+  const float largest = fmaxf(folded.max[own], prior);
+  const float factor = Exp2(folded.max[own] - largest);
+  const float others = Exp2(prior - largest);
+  const float sum = __fmaf_rn(1.0f, others, folded.sum[own] * factor);
+  const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
+#pragma unroll
+  for (int i = 0; Lane::has_any() && i < kVectors; ++i) {
+#pragma unroll
+    for (int j = 0; j < 4 / kHeads; ++j) {
+      uint16_t& to = out[dim_of(i, kHeads * j)];
+      float value = folded.values[i][kHeads * j + own] * factor;
+      if (others > 0.0f) value = __fmaf_rn(LowBf16(to), others, value);
+      to = static_cast<uint16_t>(PackBf16(value * inverse, 0.0f));
+    }
+  }
+  return sum > 0.0f ? largest + log2f(sum) : -INFINITY;
+}
+
+// A head whose splits have all ended.
+struct DoneHead {
+  int32_t row;
+  int32_t head;  // as in Slot
+  int32_t splits;
+};
+
+// Heads that a block's computing warps merge when the block has nothing else to do: partial results
+// of many splits take long to be read while copies fill the multiprocessor's queue.
+struct LeftHeads {
+  static constexpr int32_t kMax = 8;
+
+  DoneHead heads[kMax];
+  int32_t count;
+  uint64_t complete;  // no more will come
+
+  // One thread, before the others use it.
+  __device__ void Init() {
+    count = 0;
+    BarrierInit(&complete, 1);
+  }
+  // The merging warp alone adds; false if it is full. Any of its lanes.
+  __device__ bool Add(const DoneHead& head) {
+    const int32_t place = atomicAdd(&count, 1);
+    if (place < kMax) heads[place] = head;
+    return place < kMax;
+  }
+  __device__ void Complete() { BarrierArrive(&complete); }
+  // The computing warps: merge(head) for all.
+  template <typename Merge>
+  __device__ void Drain(Merge merge) {
+    BarrierWait(&complete, 0);
+    for (int32_t i = 0; i < min(count, kMax); ++i) merge(heads[i]);
+  }
+};
+
+// Calls merge(part) for the part that is the warp's, if one is, after every warp of the merger has
+// read what `merge` overwrites.
+template <Merger kMerger, int kParts, typename Merge>
+__device__ void MergePart(Merge merge) {
+  if constexpr (kMerger == Merger::kBlock) {
+    NamedBarrier(1, 4 * kWarpLanes);
+    const auto warp = static_cast<int32_t>(threadIdx.x / kWarpLanes);
+    if (warp < kParts) merge(warp);
+  } else {
+    __syncwarp();
+    merge(0);
+  }
+}
+
+// Counts a split whose partial result is stored and was seen by this thread. True in the thread
+// that counts the last of `splits`: the results of all are to be seen, and the counter is zero
+// again.
+//
+// Release waits until the multiprocessor's requests before it are served, those of copies that are
+// on their way too, which is microseconds where a ring of them is full: so only the last split
+// pays for a second fence.
+__device__ inline bool EndsLast(uint32_t* counter, int32_t splits) {
+  if (CountRelease(counter) + 1 != static_cast<uint32_t>(splits)) return false;
+  *counter = 0;
+  __threadfence();
+  return true;
+}
+
+}  // namespace baton::kernels::cuda::diffkv
