@@ -25,6 +25,7 @@
 #include "kernels/cuda/diffkv_checks.h"
 #include "kernels/cuda/diffkv_page_attention.cuh"
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/ring_place.cuh"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/runtime/early_launch.h"
@@ -114,7 +115,7 @@ __device__ void Consume(const Plan& plan,
   DiffKvSoftmax<kDim, kPaired> softmax;
   Reset(softmax);
   int32_t ordinal = 0;  // splits ended
-  for (RoundPlace<Shared<kDim, kPaired>::kRounds> round;; round.Next()) {
+  for (RingPlace<Shared<kDim, kPaired>::kRounds> round;; round.Next()) {
     BarrierWait(&shared.full[round.place][warp], round.parity);
     const Slot slot = shared.slots[round.place][warp];
     if (slot.tokens > 0) {

@@ -10,6 +10,7 @@
 #include "kernels/cuda/diffkv_attention_plan.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/ptx_bulk_copy.cuh"
+#include "kernels/cuda/ring_place.cuh"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_params.h"
 
@@ -41,7 +42,7 @@ __device__ inline Slot DescribePage(const Plan& plan, const Work& work, int32_t 
 }
 
 template <int kDim, bool kPaired>
-using FetchPlace = RoundPlace<Shared<kDim, kPaired>::kRounds>;
+using FetchPlace = RingPlace<Shared<kDim, kPaired>::kRounds>;
 
 // Lanes below kConsumers: puts a slot into its place, which is free, and starts the copy.
 template <int kDim, bool kPaired>

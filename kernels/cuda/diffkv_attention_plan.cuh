@@ -25,13 +25,14 @@ constexpr int32_t Rounds(int32_t head_dim) { return head_dim == 128 ? 2 : 4; }
 // A head has at most kMaxSplits splits, and kFewSplits of them while these have less than
 // kFullSplitPages pages: more would write more partial results than they save time, fewer would
 // leave multiprocessors idle when there is one sequence. Longer heads have long splits and, for
-// their last quarter, short ones of a fourth, which are taken when no head has long ones left: what
-// blocks wait for at the end is little.
-inline constexpr int32_t kMaxSplits = 34;
+// their last quarter, short ones of a fourth but of at least kShortPages, which are taken when no
+// head has long ones left: what blocks wait for at the end is little.
+inline constexpr int32_t kMaxSplits = 33;
 inline constexpr int32_t kFewSplits = 4;
 inline constexpr int32_t kFullSplitPages = 64;
-// A long split is at least this part of a head, which makes kMaxSplits at most: of 1,105 pages 12
-// long ones of 64 and 22 short ones of 16.
+inline constexpr int32_t kShortPages = 32;
+// A long split is at least this part of a head, which makes kMaxSplits at most: of 2,221 pages 13
+// long ones of 124 and 20 short ones of 32.
 inline constexpr int32_t kLongSplits = 18;
 // A head of at most so many splits is merged by the merging warp that finds it complete.
 inline constexpr int32_t kFewToMerge = 8;
@@ -79,20 +80,6 @@ struct WarpShare {
   float zeros[kHeads][32];
 };
 
-// A round's place in the ring, and the parity of the phase in which it is filled.
-template <int32_t kRounds>
-struct RoundPlace {
-  int32_t place = 0;
-  uint32_t parity = 0;
-
-  __device__ void Next() {
-    if (++place == kRounds) {
-      place = 0;
-      parity ^= 1;
-    }
-  }
-};
-
 // The call, with what of it every block would have to divide for.
 struct Plan {
   DiffKvAttentionParams params;
@@ -136,7 +123,7 @@ struct Cut {
   __device__ static int32_t SplitPages(int32_t pages) {
     return max((pages + kConsumers - 1) / kConsumers, 1) * kConsumers;
   }
-  __device__ int32_t short_pages() const { return SplitPages(long_pages / 4); }
+  __device__ int32_t short_pages() const { return SplitPages(max(long_pages / 4, kShortPages)); }
   // The first page of a split.
   __device__ int32_t begin(int32_t split) const {
     return split < long_splits ? split * long_pages

@@ -35,6 +35,7 @@
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/ptx_bulk_copy.cuh"
 #include "kernels/cuda/ptx_tile.cuh"
+#include "kernels/cuda/ring_place.cuh"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/runtime/early_launch.h"
@@ -71,20 +72,6 @@ struct Shared {
   uint64_t stage_empty[kStages];
   uint64_t item_full[kItems];
   uint64_t item_empty[kItems];
-};
-
-// A place in a ring, and the parity of the phase in which it is filled.
-template <int32_t kPlaces>
-struct RingPlace {
-  int32_t place = 0;
-  uint32_t parity = 0;
-
-  __device__ void Next() {
-    if (++place == kPlaces) {
-      place = 0;
-      parity ^= 1;
-    }
-  }
 };
 
 template <typename SharedBlock>
