@@ -14,7 +14,7 @@
 
 namespace baton::kernels::cuda::diffkv {
 
-// Warps of a block that compute; behind them one fetches and one merges.
+// Warps of a block that compute; behind them one fetches, and one prepares splits and merges.
 inline constexpr int32_t kConsumers = 4;
 inline constexpr int32_t kFetchingWarp = kConsumers;
 inline constexpr int32_t kMergingWarp = kConsumers + 1;
