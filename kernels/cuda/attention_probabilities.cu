@@ -228,12 +228,12 @@ __device__ void MeasureRows(const Call& call,
         scores[i][c] = has ? scores[i][c] * call.score_scale : -INFINITY;
         max = fmaxf(max, scores[i][c]);
       }
-      max = probability::RowMax(max);
+      max = MaxAcrossGroups(max);
       const float base = max == -INFINITY ? 0.0f : max;
       float sum = 0.0f;
 #pragma unroll
       for (int i = 0; i < kLaneTokens; ++i) sum += Exp2(scores[i][c] - base);
-      sum = probability::RowSum(sum);
+      sum = SumAcrossGroups(sum);
       const int32_t own_row = 2 * LaneInGroup() + c;
       if (LaneGroup() == 0 && row + own_row < work.row_end) {
         weights[own_row * call.group + head] = {.max = max, .sum = sum};

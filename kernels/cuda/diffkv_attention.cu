@@ -20,6 +20,7 @@
 #include "kernels/cuda/device_code.h"
 #include "kernels/cuda/diffkv_attention_fetch.cuh"
 #include "kernels/cuda/diffkv_attention_merge.cuh"
+#include "kernels/cuda/diffkv_attention_partial.cuh"
 #include "kernels/cuda/diffkv_attention_plan.cuh"
 #include "kernels/cuda/diffkv_attention_scores.cuh"
 #include "kernels/cuda/diffkv_checks.h"
@@ -238,10 +239,9 @@ absl::Status CheckShapes(const DiffKvAttentionParams& params) {
 
 // Rows that one launch has workspace for; at most kMaxRows. kResourceExhausted without room for
 // one.
-absl::StatusOr<int64_t> RowsOfLaunch(const DeviceQueue& queue,
-                                     const DiffKvAttentionParams& params) {
+absl::StatusOr<int64_t> RowsOfLaunch(const DeviceQueue& queue, const Plan& plan) {
   const auto row_bytes =
-      static_cast<size_t>(WorkspaceOf(queue, MakePlan(params)).Floats(1) * int64_t{sizeof(float)});
+      static_cast<size_t>(WorkspaceOf(queue, plan).Floats(1) * int64_t{sizeof(float)});
   const size_t rows = std::min<size_t>(queue.workspace().size() / row_bytes, kMaxRows);
   if (rows == 0) {
     return absl::ResourceExhaustedError(absl::StrCat("diffkv_attention: the workspace has ",
@@ -252,10 +252,9 @@ absl::StatusOr<int64_t> RowsOfLaunch(const DeviceQueue& queue,
   return static_cast<int64_t>(rows);
 }
 
-absl::Status LaunchRows(const DeviceQueue& queue, const DiffKvAttentionParams& params) {
-  const Plan plan = MakePlan(params);
+absl::Status LaunchRows(const DeviceQueue& queue, const Plan& plan) {
   const bool paired = plan.paired();
-  if (params.pages.geometry.head_dim == 128) {
+  if (plan.params.pages.geometry.head_dim == 128) {
     return paired ? Launch<128, true>(queue, plan) : Launch<128, false>(queue, plan);
   }
   return paired ? Launch<64, true>(queue, plan) : Launch<64, false>(queue, plan);
@@ -272,15 +271,15 @@ absl::Status DiffKvAttention(const ExecContext& context, const DiffKvAttentionPa
   if (absl::Status status = diffkv::CheckShapes(params); !status.ok()) {
     return status;
   }
-  const absl::StatusOr<int64_t> rows = diffkv::RowsOfLaunch(queue, params);
+  diffkv::Plan plan = diffkv::MakePlan(params);
+  const absl::StatusOr<int64_t> rows = diffkv::RowsOfLaunch(queue, plan);
   if (!rows.ok()) {
     return rows.status();
   }
   for (int64_t begin = 0; begin < params.num_rows; begin += *rows) {
-    DiffKvAttentionParams some = params;
-    some.rows = params.rows + begin;
-    some.num_rows = std::min(*rows, params.num_rows - begin);
-    if (absl::Status status = diffkv::LaunchRows(queue, some); !status.ok()) {
+    plan.params.rows = params.rows + begin;
+    plan.params.num_rows = std::min(*rows, params.num_rows - begin);
+    if (absl::Status status = diffkv::LaunchRows(queue, plan); !status.ok()) {
       return status;
     }
   }

@@ -45,13 +45,6 @@ __device__ void EndSplit(const Slot& slot,
   if (lane == 0) BarrierArrive(&shared.given);
 }
 
-// Over the lanes of a head.
-__device__ inline float SumOfHead(float x) {
-#pragma unroll
-  for (int step = 4; step < kWarpLanes; step *= 2) x += __shfl_xor_sync(kAllLanes, x, step);
-  return x;
-}
-
 // Adds up the shares of all warps in the order of warps; zeros are accounted for.
 template <int kDim, bool kPaired>
 __device__ auto TakeShares(const WarpShare<kDim, kPaired> (&shares)[kConsumers]) {
@@ -87,8 +80,8 @@ __device__ auto TakeShares(const WarpShare<kDim, kPaired> (&shares)[kConsumers])
   }
 #pragma unroll
   for (int c = 0; c < kHeads; ++c) {
-    sum.sum[c] = SumOfHead(sum.sum[c]);
-    zeros[c] = SumOfHead(zeros[c]);
+    sum.sum[c] = SumAcrossGroups(sum.sum[c]);
+    zeros[c] = SumAcrossGroups(zeros[c]);
   }
 #pragma unroll
   for (int i = 0; i < Share::kVectors; ++i) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/bf16.cuh"
+#include "kernels/cuda/diffkv_attention_plan.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/warp.cuh"
 
@@ -81,7 +82,7 @@ __device__ void StorePartial(const Partial<kHeads, kVectors>& partial, int32_t l
              partial.max[0], partial.max[kHeads - 1], partial.sum[0], partial.sum[kHeads - 1]));
 }
 
-// Who merges: the warp that calls, or four computing warps of a block, all of which call.
+// Who merges: the warp that calls, or the computing warps of a block, all of which call.
 enum class Merger { kWarp, kBlock };
 
 // How the float4s of a partial result of kLanes lanes are shared out when results are merged: in
@@ -91,7 +92,7 @@ template <int kVectors, int kLanes, Merger kMerger>
 struct MergingLane {
   static constexpr int kAll = kVectors * 8 * kLanes;
   static constexpr int kOfLane = (kAll + kWarpLanes - 1) / kWarpLanes;
-  static constexpr int kWarps = kMerger == Merger::kBlock ? 4 : 1;
+  static constexpr int kWarps = kMerger == Merger::kBlock ? kConsumers : 1;
   static constexpr int kParts = kOfLane < kWarps ? kOfLane : kWarps;
   static constexpr int kOwn = kOfLane / kParts;
   // Splits of which a lane has results on their way to it.
@@ -170,48 +171,12 @@ __device__ float FinishHead(
   return sum > 0.0f ? largest + log2f(sum) : -INFINITY;
 }
 
-// A head whose splits have all ended.
-struct DoneHead {
-  int32_t row;
-  int32_t head;  // as in Slot
-  int32_t splits;
-};
-
-// Heads that a block's computing warps merge when the block has nothing else to do: partial results
-// of many splits take long to be read while copies fill the multiprocessor's queue.
-struct LeftHeads {
-  static constexpr int32_t kMax = 8;
-
-  DoneHead heads[kMax];
-  int32_t count;
-  uint64_t complete;  // no more will come
-
-  // One thread, before the others use it.
-  __device__ void Init() {
-    count = 0;
-    BarrierInit(&complete, 1);
-  }
-  // The merging warp alone adds; false if it is full. Any of its lanes.
-  __device__ bool Add(const DoneHead& head) {
-    const int32_t place = atomicAdd(&count, 1);
-    if (place < kMax) heads[place] = head;
-    return place < kMax;
-  }
-  __device__ void Complete() { BarrierArrive(&complete); }
-  // The computing warps: merge(head) for all.
-  template <typename Merge>
-  __device__ void Drain(Merge merge) {
-    BarrierWait(&complete, 0);
-    for (int32_t i = 0; i < min(count, kMax); ++i) merge(heads[i]);
-  }
-};
-
 // Calls merge(part) for the part that is the warp's, if one is, after every warp of the merger has
 // read what `merge` overwrites.
 template <Merger kMerger, int kParts, typename Merge>
 __device__ void MergePart(Merge merge) {
   if constexpr (kMerger == Merger::kBlock) {
-    NamedBarrier(1, 4 * kWarpLanes);
+    NamedBarrier(1, kConsumers * kWarpLanes);
     const auto warp = static_cast<int32_t>(threadIdx.x / kWarpLanes);
     if (warp < kParts) merge(warp);
   } else {

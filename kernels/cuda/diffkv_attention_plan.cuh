@@ -5,9 +5,10 @@
 #include <cstdint>
 
 #include "kernels/cuda/device_code.h"
-#include "kernels/cuda/diffkv_attention_partial.cuh"
 #include "kernels/cuda/diffkv_queries.cuh"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/ptx_tile.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_pages.h"
 #include "kernels/ops/diffkv_params.h"
@@ -184,6 +185,42 @@ __device__ inline void BringIds(const Plan& plan, Work& work, int32_t first) {
   }
   CommitCopies();
 }
+
+// A head whose splits have all ended.
+struct DoneHead {
+  int32_t row;
+  int32_t head;  // as in Slot
+  int32_t splits;
+};
+
+// Heads that a block's computing warps merge when the block has nothing else to do: partial results
+// of many splits take long to be read while copies fill the multiprocessor's queue.
+struct LeftHeads {
+  static constexpr int32_t kMax = 8;
+
+  DoneHead heads[kMax];
+  int32_t count;
+  uint64_t complete;  // no more will come
+
+  // One thread, before the others use it.
+  __device__ void Init() {
+    count = 0;
+    BarrierInit(&complete, 1);
+  }
+  // The merging warp alone adds; false if it is full. Any of its lanes.
+  __device__ bool Add(const DoneHead& head) {
+    const int32_t place = atomicAdd(&count, 1);
+    if (place < kMax) heads[place] = head;
+    return place < kMax;
+  }
+  __device__ void Complete() { BarrierArrive(&complete); }
+  // The computing warps: merge(head) for all.
+  template <typename Merge>
+  __device__ void Drain(Merge merge) {
+    BarrierWait(&complete, 0);
+    for (int32_t i = 0; i < min(count, kMax); ++i) merge(heads[i]);
+  }
+};
 
 template <int kDim, bool kPaired>
 struct alignas(128) Shared {

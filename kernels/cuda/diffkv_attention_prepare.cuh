@@ -36,11 +36,7 @@ __device__ void FindSplit(const Plan& plan,
     const Cut cut = CutHead(plan, layer, min(head, plan.heads() - 1) / plan.column_groups);
     const int32_t before = is_long ? 0 : cut.long_splits;
     const int32_t splits = is_long ? cut.long_splits : cut.splits - cut.long_splits;
-    int32_t through = head < plan.heads() ? splits : 0;
-    for (int32_t step = 1; step < 32; step *= 2) {
-      const int32_t other = __shfl_up_sync(0xffffffffu, through, step);
-      through += lane >= step ? other : 0;
-    }
+    const int32_t through = InclusiveSum(head < plan.heads() ? splits : 0);
     const uint32_t beyond = __ballot_sync(0xffffffffu, through > rest);
     if (beyond != 0) {
       const int32_t found = __ffs(static_cast<int32_t>(beyond)) - 1;

@@ -14,6 +14,7 @@
 
 #include "kernels/cuda/diffkv_queries.cuh"
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/kv_format/diffkv.h"
 
 namespace baton::kernels::cuda {
@@ -201,13 +202,6 @@ __device__ inline void ScorePage(const DiffKvSharedPage& page,
   }
 }
 
-// The largest of a head's lanes.
-__device__ inline float MaxOfHead(float x) {
-#pragma unroll
-  for (int step = 4; step < 32; step *= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
-  return x;
-}
-
 // Raises references for the page's largest scores, of which a lane knows those of its own tokens,
 // and makes what there is relative to them.
 template <int kDim, bool kPaired, int kHeads>
@@ -216,7 +210,7 @@ __device__ inline void RaiseReferences(const float (&largest)[kHeads],
   float factors[kHeads];
 #pragma unroll
   for (int c = 0; c < kHeads; ++c) {
-    const float max = fmaxf(softmax.max[c], MaxOfHead(largest[c]) - kDiffKvBelowLargest);
+    const float max = fmaxf(softmax.max[c], MaxAcrossGroups(largest[c]) - kDiffKvBelowLargest);
     factors[c] = Exp2(softmax.max[c] - max);
     softmax.max[c] = max;
     softmax.weights[c] *= factors[c];

@@ -86,7 +86,7 @@ __device__ void ShareMaxima(int32_t warp,
                             Running<kHeadDim, kColumnTiles>& running) {
   for (int n = 0; n < kColumnTiles; ++n) {
     for (int c = 0; c < 2; ++c) {
-      const float sum = ColumnSum(running.sum[n][c]);
+      const float sum = SumAcrossGroups(running.sum[n][c]);
       if (LaneGroup() == 0) {
         const int32_t column = kColumns * n + 2 * LaneInGroup() + c;
         area.max[warp][column] = running.max[n][c];

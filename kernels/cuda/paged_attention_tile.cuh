@@ -104,7 +104,7 @@ struct Running {
 
   // Of scores to base 2; the same in the lanes of a column.
   float max[kColumnTiles][2];
-  // Of weights; this lane's share until ColumnSum.
+  // Of weights; this lane's share until SumAcrossGroups.
   float sum[kColumnTiles][2];
   // Weighted values. Element e of the lane's head_dim / 8 of one head is dim 64 (e / 8) + 8 g + e %
   // 8 (Value).
@@ -137,20 +137,6 @@ struct StageKeys {
     return position + token >= first && position + token < end;
   }
 };
-
-// Over the lanes of a column.
-__device__ inline float ColumnMax(float value) {
-  for (int distance = 4; distance < 32; distance *= 2) {
-    value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, distance));
-  }
-  return value;
-}
-__device__ inline float ColumnSum(float value) {
-  for (int distance = 4; distance < 32; distance *= 2) {
-    value += __shfl_xor_sync(kAllLanes, value, distance);
-  }
-  return value;
-}
 
 // scores = K Q^T: [0] and [1] of the token of row g, [2] and [3] of row g + 8.
 template <DType kDType = DType::kBF16, int kHeadDim, int kColumnTiles>
@@ -198,7 +184,7 @@ __device__ ScoreWeights WeighScores(const float (&scores)[4],
   ScoreWeights of;
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
-    const float tile_max = ColumnMax(fmaxf(scores[c], scores[2 + c]));
+    const float tile_max = MaxAcrossGroups(fmaxf(scores[c], scores[2 + c]));
     const float largest = fmaxf(running.max[n][c], tile_max);
     of.rescale[c] = Exp2(running.max[n][c] - largest);
     of.weight[c] = Exp2(scores[c] - largest);

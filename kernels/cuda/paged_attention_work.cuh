@@ -61,16 +61,6 @@ __device__ inline int32_t SplitStages(int32_t stages) {
   return max(usual, (stages + kMaxSplits - 1) / kMaxSplits);
 }
 
-// The sum of the values of the lanes up to this one.
-__device__ inline int32_t InclusiveSum(int32_t value) {
-  const auto lane = static_cast<int32_t>(threadIdx.x % kWarpLanes);
-  for (int32_t distance = 1; distance < kWarpLanes; distance *= 2) {
-    const int32_t below = __shfl_up_sync(kAllLanes, value, distance);
-    value += lane >= distance ? below : 0;
-  }
-  return value;
-}
-
 // Finds items by number. A warp walks over the rows of the call, 32 at a time: lane i knows the
 // i-th row of the window. All lanes call together.
 class RowCursor {

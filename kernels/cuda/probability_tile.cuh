@@ -61,20 +61,6 @@ __device__ inline KeyRange SeenByAny(const AttentionProbabilitiesParams& params,
           .last = __reduce_max_sync(kAllLanes, all.last)};
 }
 
-// Over the lanes of a row.
-__device__ inline float RowMax(float value) {
-  for (int distance = 4; distance < kWarpLanes; distance *= 2) {
-    value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, distance));
-  }
-  return value;
-}
-__device__ inline float RowSum(float value) {
-  for (int distance = 4; distance < kWarpLanes; distance *= 2) {
-    value += __shfl_xor_sync(kAllLanes, value, distance);
-  }
-  return value;
-}
-
 // The lane's first 16 bytes of a key.
 __device__ inline const uint4* LaneKey(const AttentionProbabilitiesParams& params,
                                        int32_t kv_head,

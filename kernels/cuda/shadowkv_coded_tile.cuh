@@ -31,7 +31,7 @@ struct CodedShift {
   __device__ void AddTo(paged::Running<kHeadDim, kColumnTiles>& running) {
 #pragma unroll
     for (int n = 0; n < kColumnTiles; ++n) {
-      const float all[2] = {paged::ColumnSum(sums[n][0]), paged::ColumnSum(sums[n][1])};
+      const float all[2] = {SumAcrossGroups(sums[n][0]), SumAcrossGroups(sums[n][1])};
 #pragma unroll
       for (int m = 0; m < kHeadDim / 16; ++m) {
         for (int i = 0; i < 4; ++i) running.out[n][m][i] += all[i % 2];

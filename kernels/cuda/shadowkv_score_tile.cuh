@@ -215,8 +215,8 @@ class TileLogits {
     for (int n = 0; n < kColumnTiles; ++n) {
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
-        const float max = paged::ColumnMax(max_[n][c]);
-        const float sum = paged::ColumnSum(sum_[n][c] * Weight(max_[n][c], max));
+        const float max = MaxAcrossGroups(max_[n][c]);
+        const float sum = SumAcrossGroups(sum_[n][c] * Weight(max_[n][c], max));
         const int32_t column = LaneColumn(n, c);
         if (LaneGroup() == 0 && column < lines_.group) {
           lines_.partials[column * int64_t{lines_.partial_stride} + tile_] = make_float2(max, sum);
@@ -265,13 +265,13 @@ __device__ void WriteTile(const ScoreLines& lines,
         if (used && place < count) logits[place] = score;
         max = fmaxf(max, score);
       }
-      max = paged::ColumnMax(max);
+      max = MaxAcrossGroups(max);
       float sum = 0.0f;
 #pragma unroll
       for (int r = 0; r < 2 * kTileSteps; ++r) {
         sum += Weight(scores.steps[r / 2][n][r % 2 * 2 + c], max);
       }
-      sum = paged::ColumnSum(sum);
+      sum = SumAcrossGroups(sum);
       if (used && LaneGroup() == 0) {
         lines.partials[column * int64_t{lines.partial_stride} + tile] = make_float2(max, sum);
       }

@@ -27,4 +27,29 @@ __device__ inline float WarpSum(float x) {
   return x;
 }
 
+// Over the lanes of one place in their groups: those of a column, or of a row, of a matrix operand.
+// All lanes.
+__device__ inline float MaxAcrossGroups(float value) {
+  for (int distance = 4; distance < 32; distance *= 2) {
+    value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, distance));
+  }
+  return value;
+}
+__device__ inline float SumAcrossGroups(float value) {
+  for (int distance = 4; distance < 32; distance *= 2) {
+    value += __shfl_xor_sync(kAllLanes, value, distance);
+  }
+  return value;
+}
+
+// The sum of the values of the lanes up to this one. All lanes.
+__device__ inline int32_t InclusiveSum(int32_t value) {
+  const auto lane = static_cast<int32_t>(threadIdx.x % kWarpLanes);
+  for (int32_t distance = 1; distance < kWarpLanes; distance *= 2) {
+    const int32_t below = __shfl_up_sync(kAllLanes, value, distance);
+    value += lane >= distance ? below : 0;
+  }
+  return value;
+}
+
 }  // namespace baton::kernels::cuda
