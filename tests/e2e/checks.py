@@ -67,10 +67,11 @@ class Checks:
         self.errors += [f"{name} holds {what} at the {moment}" for name, what in held.items()]
 
     def check_memory(self, watch, window_seconds):
-        for name, first, last in watch.growth(window_seconds):
+        for name, windows in watch.growth(window_seconds):
+            first, last = windows[1], windows[-1]
             flat = last - first <= max(GROWTH_MIB, GROWTH_SHARE * first)
             self.row(check="memory", of=name, first_mib=round(first, 1), last_mib=round(last, 1),
-                     window_seconds=window_seconds, flat=flat)
+                     windows_mib=[round(mib) for mib in windows], window_seconds=window_seconds, flat=flat)
             if not flat:
                 self.errors.append(f"memory of {name} grew from {first:.0f} to {last:.0f} MiB")
 

@@ -35,13 +35,13 @@ class MemoryWatch:
         self._thread.join()
 
     def growth(self, window_seconds):
-        """[(name, median MiB in the second and in the last `window_seconds` of its life)] of all that have
-        lived for three of them: the first are warm-up."""
+        """[(name, [median MiB in each `window_seconds` of its life])] of all that have lived for three of them: the
+        first is warm-up."""
         lives = collections.defaultdict(list)
         for at, sample in self.samples:
             for watched, mib in sample.items():
                 lives[watched].append((at, mib))
-        return [(getattr(watched, "name", watched), *medians(life, window_seconds))
+        return [(getattr(watched, "name", watched), medians(life, window_seconds))
                 for watched, life in lives.items() if life[-1][0] - life[0][0] >= 3 * window_seconds]
 
     def _sample(self):
@@ -57,11 +57,12 @@ class MemoryWatch:
 
 
 def medians(life, window_seconds):
-    """Of [(seconds, MiB)], those in the second and in the last `window_seconds`."""
+    """Of [(seconds, MiB)], those in each `window_seconds`; the last window is the one that ends with it, and what is
+    left over is dropped before it."""
     begin, end = life[0][0], life[-1][0]
-    second = [mib for at, mib in life if window_seconds <= at - begin <= 2 * window_seconds]
-    last = [mib for at, mib in life if end - at <= window_seconds]
-    return statistics.median(second), statistics.median(last)
+    count = int((end - begin) // window_seconds)
+    begins = [begin + i * window_seconds for i in range(count - 1)] + [end - window_seconds]
+    return [statistics.median(mib for at, mib in life if first <= at <= first + window_seconds) for first in begins]
 
 
 def memory_mib(pid):
