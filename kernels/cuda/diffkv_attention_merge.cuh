@@ -156,8 +156,9 @@ __device__ void CountSplits(const Plan& plan,
                             Shared<kDim, kPaired>& shared) {
   const auto lane = static_cast<int32_t>(threadIdx.x % kWarpLanes);
   __syncwarp();
-  const bool ends = lane < count &&
-                    EndsLast(&counters.splits_done[own.row * plan.heads() + own.head], own.splits);
+  const bool ends =
+      lane < count &&
+      CountsLast(&counters.splits_done[own.row * plan.heads() + own.head], own.splits);
   const bool left = ends && own.splits > kFewToMerge && shared.left.Add(own);
   for (uint32_t rest = __ballot_sync(kAllLanes, ends && !left); rest != 0; rest &= rest - 1) {
     const int32_t from = __ffs(static_cast<int32_t>(rest)) - 1;

@@ -185,18 +185,4 @@ __device__ void MergePart(Merge merge) {
   }
 }
 
-// Counts a split whose partial result is stored and was seen by this thread. True in the thread
-// that counts the last of `splits`: the results of all are to be seen, and the counter is zero
-// again.
-//
-// Release waits until the multiprocessor's requests before it are served, those of copies that are
-// on their way too, which is microseconds where a ring of them is full: so only the last split
-// pays for a second fence.
-__device__ inline bool EndsLast(uint32_t* counter, int32_t splits) {
-  if (CountRelease(counter) + 1 != static_cast<uint32_t>(splits)) return false;
-  *counter = 0;
-  __threadfence();
-  return true;
-}
-
 }  // namespace baton::kernels::cuda::diffkv

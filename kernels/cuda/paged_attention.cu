@@ -9,7 +9,8 @@
 // room, also past the end of an item. Scales of f8e4m3 tokens are too few bytes for bulk copies:
 // its lanes copy them. Four warps compute: each takes 16 tokens of every stage for all query heads
 // of the KV head (paged_attention_tile.cuh) and waits for the others only at the end of a split,
-// where they merge (paged_attention_merge.cuh).
+// where they merge (paged_attention_merge.cuh). One warp counts the splits that have ended
+// (paged_attention_ends.cuh).
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -27,6 +28,7 @@
 #include "kernels/cuda/check_pages.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/device_code.h"
+#include "kernels/cuda/paged_attention_ends.cuh"
 #include "kernels/cuda/paged_attention_few_rows.h"
 #include "kernels/cuda/paged_attention_merge.cuh"
 #include "kernels/cuda/paged_attention_tile.cuh"
@@ -49,9 +51,13 @@ namespace {
 using paged::Call;
 using paged::Item;
 
-constexpr int32_t kThreads = paged::kConsumers + kWarpLanes;
+// Behind the computing warps one loads and one counts.
+constexpr int32_t kThreads = paged::kConsumers + 2 * kWarpLanes;
 // Items that the loading warp may be ahead of the computing ones.
 constexpr int32_t kItems = 4;
+// Stages of an item that are still to be loaded when the next item is taken: earlier, and a block
+// would sit on two items while others have none left; later, and it would wait for the number.
+constexpr int32_t kStagesAhead = 2;
 constexpr int64_t kMaxGroup = 2 * paged::kColumns;
 
 // Shared memory of a block.
@@ -65,6 +71,7 @@ struct Shared {
 
   alignas(128) std::byte ring[kStages][kStageBytes];
   Area area;
+  paged::SplitEnds ends;
   Item items[kItems];
   // A stage is full when its bytes have come, and scales, of which every lane of the loading warp
   // brings some; empty when every computing warp has let it go.
@@ -86,6 +93,7 @@ __device__ void InitBarriers(SharedBlock& shared) {
       BarrierInit(&shared.item_full[i], 1);
       BarrierInit(&shared.item_empty[i], paged::kConsumerWarps);
     }
+    shared.ends.Init();
     BarrierInitFence();
   }
   __syncthreads();
@@ -223,11 +231,18 @@ __device__ void LoadItems(const Call& call, Shared<kHeadDim, kColumnTiles, kDTyp
     if (leader) BarrierArrive(&shared.item_full[queue.place]);
     if (!found) break;
     int32_t next = 0;
-    if (leader) {
-      next =
-          static_cast<int32_t>(gridDim.x + atomicAdd(call.counters + paged::kNextItemCounter, 1u));
-    }
+    const auto take = [&] {
+      if (leader) {
+        next = static_cast<int32_t>(gridDim.x +
+                                    atomicAdd(call.counters + paged::kNextItemCounter, 1u));
+      }
+    };
+    bool taken = false;
     for (int32_t position = item.begin; position < item.end; position += paged::kStageTokens) {
+      if (!taken && position + kStagesAhead * paged::kStageTokens >= item.end) {
+        take();
+        taken = true;
+      }
       LoadStage<kHeadDim, kDType>(call.params.pages,
                                   item,
                                   position,
@@ -238,6 +253,7 @@ __device__ void LoadItems(const Call& call, Shared<kHeadDim, kColumnTiles, kDTyp
                                   policy);
       ring.Next();
     }
+    if (!taken) take();
     number = __shfl_sync(kAllLanes, next, 0);
   }
   Retire(call.counters);
@@ -255,9 +271,10 @@ class Consumer {
       BarrierWait(&shared_.item_full[queue_.place], queue_.parity);
       const Item item = shared_.items[queue_.place];
       LetGo(&shared_.item_empty[queue_.place]);
-      if (item.row < 0) return;
+      if (item.row < 0) break;
       Attend(item);
     }
+    EndItems();
   }
 
  private:
@@ -312,15 +329,38 @@ class Consumer {
     }
   }
 
-  // Hands in a split of a row whose splits are items; the last one's block merges them.
+  // Ends a split of a row whose splits are items.
   __device__ void EndSplit(const Item& item, const Running& running) {
     if (warp_ == 0) {
       paged::WritePartial(call_, item, running);
-      const bool last = paged::EndsLast(call_, item);
-      if (threadIdx.x == 0) shared_.area.last = last;
+      __syncwarp();
+    }
+    if (threadIdx.x == 0) {
+      paged::HandIn({item.row, item.kv_head, item.splits, item.slot}, handed_in_, shared_.ends);
+    }
+    MergeComplete();
+  }
+
+  // Behind the last item: merges what its own and the splits before it have completed.
+  __device__ void EndItems() {
+    if (threadIdx.x == 0) paged::HandIn({.row = -1}, handed_in_, shared_.ends);
+    BarrierWait(&shared_.ends.counted, 0);
+    MergeComplete();
+  }
+
+  // Merges the heads that are known to be complete. All computing warps.
+  __device__ void MergeComplete() {
+    paged::SplitEnds& ends = shared_.ends;
+    if (threadIdx.x == 0) {
+      ends.to_merge = ends.completed;
+      __threadfence_block();
     }
     paged::SyncConsumers();
-    if (shared_.area.last) paged::MergeSplits<kHeadDim>(call_, item);
+    const uint32_t end = ends.to_merge;
+    for (; merged_ < end; ++merged_) {
+      paged::MergeSplits<kHeadDim>(call_, ends.complete[merged_ % paged::SplitEnds::kComplete]);
+    }
+    paged::SyncConsumers();
   }
 
   const Call& call_;
@@ -328,6 +368,8 @@ class Consumer {
   int32_t warp_;
   RingPlace<kItems> queue_;
   RingPlace<Shared<kHeadDim, kColumnTiles, kDType>::kStages> ring_;
+  RingPlace<paged::SplitEnds::kHandedIn> handed_in_;  // of thread 0
+  uint32_t merged_ = 0;
 };
 
 template <int kHeadDim, int kColumnTiles, DType kDType>
@@ -341,7 +383,9 @@ __global__ void __launch_bounds__(kThreads, RingBlocks(kHopperCode))
   auto& shared = *reinterpret_cast<SharedBlock*>(shared_bytes);
   InitBarriers(shared);
   WaitForPredecessors();
-  if (threadIdx.x >= paged::kConsumers) {
+  if (threadIdx.x >= paged::kConsumers + kWarpLanes) {
+    paged::CountSplits(call.counters, shared.ends);
+  } else if (threadIdx.x >= paged::kConsumers) {
     LoadItems(call, shared);
   } else {
     Consumer<kHeadDim, kColumnTiles, kDType>(call, shared).Run();

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/bf16.cuh"
+#include "kernels/cuda/paged_attention_ends.cuh"
 #include "kernels/cuda/paged_attention_tile.cuh"
 #include "kernels/cuda/paged_attention_work.cuh"
 #include "kernels/cuda/ptx.cuh"
@@ -56,7 +57,6 @@ struct MergeArea {
   float4 folded[kColumnTiles][kRowTiles][kWarpLanes];  // earlier splits of the item; warp 0 alone
   float max[kConsumerWarps][kColumnTiles * kColumns];
   float sum[kConsumerWarps][kColumnTiles * kColumns];
-  bool last;  // the block ended the last split of its row and head
 };
 
 template <int kRowTiles>
@@ -283,53 +283,46 @@ __device__ void WritePartial(const Call& call,
   }
 }
 
-// Counts a split whose partial result warp 0 has written. True in the block that ends the last
-// split of its row and head: the results of all are to be seen. Warp 0 alone.
-__device__ inline bool EndsLast(const Call& call, const Item& item) {
-  __threadfence();
-  __syncwarp();
-  bool last = false;
-  if (threadIdx.x == 0) {
-    uint32_t* counter =
-        call.counters + kGroupCounter + item.slot;  // each (row, head) has its own first slot
-    last = atomicAdd(counter, 1u) + 1 == static_cast<uint32_t>(item.splits);
-    if (last) *counter = 0;
-    __threadfence();
-  }
-  return last;
-}
-
-// Four values of one head of a split.
-template <int kHeadDim>
-__device__ Piece<4> LoadPiece(const Call& call, int32_t slot, int32_t column, int32_t dim) {
+// Some values of one head of a split.
+template <int kHeadDim, int kCount>
+__device__ Piece<kCount> LoadPiece(const Call& call, int32_t slot, int32_t column, int32_t dim) {
   const float* partial = PartialOf<kHeadDim>(call, slot);
-  const float4 x = __ldcg(reinterpret_cast<const float4*>(partial + column * kHeadDim + dim));
-  return {.max = __ldcg(partial + call.group * kHeadDim + column),
-          .sum = __ldcg(partial + call.group * (kHeadDim + 1) + column),
-          .values = {x.x, x.y, x.z, x.w}};
+  Piece<kCount> piece = {.max = __ldcg(partial + call.group * kHeadDim + column),
+                         .sum = __ldcg(partial + call.group * (kHeadDim + 1) + column)};
+  const auto* values = reinterpret_cast<const float4*>(partial + column * kHeadDim + dim);
+#pragma unroll
+  for (int i = 0; i < kCount; i += 4) {
+    const float4 x = __ldcg(values + i / 4);
+    piece.values[i] = x.x;
+    piece.values[i + 1] = x.y;
+    piece.values[i + 2] = x.z;
+    piece.values[i + 3] = x.w;
+  }
+  return piece;
 }
 
-// Folds the splits of the item's row and head and writes the results. All computing warps.
-template <int kHeadDim>
-__device__ void MergeSplits(const Call& call, const Item& item) {
-  constexpr int32_t kPieces = kHeadDim / 4;  // of a head: those of one head are in one warp
+// Folds the splits of a row and head, kCount values of a head by each thread, and writes
+// the results. All computing warps.
+template <int kHeadDim, int kCount>
+__device__ void MergePieces(const Call& call, const CutHead& item) {
+  constexpr int32_t kPieces = kHeadDim / kCount;  // of a head: those of one head are in one warp
   constexpr int32_t kAtOnce = 8;
   for (int32_t base = 0; base < call.group * kPieces; base += kConsumers) {
     const int32_t index = base + static_cast<int32_t>(threadIdx.x);
     const int32_t column = index / kPieces;
-    const int32_t dim = index % kPieces * 4;
+    const int32_t dim = index % kPieces * kCount;
     const int32_t head = item.kv_head * call.group + column;
     const bool used = column < call.group;
     const float prior_max = used ? PriorMax(call, item.row, head) : -INFINITY;
     __syncwarp();  // every lane of the head has read what one of them overwrites
     if (!used) continue;
-    Piece<4> piece;
+    Piece<kCount> piece;
     for (int32_t split = 0; split < item.splits; split += kAtOnce) {
-      Piece<4> parts[kAtOnce];
+      Piece<kCount> parts[kAtOnce];
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         if (split + i < item.splits) {
-          parts[i] = LoadPiece<kHeadDim>(call, item.slot + split + i, column, dim);
+          parts[i] = LoadPiece<kHeadDim, kCount>(call, item.slot + split + i, column, dim);
         }
       }
 #pragma unroll
@@ -338,6 +331,16 @@ __device__ void MergeSplits(const Call& call, const Item& item) {
       }
     }
     Finish(call, item.row, head, dim, prior_max, piece);
+  }
+}
+
+// As few rounds of reads as there can be.
+template <int kHeadDim>
+__device__ void MergeSplits(const Call& call, const CutHead& item) {
+  if (call.group * (kHeadDim / 4) <= kConsumers) {
+    MergePieces<kHeadDim, 4>(call, item);
+  } else {
+    MergePieces<kHeadDim, 8>(call, item);
   }
 }
 

@@ -125,6 +125,20 @@ __device__ inline uint32_t CountRelease(uint32_t* counter) {
   return before;
 }
 
+// Counts one of `all` parts of a result, which this thread has stored or has seen stored by others
+// of its block. True in the thread that counts the last: all parts are to be seen, and the counter
+// is zero again.
+//
+// Release waits until the multiprocessor's requests before it are served, those of copies that are
+// on their way too, which is microseconds where a ring of them is full: so only the last part pays
+// for a second fence.
+__device__ inline bool CountsLast(uint32_t* counter, int32_t all) {
+  if (CountRelease(counter) + 1 != static_cast<uint32_t>(all)) return false;
+  *counter = 0;
+  __threadfence();
+  return true;
+}
+
 // Synchronises `threads` threads of the block that name the same barrier (1 to 15).
 __device__ inline void NamedBarrier(uint32_t name, uint32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");

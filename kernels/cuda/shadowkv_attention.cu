@@ -277,9 +277,7 @@ __device__ void AttendSplits(const AttendCall& call,
 __device__ bool EndsLast(const AttendCall& call, bool& last) {
   __syncthreads();
   if (threadIdx.x == 0) {
-    __threadfence();
-    last = atomicAdd(&call.scratch.ended[PairOfBlock()], 1u) + 1 == gridDim.x;
-    __threadfence();
+    last = CountsLast(&call.scratch.ended[PairOfBlock()], static_cast<int32_t>(gridDim.x));
   }
   __syncthreads();
   return last;
