@@ -67,7 +67,7 @@ std::vector<ChunkTransfer> PlanTransfers(const ChunkLoad& load) {
   return transfers;
 }
 
-// Transfers have their index for name, and the window's slot of its remainder.
+// Transfers are named by their index.
 size_t SlotOf(uint64_t index) { return index % kSlots * kSlotBytes; }
 
 absl::Status PostTransfer(TransferSender& end, const ChunkTransfer& transfer, uint64_t index) {
@@ -181,8 +181,7 @@ void Print(const TransferCarrier& carrier,
   for (const ChunkTransfer& transfer : transfers) bytes += BytesOf(transfer);
   absl::PrintF(
       "{\"bench\":\"chunks\",\"carrier\":\"%s\",\"seed\":%d,\"chunks\":%d,\"transfers\":%d,"
-      "\"bytes\":%d,"
-      "\"seconds\":%.1f,\"wrong\":0}\n",
+      "\"bytes\":%d,\"seconds\":%.1f}\n",
       carrier.name(),
       load.seed,
       load.chunks,
