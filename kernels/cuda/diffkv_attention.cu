@@ -119,6 +119,7 @@ __device__ void Consume(const Plan& plan,
   for (RingPlace<Shared<kDim, kPaired>::kRounds> round;; round.Next()) {
     BarrierWait(&shared.full[round.place][warp], round.parity);
     const Slot slot = shared.slots[round.place][warp];
+    if (slot.flags & kBegins) BarrierWait(&shared.asked[ordinal % 2], ordinal / 2 & 1);
     if (slot.tokens > 0) {
       AttendSlot<kDim, kPaired>(plan, slot, shared.pages[round.place][warp], shared, softmax);
     }
@@ -151,9 +152,12 @@ __global__ void __launch_bounds__(kThreads, RingBlocks(kHopperCode))
   if (threadIdx.x == 0) {
     BarrierInit(&shared.given, kConsumers);
     BarrierInit(&shared.free, 1);
+    BarrierInit(&shared.wanted, 1);
     shared.left.Init();
-    BarrierInit(&shared.prepared[0], 1);
-    BarrierInit(&shared.prepared[1], 1);
+    for (int i = 0; i < 2; ++i) {
+      BarrierInit(&shared.found[i], 1);
+      BarrierInit(&shared.asked[i], 1);
+    }
   }
   BarrierInitFence();
   WaitForPredecessors();
@@ -161,7 +165,7 @@ __global__ void __launch_bounds__(kThreads, RingBlocks(kHopperCode))
   if (threadIdx.x / 32 == kFetchingWarp) {
     Fetch<kDim, kPaired>(plan, shared);
   } else if (threadIdx.x / 32 == kMergingWarp) {
-    Merge<kDim, kPaired>(plan, workspace, *counters, shared);
+    MergingWarp<kDim, kPaired>(plan, workspace, *counters, shared).Run();
   } else {
     Consume<kDim, kPaired>(plan, workspace, shared);
   }

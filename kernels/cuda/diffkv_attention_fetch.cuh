@@ -94,8 +94,9 @@ __device__ void FetchRound(const Plan& plan,
   const int32_t lane = threadIdx.x % 32;
   const int32_t own = page + lane % kConsumers;
   Slot slot = DescribePage(plan, work, own, *work.id_of(own));
-  slot.flags |= (page + kConsumers >= work.end() ? kEnds : 0) | static_cast<uint32_t>(ordinal % 2)
-                                                                    << kQueryShift;
+  slot.flags |= static_cast<uint32_t>(ordinal % 2) << kQueryShift;
+  if (page == work.begin()) slot.flags |= kBegins;
+  if (page + kConsumers >= work.end()) slot.flags |= kEnds;
   Await<kDim, kPaired>(round, shared);
   if (lane < kConsumers) {
     Start(plan, slot, round.place, shared);
@@ -116,7 +117,12 @@ __device__ void FetchSplit(const Plan& plan,
   const int32_t begin = work.begin();
   // Behind the last round `work` may be of another split.
   const int32_t end = work.end();
+  bool told = false;
   for (int32_t page = begin; page == begin || page < end; page += kConsumers) {
+    if (!told && end - page <= kPagesAhead) {
+      if (threadIdx.x % 32 == 0) BarrierArrive(&shared.wanted);
+      told = true;
+    }
     if ((page - begin) % 32 == 0) {
       WaitForCopies<0>();
       __syncwarp();
@@ -130,7 +136,7 @@ template <int kDim, bool kPaired>
 __device__ void Fetch(const Plan& plan, Shared<kDim, kPaired>& shared) {
   FetchPlace<kDim, kPaired> round;
   for (int32_t ordinal = 0;; ++ordinal) {
-    BarrierWait(&shared.prepared[ordinal % 2], ordinal / 2 & 1);
+    BarrierWait(&shared.found[ordinal % 2], ordinal / 2 & 1);
     Work& work = shared.work[ordinal % 2];
     if (work.row < 0) break;
     FetchSplit(plan, work, ordinal, round, shared);

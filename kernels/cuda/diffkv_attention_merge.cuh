@@ -170,40 +170,65 @@ __device__ void CountSplits(const Plan& plan,
   }
 }
 
-// The merging warp: prepares splits two ahead, whose places are free when a split has ended, and
-// counts those that have ended when none waits for it.
+// The merging warp: prepares the next split when the one at hand has few pages left to fetch, and
+// counts those that have ended when nothing waits for it.
 template <int kDim, bool kPaired>
-__device__ void Merge(const Plan& plan,
-                      const Workspace& workspace,
-                      Counters& counters,
-                      Shared<kDim, kPaired>& shared) {
-  const auto lane = static_cast<int32_t>(threadIdx.x % kWarpLanes);
-  Preparer<kDim, kPaired> preparer(plan, counters, shared);
-  DoneHead own = {};
-  int32_t uncounted = 0;
-  for (int32_t ordinal = -1;; ++ordinal) {
-    if (ordinal >= 0) {
-      const bool waits = __shfl_sync(kAllLanes, HasPhaseEnded(&shared.given, ordinal & 1), 0);
-      if (!waits || uncounted == kWarpLanes) {
-        CountSplits(plan, workspace, own, uncounted, counters, shared);
-        uncounted = 0;
+class MergingWarp {
+ public:
+  __device__ MergingWarp(const Plan& plan,
+                         const Workspace& workspace,
+                         Counters& counters,
+                         Shared<kDim, kPaired>& shared)
+      : plan_(plan), workspace_(workspace), counters_(counters), shared_(shared) {}
+
+  __device__ void Run() {
+    Preparer<kDim, kPaired> preparer(plan_, counters_, shared_);
+    preparer.Next(0);
+    for (int32_t ordinal = 0;; ++ordinal) {
+      if (preparer.more()) {
+        Await(&shared_.wanted, ordinal);
+        preparer.Next(ordinal + 1);
       }
-      BarrierWait(&shared.given, ordinal & 1);
-      const Slot slot = shared.ended;
+      Await(&shared_.given, ordinal);
+      const Slot slot = shared_.ended;
       if (slot.flags & kStop) break;
-      const auto partial = TakeShares(shared.shares);
-      __syncwarp();
-      if (lane == 0) BarrierArrive(&shared.free);
-      StorePartial(partial, workspace.lanes, workspace.partial(slot.row, slot.head, slot.split));
-      if (lane == uncounted) own = {slot.row, slot.head, slot.splits};
-      ++uncounted;
-    } else {
-      preparer.Next(0);
+      TakeSplit(slot);
     }
-    preparer.Next(ordinal + 2);
+    Count();
+    if (lane() == 0) shared_.left.Complete();
   }
-  CountSplits(plan, workspace, own, uncounted, counters, shared);
-  if (lane == 0) shared.left.Complete();
-}
+
+ private:
+  __device__ static int32_t lane() { return static_cast<int32_t>(threadIdx.x % kWarpLanes); }
+
+  // Waits for the `ordinal`-th phase; counts first if that has not ended.
+  __device__ void Await(uint64_t* barrier, int32_t ordinal) {
+    const bool waits = __shfl_sync(kAllLanes, HasPhaseEnded(barrier, ordinal & 1), 0);
+    if (!waits || uncounted_ == kWarpLanes) Count();
+    BarrierWait(barrier, ordinal & 1);
+  }
+
+  __device__ void Count() {
+    CountSplits(plan_, workspace_, own_, uncounted_, counters_, shared_);
+    uncounted_ = 0;
+  }
+
+  // Adds up what the warps found of a split, and stores it.
+  __device__ void TakeSplit(const Slot& slot) {
+    const auto partial = TakeShares(shared_.shares);
+    __syncwarp();
+    if (lane() == 0) BarrierArrive(&shared_.free);
+    StorePartial(partial, workspace_.lanes, workspace_.partial(slot.row, slot.head, slot.split));
+    if (lane() == uncounted_) own_ = {slot.row, slot.head, slot.splits};
+    ++uncounted_;
+  }
+
+  const Plan& plan_;
+  const Workspace& workspace_;
+  Counters& counters_;
+  Shared<kDim, kPaired>& shared_;
+  DoneHead own_ = {};  // the split of this lane's number that is not counted
+  int32_t uncounted_ = 0;
+};
 
 }  // namespace baton::kernels::cuda::diffkv

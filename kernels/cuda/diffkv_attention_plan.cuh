@@ -35,6 +35,10 @@ inline constexpr int32_t kShortPages = 32;
 // A long split is at least this part of a head, which makes kMaxSplits at most: of 2,221 pages 13
 // long ones of 124 and 20 short ones of 32.
 inline constexpr int32_t kLongSplits = 18;
+// Pages of a split that are still to be fetched when the block takes its next one: as many as are
+// brought while that is found and its queries are made. A block that took it earlier would keep it
+// from others that have nothing left to do.
+inline constexpr int32_t kPagesAhead = 16;
 // A head of at most so many splits is merged by the merging warp that finds it complete.
 inline constexpr int32_t kFewToMerge = 8;
 // Rows of a launch: the splits of each row are counted in shared memory.
@@ -66,7 +70,8 @@ struct alignas(16) Slot {
 inline constexpr uint32_t kLowTier = 1;    // the page is of the low tier
 inline constexpr uint32_t kEnds = 2;       // the last round of a split
 inline constexpr uint32_t kStop = 4;       // no split is left
-inline constexpr int32_t kQueryShift = 3;  // above it: where the split's queries are
+inline constexpr uint32_t kBegins = 8;     // the first round of a split
+inline constexpr int32_t kQueryShift = 4;  // above it: where the split's queries are
 
 // What a warp found of its pages' softmax, as its lanes hold it: values and the sums are relative
 // to the reference.
@@ -233,7 +238,9 @@ struct alignas(128) Shared {
   // Of the split at hand and the one behind it, in turns.
   Work work[2];
   DiffKvQueries<kDim, kPaired> queries[2];
-  uint64_t prepared[2];
+  uint64_t found[2];  // `work` is there, and its first ids are
+  uint64_t asked[2];  // `queries` are there
+  uint64_t wanted;    // the next split: the one at hand has few pages left to fetch
   WarpShare<kDim, kPaired> shares[kConsumers];
   uint64_t given;  // at the end of a split: all shares are there, and `ended`
   uint64_t free;   // they have been taken

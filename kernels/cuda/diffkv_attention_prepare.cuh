@@ -1,6 +1,6 @@
-// What is found and made for a split of diffkv_attention before its pages are brought: which it is,
-// its first pages' ids, and its queries. All of that waits for reads from global memory, and its
-// code is long for being needed once in a split.
+// What is found and made for a split of diffkv_attention: which it is and its first pages' ids,
+// before its pages are brought, and its queries, before they are attended. All of that waits for
+// reads from global memory, and its code is long for being needed once in a split.
 #pragma once
 
 #include <cstddef>
@@ -54,11 +54,9 @@ __device__ void FindSplit(const Plan& plan,
   }
 }
 
-// Makes the operands of a split's queries.
+// Reads a lane's share of a split's queries (diffkv_queries.cuh).
 template <int kDim, bool kPaired>
-__device__ void MakeQueries(const Plan& plan,
-                            const Work& split,
-                            DiffKvQueries<kDim, kPaired>& queries) {
+__device__ void ReadQueries(const Plan& plan, const Work& split, uint4 (&q)[kDim / 32]) {
   const int32_t lane = threadIdx.x % kWarpLanes;
   const DiffKvAttentionRow& row = plan.params.rows[split.row];
   const Columns columns = ColumnsOf(plan, split.head);
@@ -66,12 +64,10 @@ __device__ void MakeQueries(const Plan& plan,
   const auto* own =
       static_cast<const std::byte*>(plan.params.q) +
       (row.row * plan.params.q_stride + (columns.begin + head) * kDim + lane % 4 * (kDim / 4)) * 2;
-  uint4 q[kDim / 32];
 #pragma unroll
   for (int i = 0; i < kDim / 32; ++i) {
     q[i] = head < columns.count ? reinterpret_cast<const uint4*>(own)[i] : uint4{};
   }
-  StoreQueries<kDim>(RoundQueries<kDim>(q), plan.params.scale * kLog2E, queries);
 }
 
 // Takes the block's splits from the queue and prepares them. One warp, all lanes.
@@ -79,40 +75,46 @@ template <int kDim, bool kPaired>
 class Preparer {
  public:
   __device__ Preparer(const Plan& plan, Counters& counters, Shared<kDim, kPaired>& shared)
-      : plan_(plan), counters_(counters), shared_(shared) {
-    Take();
-  }
+      : plan_(plan), counters_(counters), shared_(shared) {}
 
-  // Prepares the block's next split, its `ordinal`-th, or says once that there is none. The split
-  // before the last has ended. The first are dealt.
+  // False when it has been said that there is no other split.
+  __device__ bool more() const { return more_; }
+
+  // Prepares the block's next split, its `ordinal`-th, or says that there is none. The split before
+  // the last has ended. The first are dealt.
   __device__ void Next(int32_t ordinal) {
-    if (!more_) return;
     Work& work = shared_.work[ordinal % 2];
-    const int32_t index =
-        ordinal == 0 ? static_cast<int32_t>(blockIdx.x) : __shfl_sync(kAllLanes, taken_, 0);
+    const int32_t index = ordinal == 0 ? static_cast<int32_t>(blockIdx.x) : Take();
     more_ = index < shared_.items[2 * plan_.params.num_rows];
+    uint4 q[kDim / 32];
     if (more_) {
-      if (ordinal > 0) Take();
       FindSplit(plan_, shared_, index, work);
       BringIds(plan_, work, work.begin());
-      MakeQueries(plan_, work, shared_.queries[ordinal % 2]);
+      ReadQueries<kDim, kPaired>(plan_, work, q);
       WaitForCopies<0>();
     } else {
       work.row = -1;
       Leave();
     }
     __syncwarp();
-    if (Leads()) BarrierArrive(&shared_.prepared[ordinal % 2]);
+    if (Leads()) BarrierArrive(&shared_.found[ordinal % 2]);
+    if (!more_) return;
+    StoreQueries<kDim>(
+        RoundQueries<kDim>(q), plan_.params.scale * kLog2E, shared_.queries[ordinal % 2]);
+    __syncwarp();
+    if (Leads()) BarrierArrive(&shared_.asked[ordinal % 2]);
   }
 
  private:
   __device__ static bool Leads() { return threadIdx.x % kWarpLanes == 0; }
 
-  // Asks for the split after the next one early.
-  __device__ void Take() {
+  // Takes a split from the queue: its index, or one past all.
+  __device__ int32_t Take() {
+    int32_t index = 0;
     if (Leads()) {
-      taken_ = static_cast<int32_t>(gridDim.x + atomicAdd(&counters_.items_taken, 1u));
+      index = static_cast<int32_t>(gridDim.x + atomicAdd(&counters_.items_taken, 1u));
     }
+    return __shfl_sync(kAllLanes, index, 0);
   }
 
   // What the last block puts back, no block counts on after that.
@@ -128,7 +130,6 @@ class Preparer {
   const Plan& plan_;
   Counters& counters_;
   Shared<kDim, kPaired>& shared_;
-  int32_t taken_ = 0;  // in lane 0
   bool more_ = true;
 };
 

@@ -19,6 +19,8 @@ inline constexpr int32_t kScoreThreads = 256;
 inline constexpr int32_t kScoreBlocks = 4;  // of a multiprocessor
 // Of a thread at a time, so that as many chains of reads are on their way.
 inline constexpr int32_t kScoreTokens = 4;
+// Query heads whose scores of them are read at once.
+inline constexpr int32_t kScoreHeads = 2;
 // Most parts of a KV head's tokens, which are dealt kScoreTokens block's widths at a time.
 inline constexpr int32_t kScoreParts = 32;
 
@@ -90,28 +92,40 @@ __device__ inline void ScoreTokens(const DiffKvAttentionParams& params,
   int32_t token[kScoreTokens];
   float probability[kScoreTokens] = {};
   float* page_scores[kScoreTokens];
-  float before[kScoreTokens];
 #pragma unroll
   for (int i = 0; i < kScoreTokens; ++i) {
     token[i] = min(first + i * kScoreThreads, head.tokens - 1);
     if (!params.first) probability[i] = head.probabilities[token[i]];
     if (!params.last) continue;
     page_scores[i] = head.PageScore(params.pages, token[i]);
-    before[i] = *page_scores[i];
   }
-  const float* scores = head.scores;
-  for (int32_t q = 0; q < head.group; ++q, scores += head.stride) {
-    const float lse = head.lse[q];
+#pragma unroll 1
+  for (int32_t q = 0; q < head.group; q += kScoreHeads) {
+    float score[kScoreHeads][kScoreTokens];
+    float lse[kScoreHeads];
 #pragma unroll
-    for (int i = 0; i < kScoreTokens; ++i) {
-      probability[i] = fmaxf(probability[i], Exp2(scores[token[i]] - lse));
+    for (int h = 0; h < kScoreHeads; ++h) {
+      // Past the last head, that one again.
+      const int32_t own = min(q + h, head.group - 1);
+      lse[h] = head.lse[own];
+#pragma unroll
+      for (int i = 0; i < kScoreTokens; ++i) {
+        score[h][i] = __ldcs(head.scores + own * head.stride + token[i]);
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < kScoreHeads; ++h) {
+#pragma unroll
+      for (int i = 0; i < kScoreTokens; ++i) {
+        probability[i] = fmaxf(probability[i], Exp2(score[h][i] - lse[h]));
+      }
     }
   }
 #pragma unroll
   for (int i = 0; i < kScoreTokens; ++i) {
     if (first + i * kScoreThreads >= head.tokens) break;
     head.probabilities[token[i]] = probability[i];
-    if (params.last) *page_scores[i] = before[i] + probability[i];
+    if (params.last) atomicAdd(page_scores[i], probability[i]);
   }
 }
 
