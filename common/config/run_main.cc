@@ -10,6 +10,8 @@
 #include "absl/flags/usage_config.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/config/descriptor_limit.h"
+
 namespace baton::config {
 namespace {
 
@@ -81,6 +83,7 @@ int RunMain(int argc,
             const std::function<absl::Status(const Arguments&)>& body) {
   SetUsage(program);
   const Arguments arguments = ParseFlags(argc, argv);
+  RaiseDescriptorLimit();
   const absl::Status status = RunGuarded(body, arguments);
   if (status.ok()) {
     return 0;

@@ -24,9 +24,10 @@ using Arguments = std::vector<std::string>;
 std::vector<std::string> NormalizeFlagNames(const std::vector<std::string>& arguments);
 
 // Parses the command line into absl flags (--help, --version and --flagfile included; an unknown
-// flag or a bad value ends the process with a message and status 1), then runs `body`. A failed
-// status is printed to stderr as "<name>: <message>"; the result is the exit status: 0, 2 for
-// kInvalidArgument (the user asked for something impossible), else 1. Call once, from main.
+// flag or a bad value ends the process with a message and status 1), raises the limit of open
+// descriptors (descriptor_limit.h), then runs `body`. A failed status is printed to stderr as
+// "<name>: <message>"; the result is the exit status: 0, 2 for kInvalidArgument (the user asked for
+// something impossible), else 1. Call once, from main.
 int RunMain(int argc,
             char** argv,
             const Program& program,
