@@ -42,8 +42,8 @@ class PeerConnection : public Connection {
   ~PeerConnection() override { close_(); }
   std::string_view carrier() const override { return carrier_; }
   bool reads_devices() const override { return reads_devices_; }
+  bool lost() const override { return lost_; }
   uint64_t id() const { return id_; }
-  bool lost() const { return lost_; }
   void set_lost() { lost_ = true; }
 
  private:

@@ -43,6 +43,9 @@ class Connection {
   // Whether posts may have bytes of this worker's device for source, in blocks of
   // MemorySpace::shared() that were there when it was connected. Never changes.
   virtual bool reads_devices() const { return false; }
+  // True once it is known that nothing can be posted any more: a connection that was not in use may
+  // have ended meanwhile.
+  virtual bool lost() const { return false; }
 };
 
 // How bytes that have landed are summed up: by the host while they pass through it (xxh3-64), or

@@ -54,6 +54,9 @@ PeerCache::~PeerCache() {
 
 bool PeerCache::IsCurrent(const Peer& peer,
                           const std::vector<worker::v1::TransportEndpoint>& endpoints) {
+  if (peer.connection->lost()) {
+    return false;
+  }
   if (endpoints.empty()) {
     return true;
   }

@@ -38,9 +38,9 @@ absl::Status CheckOffers(const std::string& control_address,
                          const std::vector<worker::v1::TransportEndpoint>& endpoints,
                          const std::vector<transport::Transport*>& transports);
 
-// One entry per control address; concurrent demands share one attempt. A peer that was dropped, or
-// whose endpoint is another one than before (it restarted), is connected to anew, by the first
-// transport that can. Thread-safe.
+// One entry per control address; concurrent demands share one attempt. A peer that was dropped,
+// whose connection is lost, or whose endpoint is another one than before (it restarted), is
+// connected to anew, by the first transport that can. Thread-safe.
 class PeerCache {
  public:
   using Ready = std::function<void(absl::StatusOr<std::shared_ptr<const Peer>>)>;

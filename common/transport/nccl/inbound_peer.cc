@@ -82,6 +82,7 @@ InboundPeer::~InboundPeer() {
 }
 
 absl::Status InboundPeer::Take(const LinkMessage& message) {
+  heard_ = absl::Now();
   BATON_RETURN_IF_ERROR(Handle(message));
   pipe_->Read();
   return absl::OkStatus();

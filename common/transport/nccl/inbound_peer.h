@@ -61,6 +61,11 @@ class InboundPeer {
   bool busy() const { return (link_ != nullptr && !up_) || !chunks_.empty(); }
   bool has_posts() const { return !posts_.empty(); }
   absl::Time since() const { return since_; }
+  // When the peer last said something; in the infinite future while it connects or something of it
+  // is under way.
+  absl::Time idle_since() const {
+    return up_ && posts_.empty() && chunks_.empty() ? heard_ : absl::InfiniteFuture();
+  }
 
  private:
   struct Post {
@@ -100,6 +105,7 @@ class InboundPeer {
   kernels::LandingMemory& memory_;
   const OnReady on_ready_;
   const absl::Time since_;
+  absl::Time heard_ = since_;                  // of the peer
   std::unique_ptr<kernels::DeviceLink> link_;  // null before hello
   kernels::LinkSizes sizes_;                   // as hello says
   bool up_ = false;

@@ -56,6 +56,8 @@ NcclTransport::NcclTransport(const NcclTransportOptions& options)
                  .memory = options.memory,
                  .sizes = options.sizes,
                  .block_budget = options.block_budget,
+                 .max_inbound_peers = options.max_inbound_peers,
+                 .idle_before_close = options.idle_before_close,
                  .connect_timeout = options.connect_timeout},
                 inbox(),
                 windows(),

@@ -1,6 +1,7 @@
 // Transport between devices by NCCL, on one machine or over the network.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -37,6 +38,11 @@ struct NcclTransportOptions {
   // multiprocessors.
   int32_t block_budget = 128;
   int32_t max_open_posts = 1024;
+  // Peers that may be connected to it: each takes slots and a communicator's memory, on both ends.
+  size_t max_inbound_peers = 32;
+  // For so long a peer has sent nothing before another one may take its place. It connects anew
+  // when it has something to send, which takes half a second.
+  absl::Duration idle_before_close = absl::Seconds(30);
   absl::Duration connect_timeout = absl::Seconds(20);
 };
 

@@ -95,7 +95,7 @@ Pipe::OnMessage Progress::ToInbound(uint64_t id) {
 }
 
 void Progress::Accept(uint64_t id, std::shared_ptr<Pipe> pipe) {
-  if (stopping_ || draining_ || options_.memory == nullptr || inbound_.size() >= kMaxInboundPeers) {
+  if (stopping_ || draining_ || options_.memory == nullptr || !HasRoom()) {
     pipe->Close();
     return;
   }
@@ -110,6 +110,22 @@ void Progress::Accept(uint64_t id, std::shared_ptr<Pipe> pipe) {
       id,
       std::make_unique<InboundPeer>(
           std::move(pipe), windows_, options_.links, *options_.memory, budget_, on_ready));
+}
+
+bool Progress::HasRoom() {
+  if (inbound_.size() < options_.max_inbound_peers) {
+    return true;
+  }
+  const auto idlest =
+      std::min_element(inbound_.begin(), inbound_.end(), [](const auto& a, const auto& b) {
+        return a.second->idle_since() < b.second->idle_since();
+      });
+  if (idlest == inbound_.end() ||
+      absl::Now() - idlest->second->idle_since() < options_.idle_before_close) {
+    return false;
+  }
+  CloseInbound(idlest->first, absl::CancelledError("another peer takes its place"));
+  return true;
 }
 
 void Progress::TakeInbound(uint64_t id, const std::optional<worker::v1::LinkMessage>& message) {

@@ -35,15 +35,14 @@ struct ProgressOptions {
   kernels::LandingMemory* memory;  // null: nothing is received
   kernels::LinkSizes sizes;
   int32_t block_budget;  // of links that transfer at once
+  size_t max_inbound_peers;
+  absl::Duration idle_before_close;
   absl::Duration connect_timeout;
 };
 
 // Made and run by the progress thread alone, NewId and ToInbound excepted.
 class Progress final : public PostProgress {
  public:
-  // Peers that may be connected to this worker: each takes slots and a communicator's memory.
-  static constexpr size_t kMaxInboundPeers = 32;
-
   Progress(const ProgressOptions& options,
            std::shared_ptr<Inbox> inbox,
            std::shared_ptr<WindowTable> windows,
@@ -68,6 +67,9 @@ class Progress final : public PostProgress {
   void Stop() override { stopping_ = true; }
 
  private:
+  // Whether another peer may connect; ends the link that has been idle longest, and for long
+  // enough, where that is needed.
+  bool HasRoom();
   void TakeInbound(uint64_t id, const std::optional<worker::v1::LinkMessage>& message);
   void TakeOutbound(uint64_t id, const std::optional<worker::v1::LinkMessage>& message);
   absl::StatusOr<std::unique_ptr<OutboundPeer>> OpenOutbound(

@@ -31,9 +31,12 @@ class FakeConnection final : public transport::Connection {
  public:
   explicit FakeConnection(std::string carrier) : carrier_(std::move(carrier)) {}
   std::string_view carrier() const override { return carrier_; }
+  bool lost() const override { return lost_; }
+  void Lose() { lost_ = true; }
 
  private:
   const std::string carrier_;
+  bool lost_ = false;
 };
 
 // Connects, or does not; carries nothing.
@@ -53,7 +56,8 @@ class FakeTransport final : public transport::Transport {
     if (!connectable) {
       return absl::UnavailableError("no way over " + name_);
     }
-    return std::make_shared<FakeConnection>(name_);
+    connection = std::make_shared<FakeConnection>(name_);
+    return connection;
   }
   absl::Status Post(const std::shared_ptr<transport::Connection>& /*connection*/,
                     transport::PostParams /*params*/) override {
@@ -68,6 +72,7 @@ class FakeTransport final : public transport::Transport {
 
   bool connectable = true;
   std::vector<std::string> connects;
+  std::shared_ptr<FakeConnection> connection;  // the last one
 
  private:
   const std::string name_;
@@ -140,6 +145,18 @@ TEST_F(PeerCacheTest, AWorkerThatRestartedIsConnectedToAnew) {
   ASSERT_TRUE(Get({Endpoint("near", "n"), Endpoint("far", "f")}).ok());
   ASSERT_TRUE(Get({Endpoint("near", "other"), Endpoint("far", "f")}).ok());
   EXPECT_THAT(near_.connects, ElementsAre("n", "other"));
+}
+
+TEST_F(PeerCacheTest, AConnectionThatWasLostMeanwhileIsMadeAnew) {
+  const std::vector endpoints = {Endpoint("near", "n")};
+  ASSERT_TRUE(Get(endpoints).ok());
+  ASSERT_TRUE(Get(endpoints).ok());
+  EXPECT_THAT(near_.connects, ElementsAre("n"));
+  near_.connection->Lose();
+  const auto peer = Get(endpoints);
+  ASSERT_TRUE(peer.ok()) << peer.status();
+  EXPECT_FALSE((*peer)->connection->lost());
+  EXPECT_THAT(near_.connects, ElementsAre("n", "n"));
 }
 
 TEST_F(PeerCacheTest, WithoutAnyConnectionTheLastErrorIsTold) {

@@ -19,8 +19,6 @@
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "grpcpp/client_context.h"
-#include "grpcpp/create_channel.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/sync_stream.h"
 
@@ -32,6 +30,7 @@
 #include "proto/baton/worker/v1/kv_transfer.grpc.pb.h"
 #include "tests/kernels/device_double/guarded_memory.h"
 #include "tests/kernels/device_double/local_links.h"
+#include "tests/unit/transport/raw_link_sender.h"
 #include "tests/unit/transport/transport_pair.h"
 
 namespace baton::transport {
@@ -66,15 +65,6 @@ std::string FromDevice(const std::byte* data, size_t size) {
   return bytes;
 }
 
-LinkMessage Hello(const std::string& id) {
-  LinkMessage message;
-  message.mutable_hello()->set_version(nccl::kLinkVersion);
-  message.mutable_hello()->set_id(id);
-  message.mutable_hello()->set_slot_bytes(NcclPair::kSlotBytes);
-  message.mutable_hello()->set_max_blocks(4);
-  return message;
-}
-
 LinkMessage Carried(uint64_t post, uint64_t offset, const std::string& bytes, bool last = true) {
   LinkMessage message;
   worker::v1::LinkChunk& chunk = *message.mutable_chunk();
@@ -86,37 +76,6 @@ LinkMessage Carried(uint64_t post, uint64_t offset, const std::string& bytes, bo
   piece.set_size(bytes.size());
   return message;
 }
-
-// A sender that says what it is told to, and ends with its stream.
-class RawSender {
- public:
-  explicit RawSender(const std::string& address)
-      : stub_(worker::v1::KvTransfer::NewStub(
-            grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {
-    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
-    stream_ = stub_->Link(&context_);
-  }
-  ~RawSender() {
-    context_.TryCancel();
-    stream_->Finish();
-  }
-
-  void Say(const LinkMessage& message) { stream_->Write(message); }
-  std::optional<LinkMessage> Await() {
-    LinkMessage message;
-    return stream_->Read(&message) ? std::optional(message) : std::nullopt;
-  }
-  bool AwaitEnd() {
-    while (Await().has_value()) {
-    }
-    return std::chrono::system_clock::now() < context_.deadline();
-  }
-
- private:
-  const std::unique_ptr<worker::v1::KvTransfer::Stub> stub_;
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReaderWriter<LinkMessage, LinkMessage>> stream_;
-};
 
 class NcclTransportTest : public testing::Test {
  protected:
@@ -152,12 +111,12 @@ class NcclTransportTest : public testing::Test {
   }
   bool Untouched() const { return InWindow(0, kWindowBytes) == std::string(kWindowBytes, '\xee'); }
   // A sender that is up.
-  std::unique_ptr<RawSender> Introduced() {
+  std::unique_ptr<RawLinkSender> Introduced() {
     const std::string id = *links_.NewId();
     ends_.push_back(*links_.Open(
         id, kernels::LinkEnd::kSender, {.slot_bytes = NcclPair::kSlotBytes, .max_blocks = 4}));
-    auto peer = std::make_unique<RawSender>(receiver().connection_data());
-    peer->Say(Hello(id));
+    auto peer = std::make_unique<RawLinkSender>(receiver().connection_data());
+    peer->Say(LinkHelloOf(id));
     EXPECT_TRUE(peer->Await()->has_up());
     return peer;
   }
@@ -329,16 +288,16 @@ TEST_F(NcclTransportTest, HellosThatCantBeMetEndTheStream) {
       [](worker::v1::LinkHello& hello) { hello.set_max_blocks(nccl::kMaxBlocks + 1); },
       [](worker::v1::LinkHello& hello) { hello.set_id("no pair"); }};
   for (size_t i = 0; i < changes.size(); ++i) {
-    LinkMessage hello = Hello(*links_.NewId());
+    LinkMessage hello = LinkHelloOf(*links_.NewId());
     changes[i](*hello.mutable_hello());
-    RawSender peer(receiver().connection_data());
+    RawLinkSender peer(receiver().connection_data());
     peer.Say(hello);
     EXPECT_TRUE(peer.AwaitEnd()) << i;
   }
 }
 
 TEST_F(NcclTransportTest, MessagesOutOfPlaceEndTheStream) {
-  std::vector<LinkMessage> messages = {Hello("again"), LinkMessage(), Carried(1, 0, "x")};
+  std::vector<LinkMessage> messages = {LinkHelloOf("again"), LinkMessage(), Carried(1, 0, "x")};
   messages.emplace_back().mutable_up();
   messages.emplace_back().mutable_go();
   messages.emplace_back().mutable_ready()->set_post(1);
@@ -350,7 +309,7 @@ TEST_F(NcclTransportTest, MessagesOutOfPlaceEndTheStream) {
     peer->Say(message);
     EXPECT_TRUE(peer->AwaitEnd()) << message.ShortDebugString();
   }
-  RawSender silent(receiver().connection_data());
+  RawLinkSender silent(receiver().connection_data());
   silent.Say(RequestOf(1, 1));
   EXPECT_TRUE(silent.AwaitEnd());
   EXPECT_TRUE(Untouched());
@@ -417,7 +376,7 @@ TEST_F(NcclTransportTest, StreamsOfADrainingReceiverEndWithTheLastWindow) {
   EXPECT_TRUE(Next(receiver()).ok());
   window_.reset();
   EXPECT_TRUE(peer->AwaitEnd());
-  RawSender late(receiver().connection_data());
+  RawLinkSender late(receiver().connection_data());
   EXPECT_TRUE(late.AwaitEnd());
 }
 
