@@ -1,5 +1,7 @@
 #include "services/prefill/prefill_service.h"
 
+#include "common/rpc/status_mapping.h"
+#include "services/prefill/operations/introduce.h"
 #include "services/prefill/operations/prefill.h"
 
 namespace baton::prefill {
@@ -15,6 +17,14 @@ grpc::ServerUnaryReactor* PrefillService::Release(grpc::CallbackServerContext* c
   shipping_.retention.store().Release(request->request_id());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* PrefillService::Introduce(grpc::CallbackServerContext* context,
+                                                    const worker::v1::IntroduceRequest* request,
+                                                    worker::v1::IntroduceResponse* /*response*/) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(rpc::FinishStatus(context, operations::Introduce(shipping_.sender, *request)));
   return reactor;
 }
 

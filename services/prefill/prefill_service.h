@@ -24,6 +24,9 @@ class PrefillService : public worker::v1::Prefill::CallbackService {
   grpc::ServerUnaryReactor* Release(grpc::CallbackServerContext* context,
                                     const worker::v1::ReleaseRequest* request,
                                     worker::v1::ReleaseResponse* response) override;
+  grpc::ServerUnaryReactor* Introduce(grpc::CallbackServerContext* context,
+                                      const worker::v1::IntroduceRequest* request,
+                                      worker::v1::IntroduceResponse* response) override;
 
  private:
   worker::Worker& worker_;

@@ -29,6 +29,7 @@
 #include "services/router/timer_queue.h"
 #include "services/router/work_pool.h"
 #include "services/router/workers/discovery.h"
+#include "services/router/workers/introduce.h"
 #include "services/router/workers/worker.h"
 #include "services/router/workers/worker_set.h"
 
@@ -85,10 +86,19 @@ absl::Status RouterServer::Init(const RouterOptions& options) {
   core_.prompt_pool = std::make_unique<WorkPool>(options.tokenizer_threads, kMaxWaitingPrompts);
   core_.workers = std::make_shared<WorkerSet>(options.tls, core_.timers);
   core_.admission = std::make_shared<Admission>(options.queue, core_.workers);
-  core_.workers->set_on_change([weak = std::weak_ptr<Admission>(core_.admission)] {
-    if (const auto admission = weak.lock()) {
-      admission->Dispatch();
-    }
+  core_.workers->set_events({
+      .on_change =
+          [weak = std::weak_ptr<Admission>(core_.admission)] {
+            if (const auto admission = weak.lock()) {
+              admission->Dispatch();
+            }
+          },
+      .on_start =
+          [weak = std::weak_ptr<WorkerSet>(core_.workers)](const std::shared_ptr<Worker>& worker) {
+            if (const auto workers = weak.lock()) {
+              Introduce(*workers, worker);
+            }
+          },
   });
   core_.session_services = {
       .tokenizer = core_.model->tokenizer.tokenizer.get(),

@@ -48,6 +48,9 @@ v1::ServerInfo GetServerInfo(const Worker& worker) {
   }
   info.set_host(worker.options().host_label);
   info.set_rack(worker.options().rack_label);
+  if (worker.accepting()) {
+    info.set_control_address(worker.address());
+  }
   return info;
 }
 

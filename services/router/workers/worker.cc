@@ -29,7 +29,7 @@ Worker::Worker(uint64_t id,
                std::string address,
                std::shared_ptr<grpc::Channel> channel,
                std::shared_ptr<TimerQueue> timers,
-               std::function<void()> on_change)
+               Events events)
     : id_(id),
       kind_(kind),
       address_(std::move(address)),
@@ -38,7 +38,7 @@ Worker::Worker(uint64_t id,
       decode_stub_(worker::v1::Decode::NewStub(channel_)),
       control_stub_(worker::v1::Control::NewStub(channel_)),
       timers_(std::move(timers)),
-      on_change_(std::move(on_change)),
+      events_(std::move(events)),
       backoff_(kMinBackoff) {}
 
 void Worker::Start() { Connect(); }
@@ -85,20 +85,28 @@ bool Worker::RoleFits(const worker::v1::ServerInfo& info) const {
 }
 
 void Worker::OnInfo(const worker::v1::ServerInfo& info) {
-  absl::MutexLock lock(&mutex_);
-  if (!info_.has_value() || info_->incarnation() != info.incarnation()) {
-    spdlog::info("worker connected address={} role={} incarnation={:x} pool_tokens={}",
-                 address_,
-                 worker::v1::Role_Name(info.role()),
-                 info.incarnation(),
-                 info.kv_pool_tokens());
-    if (!RoleFits(info)) {
-      spdlog::warn("worker address={} has role {} and is not used: it is listed for another role",
+  bool starts = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    starts = !info_.has_value() || info_->incarnation() != info.incarnation();
+    if (starts) {
+      spdlog::info("worker connected address={} role={} incarnation={:x} pool_tokens={}",
                    address_,
-                   worker::v1::Role_Name(info.role()));
+                   worker::v1::Role_Name(info.role()),
+                   info.incarnation(),
+                   info.kv_pool_tokens());
+      if (!RoleFits(info)) {
+        spdlog::warn("worker address={} has role {} and is not used: it is listed for another role",
+                     address_,
+                     worker::v1::Role_Name(info.role()));
+      }
     }
+    info_ = info;
+    starts = starts && !stopped_ && RoleFits(info);
   }
-  info_ = info;
+  if (starts) {
+    events_.on_start(shared_from_this());
+  }
 }
 
 void Worker::OnLoads(const worker::v1::Loads& loads) {
@@ -117,7 +125,7 @@ void Worker::OnLoads(const worker::v1::Loads& loads) {
     recent_tokens_ = 0;
     backoff_ = kMinBackoff;
   }
-  on_change_();
+  events_.on_change();
 }
 
 void Worker::OnWatchEnd(const absl::Status& status) {
@@ -135,7 +143,7 @@ void Worker::OnWatchEnd(const absl::Status& status) {
     delay = backoff_;
     backoff_ = std::min(2 * backoff_, kMaxBackoff);
   }
-  on_change_();
+  events_.on_change();
   timers_->After(delay, [weak = weak_from_this()] {
     if (const auto worker = weak.lock()) {
       worker->Connect();
@@ -225,7 +233,7 @@ void Worker::Suspect() {
     absl::MutexLock lock(&mutex_);
     suspect_ = true;
   }
-  on_change_();
+  events_.on_change();
 }
 
 void Worker::MarkFull() {

@@ -52,18 +52,25 @@ struct WorkerView {
 // back-off, until Stop. Thread-safe; held by shared_ptr because calls refer to it.
 class Worker : public std::enable_shared_from_this<Worker> {
  public:
-  // `on_change` is called, without any lock of the worker, whenever its load or readiness changed.
+  // Called without any lock of the worker.
+  struct Events {
+    // Its load or readiness changed.
+    std::function<void()> on_change;
+    // It has said what it is, for the first time or since it restarted.
+    std::function<void(const std::shared_ptr<Worker>&)> on_start;
+  };
+
   Worker(uint64_t id,
          WorkerKind kind,
          std::string address,
          std::shared_ptr<grpc::Channel> channel,
          std::shared_ptr<TimerQueue> timers,
-         std::function<void()> on_change);
+         Events events);
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
   void Start();
-  // Ends watching; on_change is not called once this has returned and the running call is over.
+  // Ends watching; no event comes once this has returned and the running call is over.
   void Stop();
 
   uint64_t id() const { return id_; }
@@ -119,7 +126,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
   const std::unique_ptr<worker::v1::Decode::Stub> decode_stub_;
   const std::unique_ptr<worker::v1::Control::Stub> control_stub_;
   const std::shared_ptr<TimerQueue> timers_;
-  const std::function<void()> on_change_;
+  const Events events_;
 
   mutable absl::Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

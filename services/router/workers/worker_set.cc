@@ -22,8 +22,7 @@ std::shared_ptr<Worker> WorkerSet::Make(WorkerKind kind, const std::string& addr
     spdlog::error("worker address={}: {}", address, std::string(channel.status().message()));
     return nullptr;
   }
-  return std::make_shared<Worker>(
-      ++last_id_, kind, address, *std::move(channel), timers_, on_change_);
+  return std::make_shared<Worker>(++last_id_, kind, address, *std::move(channel), timers_, events_);
 }
 
 void WorkerSet::SetAddresses(WorkerKind kind, const std::vector<std::string>& addresses) {
@@ -56,8 +55,8 @@ void WorkerSet::SetAddresses(WorkerKind kind, const std::vector<std::string>& ad
   for (const auto& worker : added) {
     worker->Start();
   }
-  if (!removed.empty() && on_change_) {
-    on_change_();
+  if (!removed.empty()) {
+    events_.on_change();
   }
 }
 

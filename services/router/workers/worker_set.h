@@ -38,8 +38,8 @@ class WorkerSet {
   WorkerSet(const WorkerSet&) = delete;
   WorkerSet& operator=(const WorkerSet&) = delete;
 
-  // Called whenever a load or readiness changed. Set it before the first SetAddresses.
-  void set_on_change(std::function<void()> on_change) { on_change_ = std::move(on_change); }
+  // Set them before the first SetAddresses; each may do nothing but not be empty.
+  void set_events(Worker::Events events) { events_ = std::move(events); }
 
   // Makes the workers of `kind` exactly those at `addresses`. Requests that run on a removed one
   // finish there.
@@ -59,7 +59,7 @@ class WorkerSet {
 
   const rpc::TlsOptions tls_;
   const std::shared_ptr<TimerQueue> timers_;
-  std::function<void()> on_change_;
+  Worker::Events events_ = {.on_change = [] {}, .on_start = [](const auto& /*worker*/) {}};
   mutable absl::Mutex mutex_;
   uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<WorkerKind, Workers> workers_ ABSL_GUARDED_BY(mutex_);

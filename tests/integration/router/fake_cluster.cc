@@ -88,6 +88,16 @@ class FakeWorker::Services final : public worker::v1::Prefill::Service,
     return grpc::Status::OK;
   }
 
+  grpc::Status Introduce(grpc::ServerContext* /*context*/,
+                         const worker::v1::IntroduceRequest* request,
+                         worker::v1::IntroduceResponse* /*response*/) override {
+    const absl::MutexLock lock(&worker_.mutex_);
+    worker_.introduced_.insert(worker_.introduced_.end(),
+                               request->control_addresses().begin(),
+                               request->control_addresses().end());
+    return grpc::Status::OK;
+  }
+
   grpc::Status Generate(grpc::ServerContext* context,
                         const worker::v1::DecodeRequest* request,
                         DecodeWriter* writer) override {
@@ -116,6 +126,7 @@ class FakeWorker::Services final : public worker::v1::Prefill::Service,
     info->set_incarnation(worker_.incarnation_);
     info->set_max_sequence_tokens(32768);
     info->set_kv_pool_tokens(worker_.pool_tokens_);
+    info->set_control_address(worker_.address());
     return grpc::Status::OK;
   }
 
@@ -166,6 +177,11 @@ void FakeWorker::Kill() {
     server_->Wait();
     server_.reset();
   }
+}
+
+std::vector<std::string> FakeWorker::introduced() const {
+  absl::MutexLock lock(&mutex_);
+  return introduced_;
 }
 
 void FakeWorker::set_prefill(PrefillHandler handler) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -74,6 +75,8 @@ class FakeWorker {
   int renewals() const { return renewals_; }
   // Requests whose retained KV was released.
   int releases() const { return releases_; }
+  // Addresses of decode workers that it was told of, in the order that it was.
+  std::vector<std::string> introduced() const;
   // Tokens written by the normal decode behaviour.
   int64_t tokens_written() const { return tokens_written_; }
 
@@ -115,7 +118,8 @@ class FakeWorker {
   std::atomic<int> releases_{0};
   std::atomic<bool> retains_kv_{false};
   std::atomic<int64_t> tokens_written_{0};
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
+  std::vector<std::string> introduced_ ABSL_GUARDED_BY(mutex_);
   PrefillHandler prefill_ ABSL_GUARDED_BY(mutex_);
   DecodeHandler decode_ ABSL_GUARDED_BY(mutex_);
 };

@@ -58,6 +58,7 @@ TEST_F(ControlTest, ServerInfoSaysWhatTheWorkerIs) {
   EXPECT_EQ(info.transports(0), "grpc");
   EXPECT_EQ(info.host(), "node-1");
   EXPECT_EQ(info.rack(), "");
+  EXPECT_EQ(info.control_address(), decode_->worker().address());
 }
 
 TEST_F(ControlTest, LoadsFollowReservations) {

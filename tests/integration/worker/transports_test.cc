@@ -8,12 +8,15 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/support/status.h"
 #include "gtest/gtest.h"
 
 #include "common/engine/engine.h"
 #include "common/transport/ucx/ucx_transport.h"
 #include "common/worker/worker.h"
 #include "common/worker/worker_options.h"
+#include "proto/baton/worker/v1/prefill.grpc.pb.h"
 #include "tests/integration/worker/worker_pair.h"
 
 namespace baton {
@@ -43,6 +46,15 @@ class WorkersTest : public testing::Test {
     prefill_ = StartPrefill(prefill);
     decode_ = StartDecode(decode);
     ASSERT_TRUE(prefill_ != nullptr && decode_ != nullptr);
+  }
+  grpc::StatusCode Introduce(const std::vector<std::string>& addresses) {
+    grpc::ClientContext context;
+    worker::v1::IntroduceRequest request;
+    request.mutable_control_addresses()->Assign(addresses.begin(), addresses.end());
+    worker::v1::IntroduceResponse response;
+    return worker::v1::Prefill::NewStub(ChannelTo(prefill_->worker()))
+        ->Introduce(&context, request, &response)
+        .error_code();
   }
   Outcome Split(const Request& request) {
     return RunSplit(ChannelTo(prefill_->worker()), ChannelTo(decode_->worker()), request);
@@ -160,6 +172,25 @@ TEST_F(WorkersTest, UcxIsPublishedWithItsCarrier) {
   Start(Options(engine::Role::kPrefill, {"ucx"}), Options(engine::Role::kDecode, {"ucx"}));
   ASSERT_TRUE(Split(GreedyRequest("r", 40, 4)).status.ok());
   EXPECT_THAT(decode_->worker().metrics().registry().Text(), HasSubstr("transport=\"ucx/"));
+}
+
+TEST_F(WorkersTest, PairsThatWereIntroducedAreConnectedBeforeARequest) {
+  if (!transport::UcxTransport::available()) {
+    GTEST_SKIP() << "the build has no UCX";
+  }
+  Start(Options(engine::Role::kPrefill, {"ucx"}), Options(engine::Role::kDecode, {"ucx"}));
+  EXPECT_EQ(Introduce({decode_->worker().address()}), grpc::StatusCode::OK);
+  EXPECT_TRUE(Eventually([&] {
+    return absl::StrContains(decode_->worker().metrics().registry().Text(), "transport=\"ucx/");
+  }));
+}
+
+TEST_F(WorkersTest, IntroductionsThatNameNoAddressAreRefused) {
+  Start(TinyOptions(engine::Role::kPrefill), TinyOptions(engine::Role::kDecode));
+  EXPECT_EQ(Introduce({decode_->worker().address(), "nowhere"}),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(Introduce(std::vector<std::string>(1025, decode_->worker().address())),
+            grpc::StatusCode::INVALID_ARGUMENT);
 }
 
 TEST_F(WorkersTest, RequiredRdmaThatUcxDoesNotSelectFailsThePrecondition) {
