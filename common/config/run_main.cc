@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <functional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"

@@ -2,12 +2,20 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "spdlog/spdlog.h"
 
 #include "common/rpc/channel.h"
+#include "common/rpc/limits.h"
+#include "common/rpc/tls.h"
+#include "services/router/timer_queue.h"
+#include "services/router/workers/worker.h"
 
 namespace baton::router {
 
