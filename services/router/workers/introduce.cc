@@ -39,15 +39,6 @@ void Tell(const std::shared_ptr<Worker>& prefill, const worker::v1::IntroduceReq
       });
 }
 
-// A worker that is listed for another role than it has is not introduced.
-bool Prefills(const std::optional<worker::v1::ServerInfo>& info) {
-  return info.has_value() && info->role() == worker::v1::ROLE_PREFILL;
-}
-bool Decodes(const std::optional<worker::v1::ServerInfo>& info) {
-  return info.has_value() && !info->control_address().empty() &&
-         (info->role() == worker::v1::ROLE_DECODE || info->role() == worker::v1::ROLE_BOTH);
-}
-
 }  // namespace
 
 void Introduce(const WorkerSet& workers, const std::shared_ptr<Worker>& worker) {
@@ -55,7 +46,12 @@ void Introduce(const WorkerSet& workers, const std::shared_ptr<Worker>& worker) 
   const std::vector<std::shared_ptr<Worker>> one = {worker};
   worker::v1::IntroduceRequest request;
   for (const auto& decode : is_prefill ? workers.List(WorkerKind::kDecode) : one) {
-    if (const auto info = decode->info(); Decodes(info)) {
+    if (!decode->has_role()) {
+      continue;
+    }
+    // Once it is set it stays.
+    const std::optional<worker::v1::ServerInfo> info = decode->info();
+    if (!info->control_address().empty()) {
       request.add_control_addresses(info->control_address());
     }
   }
@@ -63,7 +59,7 @@ void Introduce(const WorkerSet& workers, const std::shared_ptr<Worker>& worker) 
     return;
   }
   for (const auto& prefill : is_prefill ? one : workers.List(WorkerKind::kPrefill)) {
-    if (Prefills(prefill->info())) {
+    if (prefill->has_role()) {
       Tell(prefill, request);
     }
   }

@@ -156,6 +156,11 @@ std::optional<worker::v1::ServerInfo> Worker::info() const {
   return info_;
 }
 
+bool Worker::has_role() const {
+  absl::MutexLock lock(&mutex_);
+  return info_.has_value() && RoleFits(*info_);
+}
+
 WorkerState Worker::state() const {
   absl::MutexLock lock(&mutex_);
   return State();

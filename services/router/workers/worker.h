@@ -84,6 +84,8 @@ class Worker : public std::enable_shared_from_this<Worker> {
 
   // ServerInfo of the present incarnation; unset before the first answer.
   std::optional<worker::v1::ServerInfo> info() const;
+  // Whether that has come and the role is the one that the worker is listed for.
+  bool has_role() const;
   WorkerState state() const;
   WorkerView view() const;
   // Counts load reports.
