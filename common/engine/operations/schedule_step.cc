@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -65,7 +66,9 @@ void ScheduleStep(EngineState& state) {
   }
   state.pending_copies.clear();
   if (!state.expanding.empty()) {
-    builder.AddExpansion(*state.expanding.front(), state.parts.options.prefill_chunk_tokens);
+    const EngineOptions& options = state.parts.options;
+    builder.AddExpansion(*state.expanding.front(),
+                         std::min(options.step_token_budget, options.prefill_chunk_tokens));
   }
   AddDecodeRows(state, plan.decode_rows, builder);
   AddChunks(state, plan.chunks, builder);
