@@ -7,11 +7,15 @@
 #include "gtest/gtest.h"
 
 #include "common/transport/ucx/ucx_transport.h"
+#include "tests/support/local_stack.h"
 
 namespace baton::testing {
 
-// Values of --transports; UCX where the build has it.
+// Values of --transports; UCX where the build has it, on GPUs what carries their memory.
 inline std::vector<std::string> Transports() {
+  if (!TestGpus().empty()) {
+    return {"grpc", "ipc", "nccl"};
+  }
   std::vector<std::string> transports = {"grpc", "ipc"};
   if (transport::UcxTransport::available()) {
     transports.emplace_back("ucx");

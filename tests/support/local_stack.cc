@@ -1,6 +1,5 @@
 #include "tests/support/local_stack.h"
 
-#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -9,10 +8,17 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <memory>
 #include <sstream>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "nlohmann/json.hpp"
 
@@ -39,6 +45,20 @@ absl::Status WaitForPorts(Service& service, const std::string& port_file) {
   return absl::DeadlineExceededError("no port file " + port_file);
 }
 
+// Pools leave room for several workers, and a prompt is cut so small that something can happen to
+// it while it is computed.
+void PutOnGpu(const std::string& gpu, Service& service) {
+  service.argv.insert(service.argv.begin(), {"/usr/bin/env", "CUDA_VISIBLE_DEVICES=" + gpu});
+  service.argv.insert(service.argv.end(),
+                      {"--device=cuda",
+                       "--kv_pool_mib=512",
+                       "--fp8_pool_mib=64",
+                       "--diffkv_pool_mib=256",
+                       "--shadowkv_pool_mib=256",
+                       "--staging_mib=256",
+                       "--prefill_chunk_tokens=16"});
+}
+
 std::string Tail(const std::string& path, size_t max_bytes) {
   std::ifstream file(path);
   std::stringstream text;
@@ -49,8 +69,19 @@ std::string Tail(const std::string& path, size_t max_bytes) {
 
 }  // namespace
 
+std::vector<std::string> TestGpus() {
+  const char* const gpus = std::getenv("BATON_TEST_GPUS");
+  if (gpus == nullptr) {
+    return {};
+  }
+  std::vector<std::string> pair = absl::StrSplit(gpus, ',');
+  pair.resize(2, pair.front());
+  return pair;
+}
+
 std::string BinaryPath(const std::string& name) {
-  return std::string(BATON_BINARY_DIR) + "/bin/" + name;
+  const char* const folder = std::getenv("BATON_BINARIES");
+  return absl::StrCat(folder != nullptr ? folder : BATON_BINARY_DIR "/bin", "/", name);
 }
 
 absl::StatusOr<std::unique_ptr<LocalStack>> LocalStack::Start(const LocalStackOptions& options) {
@@ -67,6 +98,15 @@ absl::StatusOr<std::unique_ptr<LocalStack>> LocalStack::Start(const LocalStackOp
     service.argv.insert(service.argv.end(), role_flags.begin(), role_flags.end());
     return service;
   };
+  const std::vector<std::string> gpus = TestGpus();
+  const auto make_worker =
+      [&](const char* binary, const std::vector<std::string>& role_flags, size_t role) {
+        Service service = make(binary, role_flags);
+        if (!gpus.empty()) {
+          PutOnGpu(gpus[role], service);
+        }
+        return service;
+      };
   std::vector<std::string> prefill_flags = {"--threads=1"};
   prefill_flags.insert(
       prefill_flags.end(), options.worker_flags.begin(), options.worker_flags.end());
@@ -80,14 +120,14 @@ absl::StatusOr<std::unique_ptr<LocalStack>> LocalStack::Start(const LocalStackOp
   std::vector<std::string> decode_addresses;
   std::vector<std::string> prefill_addresses;
   for (size_t i = 0; i < stack->decode_.size(); ++i) {
-    stack->decode_[i] = make("baton-decode", decode_flags);
+    stack->decode_[i] = make_worker("baton-decode", decode_flags, /*role=*/1);
     if (auto s = stack->Launch(stack->decode_[i], absl::StrCat("decode-", i)); !s.ok()) {
       return absl::Status(s.code(), absl::StrCat(s.message(), "\n", stack->LogTails()));
     }
     decode_addresses.push_back(stack->decode_[i].address());
   }
   for (size_t i = 0; i < stack->prefill_.size(); ++i) {
-    stack->prefill_[i] = make("baton-prefill", prefill_flags);
+    stack->prefill_[i] = make_worker("baton-prefill", prefill_flags, /*role=*/0);
     if (auto s = stack->Launch(stack->prefill_[i], absl::StrCat("prefill-", i)); !s.ok()) {
       return absl::Status(s.code(), absl::StrCat(s.message(), "\n", stack->LogTails()));
     }

@@ -34,8 +34,8 @@ struct Service {
   std::string address() const { return "127.0.0.1:" + std::to_string(grpc_port); }
 };
 
-// Starts decode, prefill and router processes in a temporary folder and waits until the router is
-// ready. The destructor kills all of them. Not thread-safe.
+// Starts decode, prefill and router processes in a temporary folder, on TestGpus() if there are
+// any, and waits until the router is ready. The destructor kills all of them. Not thread-safe.
 class LocalStack {
  public:
   static absl::StatusOr<std::unique_ptr<LocalStack>> Start(const LocalStackOptions& options);
@@ -67,7 +67,11 @@ class LocalStack {
   Service router_;
 };
 
-// Path of a product binary of this build.
+// The GPUs on which prefill and decode workers of a LocalStack compute: what BATON_TEST_GPUS=N,N
+// says in the environment. Empty: they compute on the host.
+std::vector<std::string> TestGpus();
+
+// Path of a product binary of this build, or of the folder BATON_BINARIES of the environment.
 std::string BinaryPath(const std::string& name);
 
 // Every sample of a service's /metrics by its full name with labels, e.g. `baton_x{role="decode"}`.
