@@ -26,8 +26,8 @@
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/codec_set.h"
 #include "common/kv/codec/dense_format.h"
-#include "common/kv/codec/hidden/hidden_state.h"
 #include "common/kv/codec/kv_policy.h"
+#include "common/kv/codec/staged_window.h"
 #include "common/kv/pool/page_pool.h"
 #include "common/kv/pool/reservation_table.h"
 #include "common/kv/pool/run_pool.h"
@@ -69,16 +69,6 @@ absl::Status CheckOptions(const EngineOptions& options, int64_t max_position_emb
                                                    options.max_sequence_tokens,
                                                    "; the model's limit is ",
                                                    max_position_embeddings));
-  }
-  return absl::OkStatus();
-}
-
-// Hidden states that are handed off are read and written by the host; an engine that does both
-// halves makes none.
-absl::Status CheckMemory(const EngineOptions& options, const kernels::MemorySpace& memory) {
-  if (!memory.is_host() && options.role != Role::kBoth && options.codec_pools.hidden_bytes > 0) {
-    return absl::UnimplementedError(
-        "a device hands off no hidden states; give them no memory (--hidden_pool_mib=0)");
   }
   return absl::OkStatus();
 }
@@ -317,21 +307,19 @@ absl::StatusOr<HandoffShape> EngineImpl::DescribeHandoff(std::string_view kv_pol
                                                  : static_cast<double>(now.pages_free) /
                                                        static_cast<double>(now.pages_total)};
   BATON_ASSIGN_OR_RETURN(const KvChoice kv, Choose(kv_policy, prompt_tokens, pressure));
+  const kv::StagedShape shipped = PromptShape(*format_, kv, prompt_tokens);
   HandoffShape shape = {.policy = kv.canonical(),
                         .format = std::string(kv::KvFormatName(kv.policy.id())),
                         .format_version = format_->version(),
                         .page_tokens = format_->tokens_per_page(),
-                        .window = PromptWindow(*format_, kv, prompt_tokens)};
+                        .window = shipped.window,
+                        .shipped_layers = shipped.layers,
+                        .hidden_pages = shipped.hidden_pages,
+                        .hidden_page_bytes = shipped.hidden_page_bytes};
   if (kv.encoded != nullptr) {
     shape.format_version = kv.encoded->version();
     shape.page_tokens = 0;
     shape.calibration_digest = kv.encoded->calibration_digest();
-  }
-  shape.shipped_layers = ShippedLayers(*format_, kv);
-  if (kv.hidden != nullptr) {
-    const kv::HiddenShape hidden = kv.hidden->Shape(kv.policy, prompt_tokens);
-    shape.hidden_pages = hidden.pages();
-    shape.hidden_page_bytes = hidden.page_bytes();
   }
   return shape;
 }
@@ -368,7 +356,6 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<model::Mo
                                                        EngineObserver* observer) {
   const int64_t max_positions = model->config().max_position_embeddings;
   BATON_RETURN_IF_ERROR(CheckOptions(options, max_positions));
-  BATON_RETURN_IF_ERROR(CheckMemory(options, *exec.memory));
   const model::KvShape shape = model->kv_shape();
   EngineParts parts;
   parts.options = options;

@@ -1,6 +1,5 @@
 #include "common/engine/executor.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,6 +21,7 @@
 #include "common/engine/step_kv.h"
 #include "common/kv/codec/dense_step_kv.h"
 #include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/hidden/hidden_state.h"
 #include "common/kv/pool/page_pool.h"
 #include "common/model/forward.h"
 #include "kernels/core/op_graphs.h"
@@ -114,13 +114,18 @@ absl::Status Executor::Ship(const Step& step) {
 // code them are waited for.
 absl::Status Executor::ShipEncoded(const StepSequence& rows) {
   BATON_RETURN_IF_ERROR(JoinSideQueues());
-  for (int32_t layer = 0; layer < context_.model->kv_shape().layers; ++layer) {
+  const kv::HiddenState* const hidden = rows.sequence->hidden.get();
+  const int32_t full_layers = context_.model->config().num_key_value_layers;
+  const int32_t layers = hidden == nullptr ? context_.model->kv_shape().layers : full_layers;
+  for (int32_t layer = 0; layer < layers; ++layer) {
     ReadyKv ready = MakeReadyKv(*rows.sequence->encoded, layer);
     if (ready.page_count > 0) {
       BATON_RETURN_IF_ERROR(staged_.Ship(rows, std::move(ready)));
     }
   }
-  return absl::OkStatus();
+  return hidden != nullptr && hidden->shape().score_pages() > 0
+             ? staged_.Ship(rows, MakeWindowScores(*hidden, full_layers))
+             : absl::OkStatus();
 }
 
 absl::Status Executor::CopyPages(const Step& step) {
@@ -139,8 +144,14 @@ absl::Status Executor::CopyPages(const Step& step) {
        .pages = {.base = context_.pool->base(), .layout = context_.layout}});
 }
 
-// Steps that only decode are much alike, which is when launching ops together pays.
 absl::Status Executor::Compute(Step& step) {
+  BATON_RETURN_IF_ERROR(ForwardAndDraw(step));
+  TellFirstTokens(step);
+  return Settle(step);
+}
+
+// Steps that only decode are much alike, which is when launching ops together pays.
+absl::Status Executor::ForwardAndDraw(Step& step) {
   kernels::OpGraphs* const graphs = context_.exec->graphs;
   if (graphs != nullptr && step.prefill_tokens == 0) {
     graphs->Begin();
@@ -148,10 +159,6 @@ absl::Status Executor::Compute(Step& step) {
   absl::Status status = step.token_ids.empty() ? absl::OkStatus() : Forward(step);
   if (status.ok()) {
     status = sampler_.Draw(step);
-  }
-  if (status.ok()) {
-    TellFirstTokens(step);
-    status = Settle(step);
   }
   if (graphs != nullptr) {
     status.Update(graphs->End());
@@ -188,7 +195,10 @@ absl::Status Executor::Settle(const Step& step) {
       BATON_RETURN_IF_ERROR(rows.sequence->encoded->Settle());
     }
   }
-  return absl::OkStatus();
+  const StepExpansion& expansion = step.expansion;
+  return expansion.completes_prompt && expansion.sequence->encoded != nullptr
+             ? expansion.sequence->encoded->Settle()
+             : absl::OkStatus();
 }
 
 absl::Status Executor::Forward(const Step& step) {
@@ -219,28 +229,21 @@ absl::Status Executor::Expand(const StepExpansion& expansion) {
                                 .layers = sequence.pages.tables()};
   const kernels::DensePages pages = {.base = context_.pool->base(), .layout = context_.layout};
   kv::DenseStepKv kv(*context_.ops, *context_.exec, pages, std::span(&table, 1));
-  BATON_RETURN_IF_ERROR(ExpandHidden(*context_.model,
-                                     *sequence.hidden,
-                                     expansion.token_begin,
-                                     expansion.token_count,
-                                     kv,
-                                     hidden_));
+  BATON_RETURN_IF_ERROR(ExpandHidden(
+      *context_.model, *sequence.hidden, expansion.token_begin, expansion.token_count, kv));
   return expansion.completes_prompt && sequence.encoded != nullptr
-             ? EncodeUpperLayers(sequence, {.pages = pages, .table = table})
+             ? EncodeUpperLayers(*sequence.encoded, {.pages = pages, .table = kv.op_table(0)})
              : absl::OkStatus();
 }
 
-absl::Status Executor::EncodeUpperLayers(const Sequence& sequence, const kv::WorkingKv& working) {
+// The page table, which side queues read, is overwritten by what comes next.
+absl::Status Executor::EncodeUpperLayers(kv::EncodedKv& encoded, const kv::WorkingKv& working) {
+  BATON_RETURN_IF_ERROR(encoded.PrepareStep());
   const int32_t layers = context_.model->kv_shape().layers;
-  const int32_t full_layers = context_.model->config().num_key_value_layers;
-  for (int32_t layer = full_layers; layer < layers; ++layer) {
-    const std::span<float> scores = sequence.encoded->WindowScores(layer);
-    const std::span<const float> landed = sequence.hidden->scores().subspan(
-        static_cast<size_t>(layer - full_layers) * scores.size(), scores.size());
-    std::copy(landed.begin(), landed.end(), scores.begin());
-    BATON_RETURN_IF_ERROR(sequence.encoded->EncodeLayer(working, layer));
+  for (int32_t layer = context_.model->config().num_key_value_layers; layer < layers; ++layer) {
+    BATON_RETURN_IF_ERROR(encoded.EncodeLayer(working, layer));
   }
-  return absl::OkStatus();
+  return JoinSideQueues();
 }
 
 }  // namespace baton::engine

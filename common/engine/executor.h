@@ -63,14 +63,15 @@ class Executor {
   absl::Status CopyPages(const Step& step);
   // Makes the KV of the upper layers from hidden states; with the prompt's last ones, encodes them.
   absl::Status Expand(const StepExpansion& expansion);
-  absl::Status EncodeUpperLayers(const Sequence& sequence, const kv::WorkingKv& working);
-  // The forward pass and the draws.
+  absl::Status EncodeUpperLayers(kv::EncodedKv& encoded, const kv::WorkingKv& working);
   absl::Status Compute(Step& step);
+  // The forward pass and the draws.
+  absl::Status ForwardAndDraw(Step& step);
   void TellFirstTokens(const Step& step) const;
   // Encoded prompts that the step completes go from a device to their sinks.
   absl::Status Ship(const Step& step);
   absl::Status ShipEncoded(const StepSequence& rows);
-  // EncodedKv::Settle of the prompts that the step completes.
+  // EncodedKv::Settle of the prompts that the step completes, expanded ones among them.
   static absl::Status Settle(const Step& step);
   absl::Status Forward(const Step& step);
 
@@ -80,7 +81,6 @@ class Executor {
   kernels::StepArrays arrays_;  // for what comes before the forward pass
   StepSampler sampler_;
   StagedCopies staged_;
-  std::vector<float> hidden_;
 
   absl::Mutex mutex_;
   absl::CondVar wake_;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "absl/status/status.h"
 
@@ -13,13 +12,12 @@
 namespace baton::engine {
 
 // Makes keys and values of the prompt tokens [token_begin, token_begin + token_count) in every
-// upper layer and writes them to `kv`, a step of that one sequence. `rows` is scratch memory that
-// is worth keeping between calls. Results do not depend on how a prompt is cut into calls.
+// upper layer and writes them to `kv`, a step of that one sequence. Results do not depend on how a
+// prompt is cut into calls.
 absl::Status ExpandHidden(model::Model& model,
                           const kv::HiddenState& hidden,
                           int64_t token_begin,
                           int32_t token_count,
-                          kv::StepKv& kv,
-                          std::vector<float>& rows);
+                          kv::StepKv& kv);
 
 }  // namespace baton::engine

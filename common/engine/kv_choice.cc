@@ -11,10 +11,12 @@
 #include "common/base/status_macros.h"
 #include "common/kv/codec/codec_set.h"
 #include "common/kv/codec/encoded_format.h"
+#include "common/kv/codec/hidden/hidden_state.h"
 #include "common/kv/codec/kv_calibration.h"
 #include "common/kv/codec/kv_format.h"
 #include "common/kv/codec/kv_policy.h"
 #include "common/kv/codec/policy_params.h"
+#include "common/kv/codec/staged_window.h"
 
 namespace baton::engine {
 namespace {
@@ -144,6 +146,17 @@ kv::WindowShape PromptWindow(const kv::KvFormat& dense, const KvChoice& kv, int6
              ? kv.encoded->window(kv.policy.resident, prompt_tokens)
              : kv::WindowShape{.pages_per_layer = dense.PagesPerTable(prompt_tokens),
                                .page_bytes = static_cast<int64_t>(dense.page_bytes())};
+}
+
+kv::StagedShape PromptShape(const kv::KvFormat& dense, const KvChoice& kv, int64_t prompt_tokens) {
+  kv::StagedShape shape = {.layers = ShippedLayers(dense, kv),
+                           .window = PromptWindow(dense, kv, prompt_tokens)};
+  if (kv.hidden != nullptr) {
+    const kv::HiddenShape hidden = kv.hidden->Shape(kv.policy, prompt_tokens);
+    shape.hidden_pages = hidden.pages();
+    shape.hidden_page_bytes = hidden.page_bytes();
+  }
+  return shape;
 }
 
 }  // namespace baton::engine

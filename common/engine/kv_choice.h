@@ -12,6 +12,7 @@
 #include "common/kv/codec/hidden/hidden_pool.h"
 #include "common/kv/codec/kv_format.h"
 #include "common/kv/codec/kv_policy.h"
+#include "common/kv/codec/staged_window.h"
 
 namespace baton::engine {
 
@@ -53,5 +54,7 @@ absl::StatusOr<KvChoice> ChooseKv(const kv::CodecSet& codecs,
 int32_t ShippedLayers(const kv::KvFormat& dense, const KvChoice& kv);
 // The pages of each of them.
 kv::WindowShape PromptWindow(const kv::KvFormat& dense, const KvChoice& kv, int64_t prompt_tokens);
+// All that a hand-off ships.
+kv::StagedShape PromptShape(const kv::KvFormat& dense, const KvChoice& kv, int64_t prompt_tokens);
 
 }  // namespace baton::engine

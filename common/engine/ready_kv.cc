@@ -3,6 +3,7 @@
 #include "common/engine/kv_sink.h"
 #include "common/engine/step.h"
 #include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/hidden/hidden_state.h"
 #include "common/kv/pool/page_pool.h"
 
 namespace baton::engine {
@@ -25,6 +26,25 @@ ReadyKv MakeReadyKv(const StepSequence& sequence,
     }
   }
   return ready;
+}
+
+ReadyKv MakeReadyKv(const kv::HiddenState& hidden,
+                    int32_t full_layers,
+                    int32_t page_begin,
+                    int32_t page_end) {
+  ReadyKv ready = {.layer_begin = full_layers,
+                   .layer_end = full_layers + 1,
+                   .page_begin = page_begin,
+                   .page_count = page_end - page_begin,
+                   .pages = {}};
+  for (int32_t page = page_begin; page < page_end; ++page) {
+    ready.pages.emplace_back(hidden.page(page));
+  }
+  return ready;
+}
+
+ReadyKv MakeWindowScores(const kv::HiddenState& hidden, int32_t full_layers) {
+  return MakeReadyKv(hidden, full_layers, hidden.shape().row_pages(), hidden.shape().pages());
 }
 
 ReadyKv MakeReadyKv(const kv::EncodedKv& encoded, int32_t kv_layer) {

@@ -15,7 +15,6 @@
 #include "common/engine/sampling/validate_sampling.h"
 #include "common/engine/sampling_params.h"
 #include "common/engine/sequence_memory.h"
-#include "common/kv/codec/staged_window.h"
 
 namespace baton::engine {
 namespace {
@@ -110,8 +109,7 @@ absl::Status CheckDelivered(const EngineLimits& limits,
 }
 
 absl::Status CheckStaging(const EngineLimits& limits, const KvChoice& kv, int64_t prompt_tokens) {
-  const int64_t bytes = kv::StagedWindow::BytesFor(ShippedLayers(*limits.format, kv),
-                                                   PromptWindow(*limits.format, kv, prompt_tokens));
+  const int64_t bytes = PromptShape(*limits.format, kv, prompt_tokens).bytes();
   if (bytes <= limits.staging_bytes.value_or(bytes)) {
     return absl::OkStatus();
   }

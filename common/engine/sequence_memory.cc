@@ -93,6 +93,14 @@ bool AllocateHidden(const MemoryUse& use, ActiveRequest& request) {
   return request.sequences.front().hidden != nullptr;
 }
 
+// One side of a hand-off observes the upper layers, the other encodes them.
+void PlaceWindowScores(ActiveRequest& request) {
+  const Sequence& first = request.sequences.front();
+  if (first.hidden != nullptr && first.encoded != nullptr) {
+    first.encoded->PlaceWindowScores(request.kv.hidden->full_layers(), first.hidden->scores());
+  }
+}
+
 bool AllocateEncoded(const MemoryUse& use, ActiveRequest& request) {
   for (Sequence& sequence : request.sequences) {
     sequence.encoded = request.kv.encoded->Allocate(
@@ -148,6 +156,7 @@ bool AllocateMemory(const kv::KvFormat& dense,
     MakeSequences(use, request);
     enough = AllocateWorking(dense, WorkingLayersOf(dense, use, request.kv), pool, request) &&
              AllocateHidden(use, request) && AllocateEncoded(use, request);
+    PlaceWindowScores(request);
   }
   if (!enough) {
     ReleaseSequences(pool, request);

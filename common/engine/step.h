@@ -68,7 +68,7 @@ struct StepExpansion {
 struct StepLanding {
   ActiveRequest* request = nullptr;  // for the engine thread
   Sequence* sequence = nullptr;      // has them staged
-  // By stored layer: where its first pages belong.
+  // By stored layer: where its first pages belong; then those of hidden states, if there are any.
   std::vector<std::vector<std::span<std::byte>>> pages;
 };
 

@@ -12,6 +12,7 @@
 #include "common/engine/sequence.h"
 #include "common/engine/staged_copies.h"
 #include "common/engine/step.h"
+#include "common/kv/codec/hidden/hidden_state.h"
 #include "common/kv/codec/packed_step_kv.h"
 #include "common/kv/pool/page_pool.h"
 #include "kernels/core/exec_context.h"
@@ -68,11 +69,13 @@ absl::Status EngineStepKv::LayersWritten(int32_t layer_begin, int32_t layer_end)
     }
     const bool leaves_as_hidden =
         rows.sequence->hidden != nullptr && layer_begin >= layers_.full_layers;
-    if (leaves_as_hidden) {
-      ShipHidden(rows, ship.hidden_begin, ship.hidden_end);
-    } else if (ship.page_begin < ship.page_end) {
-      BATON_RETURN_IF_ERROR(
-          Ship(rows, MakeReadyKv(rows, layer_begin, layer_end, page_bytes, pool_)));
+    ReadyKv ready =
+        leaves_as_hidden
+            ? MakeReadyKv(
+                  *rows.sequence->hidden, layers_.full_layers, ship.hidden_begin, ship.hidden_end)
+            : MakeReadyKv(rows, layer_begin, layer_end, page_bytes, pool_);
+    if (ready.page_count > 0) {
+      BATON_RETURN_IF_ERROR(Ship(rows, std::move(ready)));
     }
   }
   return absl::OkStatus();
@@ -86,21 +89,6 @@ absl::Status EngineStepKv::Ship(const StepSequence& rows, ReadyKv ready) {
   return absl::OkStatus();
 }
 
-void EngineStepKv::ShipHidden(const StepSequence& rows, int32_t page_begin, int32_t page_end) {
-  if (page_begin >= page_end) {
-    return;
-  }
-  ReadyKv ready;
-  ready.layer_begin = layers_.full_layers;
-  ready.layer_end = layers_.full_layers + 1;
-  ready.page_begin = page_begin;
-  ready.page_count = page_end - page_begin;
-  for (int32_t page = page_begin; page < page_end; ++page) {
-    ready.pages.emplace_back(rows.sequence->hidden->page(page));
-  }
-  rows.ship.sink->LayersReady(std::move(ready));
-}
-
 absl::Status EngineStepKv::EncodeLayer(int32_t sequence, int32_t kv_layer) {
   const absl::Time start = clock_.Now();
   const absl::Status status = PackedStepKv::EncodeLayer(sequence, kv_layer);
@@ -110,20 +98,16 @@ absl::Status EngineStepKv::EncodeLayer(int32_t sequence, int32_t kv_layer) {
 
 void EngineStepKv::OnLayerEncoded(int32_t sequence, int32_t kv_layer) {
   const StepSequence& rows = step_.sequences[static_cast<size_t>(sequence)];
-  if (rows.ship.sink == nullptr) {
-    return;
-  }
-  if (const kv::HiddenState* hidden = rows.sequence->hidden.get();
-      hidden != nullptr && kv_layer >= layers_.full_layers) {
-    if (kv_layer + 1 == layers_.layers) {
-      ShipHidden(rows, hidden->shape().row_pages(), hidden->shape().pages());  // window scores
-    }
-    return;
-  }
-  if (ShipsBehind(rows)) {
+  if (rows.ship.sink == nullptr || ShipsBehind(rows)) {
     return;  // at the end of the step
   }
-  ReadyKv ready = MakeReadyKv(*rows.sequence->encoded, kv_layer);
+  const kv::HiddenState* const hidden = rows.sequence->hidden.get();
+  const bool leaves_as_hidden = hidden != nullptr && kv_layer >= layers_.full_layers;
+  if (leaves_as_hidden && kv_layer + 1 < layers_.layers) {
+    return;  // with the last one
+  }
+  ReadyKv ready = leaves_as_hidden ? MakeWindowScores(*hidden, layers_.full_layers)
+                                   : MakeReadyKv(*rows.sequence->encoded, kv_layer);
   if (ready.page_count > 0) {
     rows.ship.sink->LayersReady(std::move(ready));
   }

@@ -22,9 +22,9 @@ struct StepLayers {
   int32_t full_layers = 0;
 };
 
-// Dense pages ship when they are final, encoded layers as soon as they are encoded; those of a
-// device once the step is over, which is Executor's to see to. Made for one step; executor thread.
-// Everything is borrowed.
+// Dense pages and hidden states ship when they are final, encoded layers as soon as they are
+// encoded; those of a device once the step is over, which is Executor's to see to. Made for one
+// step; executor thread. Everything is borrowed.
 class EngineStepKv final : public kv::PackedStepKv {
  public:
   EngineStepKv(const Step& step,
@@ -47,7 +47,6 @@ class EngineStepKv final : public kv::PackedStepKv {
  private:
   // To the sequence's sink, now or by way of host memory.
   absl::Status Ship(const StepSequence& rows, ReadyKv ready);
-  void ShipHidden(const StepSequence& rows, int32_t page_begin, int32_t page_end);
 
   const Step& step_;
   const StepLayers layers_;

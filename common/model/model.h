@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
@@ -58,11 +59,14 @@ class Model {
   // head_dim] in memory of the back end, or null.
   virtual const float* key_bias(int32_t /*kv_layer*/) const { return nullptr; }
 
-  // SwiftKV: makes the keys and values of all upper layers for rows whose normalised hidden states
-  // (what StepKv::WriteHidden was given) are `hidden`, [rows][hidden size] of the back end's
-  // activations, and writes them to batch.kv. Of the batch only positions, sequences and kv are
-  // looked at. kUnimplemented for a model without upper layers.
-  virtual absl::Status ExpandHidden(const ForwardBatch& /*batch*/, const void* /*hidden*/) {
+  // Has normalised hidden states of rows (what StepKv::WriteHidden was given) written to `rows`,
+  // [rows][hidden size] of the back end's activations, in its memory.
+  using ReadHidden = absl::FunctionRef<absl::Status(void* rows)>;
+  // SwiftKV: makes the keys and values of all upper layers for the rows that `read` gives and
+  // writes them to batch.kv. Of the batch only positions, sequences and kv are looked at.
+  // kUnimplemented for a model without upper layers, kInvalidArgument for more rows than a step
+  // has.
+  virtual absl::Status ExpandHidden(const ForwardBatch& /*batch*/, ReadHidden /*read*/) {
     return absl::UnimplementedError("only a SwiftKV model has upper layers");
   }
 

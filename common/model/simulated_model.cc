@@ -149,9 +149,9 @@ absl::Status SimulatedModel::RunUpperLayers(const ForwardBatch& batch, const Pac
   return absl::OkStatus();
 }
 
-absl::Status SimulatedModel::ExpandHidden(const ForwardBatch& batch, const void* hidden) {
+absl::Status SimulatedModel::ExpandHidden(const ForwardBatch& batch, ReadHidden read) {
   if (!config_.swiftkv()) {
-    return Model::ExpandHidden(batch, hidden);
+    return Model::ExpandHidden(batch, read);
   }
   if (batch.positions.size() > static_cast<size_t>(options_.max_step_rows)) {
     return absl::InvalidArgumentError("hidden states: too many rows");

@@ -52,7 +52,7 @@ class SimulatedModel final : public Model {
   bool has_logits() const override { return false; }
   absl::Status Forward(const ForwardBatch& batch, std::span<float> logits) override;
   // Takes the time of writing the keys and values, and no simulated time.
-  absl::Status ExpandHidden(const ForwardBatch& batch, const void* hidden) override;
+  absl::Status ExpandHidden(const ForwardBatch& batch, ReadHidden read) override;
 
  private:
   // When the layers of a step are written.

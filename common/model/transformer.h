@@ -50,7 +50,7 @@ class TransformerModel final : public Model {
   const float* key_bias(int32_t kv_layer) const override;
   absl::Status Forward(const ForwardBatch& batch, std::span<float> logits) override;
   const float* device_logits() const override { return logits_.as<float>(); }
-  absl::Status ExpandHidden(const ForwardBatch& batch, const void* hidden) override;
+  absl::Status ExpandHidden(const ForwardBatch& batch, ReadHidden read) override;
 
  private:
   // The arrays of a step where ops read them.

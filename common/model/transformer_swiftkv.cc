@@ -55,9 +55,9 @@ absl::Status TransformerModel::FanOutTile(kv::StepKv& kv, const void* x, const k
   return FanOutNormed(kv, normed, tile);
 }
 
-absl::Status TransformerModel::ExpandHidden(const ForwardBatch& batch, const void* hidden) {
+absl::Status TransformerModel::ExpandHidden(const ForwardBatch& batch, ReadHidden read) {
   if (!config_.swiftkv()) {
-    return Model::ExpandHidden(batch, hidden);
+    return Model::ExpandHidden(batch, read);
   }
   if (batch.positions.size() > static_cast<size_t>(options_.max_step_rows)) {
     return absl::InvalidArgumentError("hidden states: too many rows");
@@ -66,6 +66,8 @@ absl::Status TransformerModel::ExpandHidden(const ForwardBatch& batch, const voi
   all_rows_.SetAll(batch, 0, arrays_);
   BATON_RETURN_IF_ERROR(batch.kv->Prepare(all_rows_.tiles(), arrays_));
   BATON_RETURN_IF_ERROR(arrays_.Upload());
+  void* const hidden = activations_.residual.data();
+  BATON_RETURN_IF_ERROR(read(hidden));
   BATON_RETURN_IF_ERROR(
       all_rows_.ComputeAngles(ops_, exec_, weights_.inverse_frequencies.as<float>()));
   for (const kv::KvRows& tile : all_rows_.tiles()) {

@@ -25,11 +25,12 @@ struct PoolSizes {
 void SetHostPools(const PoolSizes& told, engine::EngineOptions& options);
 
 // On a device `left` bytes are for pools, and with role decode for staging_bytes. Pools that were
-// told get what was told, the others of dense, fp8, diffkv and shadowkv equal parts of the rest.
+// told get what was told, hidden states a 32nd, the others of dense, fp8, diffkv and shadowkv equal
+// parts of the rest. Hidden states lie between workers only: one that does both halves has next to
+// nothing for them.
 // Values of vplace=host have what was told of the host's memory, or are not served; where prompts
-// are only computed they stay on the device.
-// Hidden states lie in the host's memory, and only between workers: one that does both halves makes
-// none, and a device hands off none. kResourceExhausted, naming the sizes, when that is not enough.
+// are only computed they stay on the device. kResourceExhausted, naming the sizes, when that is not
+// enough.
 absl::Status SetDevicePools(const PoolSizes& told, int64_t left, engine::EngineOptions& options);
 
 }  // namespace baton::worker

@@ -125,17 +125,21 @@ absl::Status Worker::SetPools(engine::EngineOptions& options) const {
   }
   BATON_ASSIGN_OR_RETURN(const int64_t left,
                          compute_->backend->MemoryLeft(options_.device_memory_share));
-  BATON_RETURN_IF_ERROR(SetDevicePools(options_.pools, left, options));
+  PoolSizes told = options_.pools;
+  if (!compute_->model->config().swiftkv()) {
+    told.hidden = 0;
+  }
+  BATON_RETURN_IF_ERROR(SetDevicePools(told, left, options));
   spdlog::info(
-      "device {} serves the KV formats dense, fp8, diffkv and shadowkv only, in pools of {}, {}, "
-      "{} "
-      "and {} MiB, and {} MiB of the host's memory for values of shadowkv",
+      "device {} has pools of {}, {}, {} and {} MiB for the KV formats dense, fp8, diffkv and "
+      "shadowkv, {} MiB of the host's memory for values of shadowkv, and {} MiB for hidden states",
       options_.device,
       options.kv_pool_bytes >> 20,
       options.codec_pools.fp8_bytes >> 20,
       options.codec_pools.diffkv_bytes >> 20,
       options.codec_pools.shadowkv_bytes >> 20,
-      options.codec_pools.shadowkv_host_bytes.value_or(0) >> 20);
+      options.codec_pools.shadowkv_host_bytes.value_or(0) >> 20,
+      options.codec_pools.hidden_bytes >> 20);
   return absl::OkStatus();
 }
 

@@ -135,8 +135,8 @@ ABSL_FLAG(
     int64_t,
     hidden_pool_mib,
     -1,
-    "memory for hidden states in transfer in MiB, SwiftKV models only; 0: not served; -1: 128, "
-    "none on a GPU");
+    "memory for hidden states in transfer in MiB, SwiftKV models only; 0: not served; -1: 128, on "
+    "a GPU a 32nd of what pools have");
 ABSL_FLAG(
     int64_t,
     staging_mib,

@@ -29,8 +29,10 @@ struct BackendEngine {
     EngineOptions options;
     options.role = role;
     options.kv_pool_bytes = int64_t{64} << 20;
-    options.codec_pools = {
-        .fp8_bytes = 32 << 20, .diffkv_bytes = 32 << 20, .shadowkv_bytes = 32 << 20};
+    options.codec_pools = {.fp8_bytes = 32 << 20,
+                           .diffkv_bytes = 32 << 20,
+                           .shadowkv_bytes = 32 << 20,
+                           .hidden_bytes = 8 << 20};
     if (role != Role::kPrefill) {
       options.codec_pools.shadowkv_host_bytes = 32 << 20;
     }
@@ -74,7 +76,9 @@ class DeviceHandoffGpuTest : public testing::TestWithParam<const char*> {
     }
   }
 
-  const std::unique_ptr<checkpoint::Checkpoint> checkpoint_ = OpenModel("tiny-llama-needle");
+  const std::unique_ptr<checkpoint::Checkpoint> checkpoint_ =
+      OpenModel(std::string(GetParam()).starts_with("hidden") ? "tiny-llama-needle-swiftkv-l6"
+                                                              : "tiny-llama-needle");
 };
 
 TEST_P(DeviceHandoffGpuTest, GivesTheTokensOfOneEngine) {
@@ -107,6 +111,7 @@ TEST_P(DeviceHandoffGpuTest, RequestsAtOnceAndPairsWithACpuGiveAllBack) {
     const BackendEngine decode(*checkpoint_, Role::kDecode, decode_on);
     const BackendEngine prefill(*checkpoint_, Role::kPrefill, prefill_on);
     std::vector<SplitRun> runs;
+    runs.reserve(kRequests);
     for (int32_t salt = 0; salt < kRequests; ++salt) {
       runs.push_back(Split(*prefill.engine, *decode.engine, MakeRequest(GetParam(), salt)));
     }
@@ -126,9 +131,13 @@ INSTANTIATE_TEST_SUITE_P(
                     "fp8",
                     "diffkv:ah=2,al=0.5,w=16",
                     "shadowkv:rank=32,budget=48,outliers=2,local=7",
-                    "shadowkv:rank=32,budget=48,outliers=2,local=7,vplace=host"),
+                    "shadowkv:rank=32,budget=48,outliers=2,local=7,vplace=host",
+                    "hidden+dense",
+                    "hidden+diffkv:ah=2,al=0.5,w=16",
+                    "hidden+shadowkv:rank=32,budget=48,outliers=2,local=7,joint=80"),
     [](const auto& instance) {
-      const std::string policy = instance.param;
+      std::string policy = instance.param;
+      std::replace(policy.begin(), policy.end(), '+', '_');
       const bool on_host = policy.ends_with("vplace=host");
       return policy.substr(0, policy.find(':')) + (on_host ? "_host" : "");
     });

@@ -107,12 +107,11 @@ absl::Status CommitReservation(EngineState& state,
     return absl::DataLossError(status.message());
   }
   request.stats.kv_wire_bytes = info.kv_wire_bytes;
+  request.first_tokens = std::move(info.first_tokens);
   if (request.sequences.front().staged != nullptr) {
-    StartLanding(state, request, sent, std::move(info.first_tokens));
-  } else if (request.sequences.front().hidden != nullptr) {
-    StartExpansion(state, request, std::move(info.first_tokens));
+    StartLanding(state, request, sent);
   } else {
-    StartDecoding(state, request, info.first_tokens, /*deliver=*/false);
+    FinishLanding(state, request);
   }
   return absl::OkStatus();
 }

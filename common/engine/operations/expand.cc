@@ -5,11 +5,8 @@
 
 namespace baton::engine {
 
-void StartExpansion(EngineState& state,
-                    ActiveRequest& request,
-                    std::vector<TokenOutput> first_tokens) {
+void StartExpansion(EngineState& state, ActiveRequest& request) {
   request.phase = Phase::kExpanding;
-  request.first_tokens = std::move(first_tokens);
   state.expanding.push_back(&request);
 }
 

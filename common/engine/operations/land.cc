@@ -32,7 +32,7 @@ std::vector<std::span<std::byte>> FirstPages(std::span<const std::span<std::byte
   return {pages.begin(), pages.end()};
 }
 
-// Where the pages that were sent of each shipped layer belong.
+// Where the pages that were sent of each shipped layer belong, and those of hidden states.
 StepLanding MakeLanding(EngineState& state, ActiveRequest& request, std::span<const int32_t> sent) {
   Sequence& sequence = request.sequences.front();
   StepLanding landing = {.request = &request, .sequence = &sequence, .pages = {}};
@@ -47,22 +47,25 @@ StepLanding MakeLanding(EngineState& state, ActiveRequest& request, std::span<co
         window.empty() ? DensePagesOf(state, sequence, static_cast<int32_t>(layer), sent[layer])
                        : FirstPages(window, layer * per_layer, sent[layer]));
   }
+  if (sequence.hidden != nullptr) {
+    landing.pages.push_back(sequence.hidden->Window());
+  }
   return landing;
 }
 
 }  // namespace
 
-void StartLanding(EngineState& state,
-                  ActiveRequest& request,
-                  std::span<const int32_t> sent,
-                  std::vector<TokenOutput> first_tokens) {
+void StartLanding(EngineState& state, ActiveRequest& request, std::span<const int32_t> sent) {
   request.phase = Phase::kLanding;
-  request.first_tokens = std::move(first_tokens);
   state.pending_landings.push_back(MakeLanding(state, request, sent));
 }
 
 void FinishLanding(EngineState& state, ActiveRequest& request) {
   request.sequences.front().staged = nullptr;
+  if (request.sequences.front().hidden != nullptr) {
+    StartExpansion(state, request);
+    return;
+  }
   const std::vector<TokenOutput> first_tokens = std::move(request.first_tokens);
   StartDecoding(state, request, first_tokens, /*deliver=*/false);
 }

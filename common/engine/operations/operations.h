@@ -7,7 +7,6 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/status.h"
 
@@ -72,13 +71,11 @@ void ReservePages(EngineState& state,
 absl::Status BeginAttempt(EngineState& state, const kv::ReservationKey& key, uint32_t attempt);
 absl::Status RenewLease(EngineState& state, const kv::ReservationKey& key);
 
-// land.cc: a committed prompt that is staged, `sent` pages of each shipped layer, is moved to its
-// pages beside the next steps; when it is there what it was staged in goes back and its sequences
-// start to decode.
-void StartLanding(EngineState& state,
-                  ActiveRequest& request,
-                  std::span<const int32_t> sent,
-                  std::vector<TokenOutput> first_tokens);
+// land.cc: a committed prompt, whose first tokens the request has, and that is staged, `sent` pages
+// of each shipped layer, is moved to its pages beside the next steps. FinishLanding when it is
+// there: what it was staged in goes back, and its sequences start to decode or, first, its hidden
+// states are expanded.
+void StartLanding(EngineState& state, ActiveRequest& request, std::span<const int32_t> sent);
 void FinishLanding(EngineState& state, ActiveRequest& request);
 
 // commit.cc: makes landed KV visible, once. kInvalidArgument when `info` does not match the
@@ -143,9 +140,7 @@ void TakeToken(ActiveRequest& request, Sequence& sequence, const TokenOutput& dr
 
 // expand.cc: the upper layers of a landed prompt are made from its hidden states, some tokens in
 // each step; then its sequences start to decode.
-void StartExpansion(EngineState& state,
-                    ActiveRequest& request,
-                    std::vector<TokenOutput> first_tokens);
+void StartExpansion(EngineState& state, ActiveRequest& request);
 void FinishExpansion(EngineState& state, ActiveRequest& request);
 
 // deliver.cc: gives a drawn token, and the end of its sequence if any, to the listener.

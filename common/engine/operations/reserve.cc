@@ -79,6 +79,13 @@ void GrantWindow(EngineState& state, const ActiveRequest& request, ReservationGr
   } else {
     GrantDensePages(state, request, grant);
   }
+  if (const kv::HiddenState* hidden = first.hidden.get()) {
+    grant.hidden_pages = hidden->shape().pages();
+    if (first.staged == nullptr) {
+      const std::vector<std::span<std::byte>> window = hidden->Window();
+      grant.pages.insert(grant.pages.end(), window.begin(), window.end());
+    }
+  }
   if (encoded != nullptr) {
     grant.sent_pages = [encoded, layers](std::string_view kv_state) {
       return encoded->SentPages(kv_state, layers);
@@ -94,11 +101,6 @@ ReservationGrant MakeGrant(EngineState& state, const ActiveRequest& request) {
   grant.prompt_tokens = request.prompt_tokens;
   grant.landing = state.parts.landing;
   GrantWindow(state, request, grant);
-  if (const kv::HiddenState* hidden = request.sequences.front().hidden.get()) {
-    grant.hidden_pages = hidden->shape().pages();
-    const std::vector<std::span<std::byte>> window = hidden->Window();
-    grant.pages.insert(grant.pages.end(), window.begin(), window.end());
-  }
   return grant;
 }
 

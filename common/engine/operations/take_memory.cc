@@ -3,7 +3,6 @@
 
 #include "common/engine/kv_choice.h"
 #include "common/engine/operations/operations.h"
-#include "common/kv/codec/kv_format.h"
 #include "common/kv/codec/staged_window.h"
 
 namespace baton::engine {
@@ -18,14 +17,13 @@ bool ShipsInPlace(const EngineState& state, const ActiveRequest& request) {
 bool TakeStaging(EngineState& state,
                  const ActiveRequest& request,
                  std::unique_ptr<kv::StagedWindow>& staged) {
-  const kv::KvFormat& dense = *state.parts.format;
   if (state.parts.staging == nullptr || ShipsInPlace(state, request)) {
     return true;
   }
-  staged = kv::StagedWindow::Take(state.parts.staging,
-                                  *state.parts.landing,
-                                  ShippedLayers(dense, request.kv),
-                                  PromptWindow(dense, request.kv, request.prompt_tokens));
+  staged =
+      kv::StagedWindow::Take(state.parts.staging,
+                             *state.parts.landing,
+                             PromptShape(*state.parts.format, request.kv, request.prompt_tokens));
   return staged != nullptr;
 }
 

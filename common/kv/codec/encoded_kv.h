@@ -154,10 +154,13 @@ class EncodedKv {
   virtual absl::StatusOr<std::vector<int32_t>> SentPages(std::string_view state,
                                                          int32_t layers) const = 0;
 
-  // What Observe has gathered of a layer, for a receiver that encodes it: score sums
-  // [kv_heads][prompt_tokens], to read or to set before EncodeLayer. Empty for formats that don't
-  // score.
-  virtual std::span<float> WindowScores(int32_t /*kv_layer*/) { return {}; }
+  // Layers from `layer_begin` on are encoded by another worker than the one that observes them:
+  // what Observe gathers of them is at `scores`, where ops read it, and is handed over with them;
+  // there EncodeLayer reads it. Sums [layers][kv_heads][prompt_tokens], zeros before the first
+  // Observe. Called before anything else; for formats that score.
+  virtual void PlaceWindowScores(int32_t /*layer_begin*/, float* /*scores*/) {}
+  // On the worker that observes, in place of EncodeLayer for such a layer.
+  virtual absl::Status LeaveLayer(int32_t /*kv_layer*/) { return absl::OkStatus(); }
 
   // Gives memory back that the sequence can't need any more: what the prompt turned out not to
   // take. Engine thread, once the prompt is encoded or adopted.

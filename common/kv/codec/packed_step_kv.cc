@@ -173,11 +173,7 @@ absl::Status PackedStepKv::EncodeLayer(int32_t index, int32_t kv_layer) {
   if (sequence.hidden == nullptr || kv_layer < sequence.full_layers) {
     return sequence.encoded->EncodeLayer(Working(index), kv_layer);
   }
-  const std::span<const float> scores = sequence.encoded->WindowScores(kv_layer);
-  const std::span<float> shipped = sequence.hidden->scores().subspan(
-      static_cast<size_t>(kv_layer - sequence.full_layers) * scores.size(), scores.size());
-  std::copy(scores.begin(), scores.end(), shipped.begin());
-  return absl::OkStatus();
+  return sequence.encoded->LeaveLayer(kv_layer);
 }
 
 absl::Status PackedStepKv::LayerAttended(int32_t kv_layer) {

@@ -11,7 +11,6 @@
 #include "absl/status/status.h"
 
 #include "common/base/status_macros.h"
-#include "common/kv/codec/encoded_format.h"
 #include "common/kv/pool/run_pool.h"
 #include "kernels/core/copy_queue.h"
 #include "kernels/core/landing_memory.h"
@@ -32,44 +31,36 @@ size_t BytesInOnePiece(std::span<const std::span<Byte>> pages, size_t first, siz
 
 }  // namespace
 
-int64_t StagedWindow::BytesFor(int32_t layers, const WindowShape& shape) {
-  return int64_t{layers} * shape.pages_per_layer * shape.page_bytes;
-}
-
 std::unique_ptr<StagedWindow> StagedWindow::Take(const std::shared_ptr<RunPool>& pool,
                                                  kernels::LandingMemory& landing,
-                                                 int32_t layers,
-                                                 const WindowShape& shape) {
-  const std::optional<RunPool::Run> run = pool->Allocate(BytesFor(layers, shape));
+                                                 const StagedShape& shape) {
+  const std::optional<RunPool::Run> run = pool->Allocate(shape.bytes());
   return run.has_value()
-             ? std::unique_ptr<StagedWindow>(new StagedWindow(pool, landing, *run, layers, shape))
+             ? std::unique_ptr<StagedWindow>(new StagedWindow(pool, landing, *run, shape))
              : nullptr;
 }
 
 StagedWindow::StagedWindow(std::shared_ptr<RunPool> pool,
                            kernels::LandingMemory& landing,
                            RunPool::Run run,
-                           int32_t layers,
-                           const WindowShape& shape)
+                           const StagedShape& shape)
     : pool_(std::move(pool)),
       landing_(landing),
       run_(run),
-      layers_(layers),
       shape_(shape),
       base_(pool_->bytes(run_).data()) {}
 
 StagedWindow::~StagedWindow() { pool_->Release(run_); }
 
 std::span<std::byte> StagedWindow::page(int32_t layer, int32_t page) const {
-  const int64_t index = int64_t{layer} * shape_.pages_per_layer + page;
-  return {base_ + index * shape_.page_bytes, static_cast<size_t>(shape_.page_bytes)};
+  const int64_t bytes = shape_.page_bytes_of(layer);
+  return {base_ + layer * shape_.layer_bytes() + page * bytes, static_cast<size_t>(bytes)};
 }
 
 std::vector<std::span<std::byte>> StagedWindow::pages() const {
   std::vector<std::span<std::byte>> pages;
-  pages.reserve(static_cast<size_t>(int64_t{layers_} * shape_.pages_per_layer));
-  for (int32_t layer = 0; layer < layers_; ++layer) {
-    for (int32_t i = 0; i < shape_.pages_per_layer; ++i) {
+  for (int32_t layer = 0; layer <= shape_.layers; ++layer) {
+    for (int32_t i = 0; i < shape_.pages_of(layer); ++i) {
       pages.push_back(page(layer, i));
     }
   }

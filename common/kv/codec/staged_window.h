@@ -16,24 +16,42 @@
 
 namespace baton::kv {
 
+// What is sent of a prompt: layers with as many pages each and, behind them, the pages of hidden
+// states, which count as one layer more.
+struct StagedShape {
+  int32_t layers = 0;
+  WindowShape window;  // of each layer
+  int32_t hidden_pages = 0;
+  int64_t hidden_page_bytes = 0;
+
+  int64_t layer_bytes() const { return int64_t{window.pages_per_layer} * window.page_bytes; }
+  int64_t bytes() const {
+    return int64_t{layers} * layer_bytes() + int64_t{hidden_pages} * hidden_page_bytes;
+  }
+  // Pages of a layer, and bytes of each; `layer` from 0 to `layers`.
+  int32_t pages_of(int32_t layer) const {
+    return layer < layers ? static_cast<int32_t>(window.pages_per_layer) : hidden_pages;
+  }
+  int64_t page_bytes_of(int32_t layer) const {
+    return layer < layers ? window.page_bytes : hidden_page_bytes;
+  }
+};
+
 // The pages of a prompt are copied here, memory of the host, before they are sent, or land here,
 // memory of the device, before they are moved to pages whose place is known at the commit. They lie
 // in window order, layer by layer, without gaps. Made and destroyed by the engine thread; copies
 // are the executor's.
 class StagedWindow {
  public:
-  // Bytes of the pool that such a window takes.
-  static int64_t BytesFor(int32_t layers, const WindowShape& shape);
   // Null when `pool` has no such room now. `landing` is of its memory, and outlives the window.
   static std::unique_ptr<StagedWindow> Take(const std::shared_ptr<RunPool>& pool,
                                             kernels::LandingMemory& landing,
-                                            int32_t layers,
-                                            const WindowShape& shape);
+                                            const StagedShape& shape);
   ~StagedWindow();
   StagedWindow(const StagedWindow&) = delete;
   StagedWindow& operator=(const StagedWindow&) = delete;
 
-  // [layers][pages per layer].
+  // Of each layer, one behind the other.
   std::vector<std::span<std::byte>> pages() const;
   std::span<std::byte> page(int32_t layer, int32_t page) const;
   int64_t ReservedBytes() const;
@@ -55,14 +73,12 @@ class StagedWindow {
   StagedWindow(std::shared_ptr<RunPool> pool,
                kernels::LandingMemory& landing,
                RunPool::Run run,
-               int32_t layers,
-               const WindowShape& shape);
+               const StagedShape& shape);
 
   const std::shared_ptr<RunPool> pool_;
   kernels::LandingMemory& landing_;
   const RunPool::Run run_;
-  const int32_t layers_;
-  const WindowShape shape_;
+  const StagedShape shape_;
   std::byte* const base_;
 };
 

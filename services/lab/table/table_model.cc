@@ -76,10 +76,9 @@ absl::Status TableModel::Expand(const kv::HiddenState& hidden, WorkingPages& pag
   const int64_t chunk = options_.engine.prefill_chunk_tokens;
   const kv::DenseTable table = pages.prompt_table();
   kv::DenseStepKv kv(ops(), exec(), pages.pages(), std::span(&table, 1));
-  std::vector<float> rows;
   for (int64_t begin = 0; begin < tokens; begin += chunk) {
     const auto count = static_cast<int32_t>(std::min(chunk, tokens - begin));
-    BATON_RETURN_IF_ERROR(engine::ExpandHidden(*compute_->model, hidden, begin, count, kv, rows));
+    BATON_RETURN_IF_ERROR(engine::ExpandHidden(*compute_->model, hidden, begin, count, kv));
   }
   return absl::OkStatus();
 }

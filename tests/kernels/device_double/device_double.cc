@@ -10,8 +10,10 @@
 #include "kernels/core/exec_context.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/kv_format/dense.h"
+#include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/fp8_params.h"
 #include "kernels/ops/gathered_op.h"
+#include "kernels/ops/hidden_params.h"
 #include "kernels/ops/matmul_parts.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/params.h"
@@ -265,6 +267,33 @@ absl::Status TopLogits(const ExecContext& context, const TopLogitsParams& params
   return status.ok() ? CpuOps().top_logits(context, params) : status;
 }
 
+template <DType kDType>
+absl::Status HiddenEncode(const ExecContext& context, const HiddenEncodeParams& params) {
+  const Access access;
+  absl::Status status = CheckPointers("hidden_encode", {{"x", params.x}, {"coded", params.coded}});
+  Widened<kDType> x(params.x, params.rows, params.layout.width, params.x_stride);
+  HiddenEncodeParams host = params;
+  host.x = x.data();
+  host.x_stride = params.layout.width;
+  return status.ok() ? CpuOps().hidden_encode(context, host) : status;
+}
+
+template <DType kDType>
+absl::Status HiddenDecode(const ExecContext& context, const HiddenDecodeParams& params) {
+  const Access access;
+  absl::Status status =
+      CheckPointers("hidden_decode", {{"coded", params.coded}, {"out", params.out}});
+  Widened<kDType> out(nullptr, params.rows, params.layout.width, params.out_stride);
+  HiddenDecodeParams host = params;
+  host.out = out.data();
+  host.out_stride = params.layout.width;
+  status.Update(status.ok() ? CpuOps().hidden_decode(context, host) : status);
+  if (status.ok()) {
+    out.Store(params.out);
+  }
+  return status;
+}
+
 absl::Status Fp8Encode(const ExecContext& context, const Fp8EncodeParams& params) {
   const Access access;
   absl::Status status = CheckPointers("fp8_encode",
@@ -275,10 +304,9 @@ absl::Status Fp8Encode(const ExecContext& context, const Fp8EncodeParams& params
   return status.ok() ? CpuOps().fp8_encode(context, params) : status;
 }
 
-template <typename Params>
-absl::Status Refuse(const ExecContext& /*context*/, const Params& /*params*/) {
-  return absl::UnimplementedError(
-      "the device double has ops of the KV formats dense, fp8, diffkv and shadowkv only");
+absl::Status RefuseRelease(const ExecContext& /*context*/,
+                           const DiffKvReleasePagesParams& /*params*/) {
+  return absl::UnimplementedError("the device double gives no pages back");
 }
 
 template <DType kDType>
@@ -301,10 +329,10 @@ OpTable MakeTable() {
   table.top_logits = GatheredOp<TopLogits>;
   table.fp8_encode = GatheredOp<Fp8Encode>;
   SetDiffKvOps<kDType>(table);
-  table.diffkv_release_pages = Refuse;
+  table.diffkv_release_pages = RefuseRelease;
   SetShadowKvOps<kDType>(table);
-  table.hidden_encode = Refuse;
-  table.hidden_decode = Refuse;
+  table.hidden_encode = GatheredOp<HiddenEncode<kDType>>;
+  table.hidden_decode = GatheredOp<HiddenDecode<kDType>>;
   return table;
 }
 

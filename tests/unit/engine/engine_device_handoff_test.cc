@@ -39,18 +39,37 @@ class EngineDeviceHandoffTest
  protected:
   static const std::string& policy() { return std::get<1>(GetParam()); }
 
+  // What the host gives by itself; rounded hidden states, which are made between workers only, with
+  // two engines. The stats are those of where it decodes.
+  struct Answer {
+    std::vector<int32_t> tokens;
+    int64_t resident_bytes = 0;
+  };
+  std::vector<Answer> OfTheHost() const {
+    const bool rounds = policy().starts_with("hidden");
+    const PlacedEngine decode(
+        *checkpoint_, rounds ? Role::kDecode : Role::kBoth, Place::kHost, /*chunk=*/300);
+    const PlacedEngine prefill(*checkpoint_, Role::kPrefill, Place::kHost, /*chunk=*/300);
+    std::vector<Answer> answers;
+    for (int32_t salt = 0; salt < kRequests; ++salt) {
+      GenerateRequest request = MakeRequest(policy(), salt);
+      if (rounds) {
+        const SplitRun run = Split(prefill.engine(), decode.engine(), std::move(request));
+        run.Await();
+        answers.push_back({run.tokens(), run.decode->stats().kv_resident_bytes});
+      } else {
+        const auto alone = Alone(decode.engine(), std::move(request));
+        answers.push_back({alone->tokens(), alone->stats().kv_resident_bytes});
+      }
+    }
+    return answers;
+  }
+
   const std::unique_ptr<checkpoint::Checkpoint> checkpoint_ = OpenModel(std::get<0>(GetParam()));
 };
 
 TEST_P(EngineDeviceHandoffTest, GivesTheTokensOfOneEngineWhereverItsSidesAre) {
-  std::vector<std::shared_ptr<RecordingListener>> want;
-  want.reserve(kRequests);
-  {
-    const PlacedEngine both(*checkpoint_, Role::kBoth, Place::kHost, /*chunk=*/300);
-    for (int32_t salt = 0; salt < kRequests; ++salt) {
-      want.push_back(Alone(both.engine(), MakeRequest(policy(), salt)));
-    }
-  }
+  const std::vector<Answer> want = OfTheHost();
   const std::vector<std::pair<Place, Place>> pairs = {{Place::kDevice, Place::kDevice},
                                                       {Place::kHost, Place::kDevice},
                                                       {Place::kDevice, Place::kHost}};
@@ -65,10 +84,10 @@ TEST_P(EngineDeviceHandoffTest, GivesTheTokensOfOneEngineWhereverItsSidesAre) {
       }
       for (size_t i = 0; i < runs.size(); ++i) {
         runs[i].Await();
-        EXPECT_EQ(runs[i].tokens(), want[i]->tokens())
+        EXPECT_EQ(runs[i].tokens(), want[i].tokens)
             << "request " << i << ", chunk " << chunk << ", prefill on a device "
             << prefill.on_device << ", decode on a device " << decode.on_device;
-        EXPECT_EQ(runs[i].decode->stats().kv_resident_bytes, want[i]->stats().kv_resident_bytes);
+        EXPECT_EQ(runs[i].decode->stats().kv_resident_bytes, want[i].resident_bytes);
       }
       prefill.ExpectFree();
       decode.ExpectFree();
@@ -78,16 +97,11 @@ TEST_P(EngineDeviceHandoffTest, GivesTheTokensOfOneEngineWhereverItsSidesAre) {
 }
 
 TEST_P(EngineDeviceHandoffTest, GivesTheTokensOfOneEngineFromDeviceToDevice) {
-  std::vector<std::vector<int32_t>> want;
-  {
-    const PlacedEngine both(*checkpoint_, Role::kBoth, Place::kHost, /*chunk=*/300);
-    for (int32_t salt = 0; salt < kRequests; ++salt) {
-      want.push_back(Alone(both.engine(), MakeRequest(policy(), salt))->tokens());
-    }
-  }
+  const std::vector<Answer> want = OfTheHost();
   const PlacedEngine decode(*checkpoint_, Role::kDecode, Place::kDevice, /*chunk=*/37);
   const PlacedEngine prefill(*checkpoint_, Role::kPrefill, Place::kDevice, /*chunk=*/37);
   std::vector<SplitRun> runs;
+  runs.reserve(kRequests);
   for (int32_t salt = 0; salt < kRequests; ++salt) {
     runs.push_back(Split(prefill.engine(),
                          decode.engine(),
@@ -96,7 +110,7 @@ TEST_P(EngineDeviceHandoffTest, GivesTheTokensOfOneEngineFromDeviceToDevice) {
   }
   for (size_t i = 0; i < runs.size(); ++i) {
     runs[i].Await();
-    EXPECT_EQ(runs[i].tokens(), want[i]) << "request " << i;
+    EXPECT_EQ(runs[i].tokens(), want[i].tokens) << "request " << i;
   }
   prefill.ExpectFree();
   decode.ExpectFree();
@@ -285,8 +299,7 @@ TEST_P(EngineDeviceHandoffTest, AnEngineThatShutsDownWaitsForItsCopies) {
 }
 
 TEST_P(EngineDeviceHandoffTest, OthersDecodeWhileAPromptIsBroughtToTheDevice) {
-  const PlacedEngine both(*checkpoint_, Role::kBoth, Place::kHost, /*chunk=*/300);
-  const auto want = Alone(both.engine(), MakeRequest(policy(), 2));
+  const std::vector<Answer> want = OfTheHost();
   const PlacedEngine decode(*checkpoint_, Role::kDecode, Place::kDevice, /*chunk=*/64);
   const PlacedEngine prefill(*checkpoint_, Role::kPrefill, Place::kHost, /*chunk=*/64);
   const SplitRun first = Split(prefill.engine(), decode.engine(), MakeRequest(policy(), 0));
@@ -300,7 +313,7 @@ TEST_P(EngineDeviceHandoffTest, OthersDecodeWhileAPromptIsBroughtToTheDevice) {
   EXPECT_TRUE(decode.StagesNow());
   decode.copies.Release();
   second.Await();
-  EXPECT_EQ(second.tokens(), want->tokens());
+  EXPECT_EQ(second.tokens(), want[2].tokens);
   decode.ExpectFree();
 }
 
@@ -360,7 +373,8 @@ TEST_P(EngineDeviceHandoffTest, WithoutMemoryToStageThemPromptsWaitOrAreRefused)
     shape = *any.engine().DescribeHandoff(policy(), static_cast<int64_t>(request.prompt.size()));
   }
   const int64_t bytes =
-      shape.window.pages_per_layer * shape.window.page_bytes * shape.shipped_layers;
+      shape.window.pages_per_layer * shape.window.page_bytes * shape.shipped_layers +
+      shape.hidden_pages * shape.hidden_page_bytes;
   const int64_t staging = bytes * 3 / 2;
   const PlacedEngine decode(*checkpoint_, Role::kDecode, Place::kDevice, /*chunk=*/64, staging);
   const PlacedEngine prefill(*checkpoint_, Role::kPrefill, Place::kDevice, /*chunk=*/64, staging);
@@ -487,7 +501,12 @@ INSTANTIATE_TEST_SUITE_P(
         std::tuple("tiny-llama-needle-swiftkv-l6",
                    "shadowkv:rank=32,budget=48,outliers=2,local=7,joint=80"),
         std::tuple("tiny-llama-needle-swiftkv-l6",
-                   "shadowkv:rank=32,budget=48,outliers=2,local=7,v=v2,vplace=host,joint=80")),
+                   "shadowkv:rank=32,budget=48,outliers=2,local=7,v=v2,vplace=host,joint=80"),
+        std::tuple("tiny-llama-needle-swiftkv-l6", "hidden+dense"),
+        std::tuple("tiny-llama-needle-swiftkv-l6-across2", "hidden8+diffkv:ah=2,al=0.5,w=16"),
+        std::tuple("tiny-llama-needle-swiftkv-l6", "hidden8+diffkv:ah=2,al=0.5,score=all,w=16"),
+        std::tuple("tiny-llama-needle-swiftkv-l6",
+                   "hidden+shadowkv:rank=32,budget=48,outliers=2,local=7,joint=80")),
     NameOf);
 
 }  // namespace

@@ -23,8 +23,10 @@
 
 namespace baton::engine {
 
-constexpr kv::CodecPools kPlacedPools = {
-    .fp8_bytes = 8 << 20, .diffkv_bytes = 8 << 20, .shadowkv_bytes = 16 << 20};
+constexpr kv::CodecPools kPlacedPools = {.fp8_bytes = 8 << 20,
+                                         .diffkv_bytes = 8 << 20,
+                                         .shadowkv_bytes = 16 << 20,
+                                         .hidden_bytes = 4 << 20};
 // Values of vplace=host lie in the host's memory where a device decodes.
 inline kv::CodecPools PlacedPoolsOfDevice(Role role) {
   kv::CodecPools pools = kPlacedPools;

@@ -91,7 +91,8 @@ struct DecodeSide {
 class DeviceHandoffTest : public testing::TestWithParam<std::tuple<const char*, const char*>> {
  protected:
   DeviceHandoffTest()
-      : checkpoint_(engine::OpenModel("tiny-llama-needle")),
+      : checkpoint_(engine::OpenModel(sends_hidden() ? "tiny-llama-needle-swiftkv-l6"
+                                                     : "tiny-llama-needle")),
         prefill_(*checkpoint_, Role::kPrefill, Place::kDevice, /*chunk=*/64),
         layout_(LayoutOf(prefill_.engine())),
         side_(*checkpoint_, layout_, std::get<1>(GetParam())),
@@ -99,17 +100,28 @@ class DeviceHandoffTest : public testing::TestWithParam<std::tuple<const char*, 
         handshake_([this] { return side_.landing.get(); }),
         sender_(std::make_unique<Sender>(
             std::vector<transport::Transport*>{&faulty_}, &handshake_, layout_, SenderOptions{})) {
-    const PlacedEngine both(*checkpoint_, Role::kBoth, Place::kHost, /*chunk=*/300);
-    const auto listener = std::make_shared<RecordingListener>();
-    EXPECT_TRUE(both.engine().Submit(MakeRequest(policy(), 0), listener).ok());
-    EXPECT_TRUE(listener->AwaitDone());
-    want_ = listener->tokens();
+    want_ = OfTheHost();
     AwaitPeer();
   }
   ~DeviceHandoffTest() override { sender_.reset(); }
 
   static const char* policy() { return std::get<0>(GetParam()); }
+  static bool sends_hidden() { return std::string_view(policy()).starts_with("hidden"); }
   static bool reads_devices() { return std::get<1>(GetParam()) != std::string_view("loopback"); }
+
+  // Of one engine, or where hidden states are rounded on their way, of two.
+  std::vector<int32_t> OfTheHost() const {
+    const PlacedEngine decode(
+        *checkpoint_, sends_hidden() ? Role::kDecode : Role::kBoth, Place::kHost, /*chunk=*/300);
+    if (!sends_hidden()) {
+      return engine::Alone(decode.engine(), MakeRequest(policy(), 0))->tokens();
+    }
+    const PlacedEngine prefill(*checkpoint_, Role::kPrefill, Place::kHost, /*chunk=*/300);
+    const engine::SplitRun run =
+        engine::Split(prefill.engine(), decode.engine(), MakeRequest(policy(), 0));
+    run.Await();
+    return run.tokens();
+  }
 
   // Requests find their peer connected, as all but the first do.
   void AwaitPeer() {
@@ -151,6 +163,7 @@ class DeviceHandoffTest : public testing::TestWithParam<std::tuple<const char*, 
     layout.set_format_version(shape.format_version);
     layout.set_page_tokens(static_cast<uint32_t>(shape.page_tokens));
     layout.set_shipped_layers(static_cast<uint32_t>(shape.shipped_layers));
+    layout.set_hidden_page_bytes(static_cast<uint64_t>(shape.hidden_page_bytes));
     layout.set_calibration_digest(shape.calibration_digest);
     layout.set_page_bytes(static_cast<uint64_t>(shape.window.page_bytes));
     return layout;
@@ -171,6 +184,7 @@ class DeviceHandoffTest : public testing::TestWithParam<std::tuple<const char*, 
           reserved.set_epoch(grant->epoch);
           *reserved.mutable_layout() = PromptLayout();
           reserved.set_pages_per_layer(static_cast<uint32_t>(grant->pages_per_layer));
+          reserved.set_hidden_pages(static_cast<uint32_t>(grant->hidden_pages));
           reserved.set_control_address("decode:1");
           for (const worker::v1::TransportEndpoint& endpoint : *endpoints) {
             *reserved.add_endpoints() = endpoint;
@@ -182,13 +196,14 @@ class DeviceHandoffTest : public testing::TestWithParam<std::tuple<const char*, 
     return reserved;
   }
   std::unique_ptr<engine::KvSink> Open(const worker::v1::Reserved& reserved, uint32_t attempt) {
-    return sender_->Open({.request_id = "0",
-                          .reserved = reserved,
-                          .attempt = attempt,
-                          .prompt_tokens = kPromptTokens,
-                          .layout = PromptLayout(),
-                          .pages = {.per_layer = Shape().window.pages_per_layer, .hidden = 0}},
-                         std::make_unique<InProcessControl>(side_.landing.get()));
+    return sender_->Open(
+        {.request_id = "0",
+         .reserved = reserved,
+         .attempt = attempt,
+         .prompt_tokens = kPromptTokens,
+         .layout = PromptLayout(),
+         .pages = {.per_layer = Shape().window.pages_per_layer, .hidden = Shape().hidden_pages}},
+        std::make_unique<InProcessControl>(side_.landing.get()));
   }
   // Computes the prompt, ships it as attempt 1 and retains it.
   std::shared_ptr<RecordingListener> Prefill(const worker::v1::Reserved& reserved) {
@@ -304,7 +319,8 @@ TEST_P(DeviceHandoffTest, ALostAnswerIsShippedAgainToAnotherReservation) {
 
 std::string NameOf(const testing::TestParamInfo<std::tuple<const char*, const char*>>& instance) {
   const auto& [policy, transport] = instance.param;
-  const std::string name = policy;
+  std::string name = policy;
+  std::replace(name.begin(), name.end(), '+', '_');
   return name.substr(0, name.find(':')) + "_over_" + transport;
 }
 
@@ -314,7 +330,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(testing::Values("dense",
                                      "fp8",
                                      "diffkv:ah=2,al=0.5,w=16",
-                                     "shadowkv:rank=32,budget=48,outliers=2,local=7"),
+                                     "shadowkv:rank=32,budget=48,outliers=2,local=7",
+                                     "hidden8+diffkv:ah=2,al=0.5,w=16"),
                      testing::Values("loopback", "ipc", "nccl")),
     NameOf);
 

@@ -13,7 +13,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "common/kv/codec/encoded_format.h"
 #include "common/kv/pool/run_pool.h"
 #include "kernels/core/copy_queue.h"
 #include "kernels/core/exec_context.h"
@@ -23,8 +22,7 @@
 namespace baton::kv {
 namespace {
 
-constexpr int32_t kLayers = 3;
-constexpr WindowShape kShape = {.pages_per_layer = 5, .page_bytes = 64};
+constexpr StagedShape kShape = {.layers = 3, .window = {.pages_per_layer = 5, .page_bytes = 64}};
 
 // Copies at once, and counts.
 class CountingCopies final : public kernels::CopyQueue {
@@ -63,7 +61,7 @@ class StagedWindowTest : public testing::Test {
 };
 
 TEST_F(StagedWindowTest, PagesFollowEachOtherInWindowOrder) {
-  const auto window = StagedWindow::Take(pool_, kernels::HostLanding(), kLayers, kShape);
+  const auto window = StagedWindow::Take(pool_, kernels::HostLanding(), kShape);
   ASSERT_NE(window, nullptr);
   const auto pages = window->pages();
   ASSERT_EQ(pages.size(), 15u);
@@ -76,7 +74,7 @@ TEST_F(StagedWindowTest, PagesFollowEachOtherInWindowOrder) {
 }
 
 TEST_F(StagedWindowTest, PagesInOnePieceAreOneCopy) {
-  const auto window = StagedWindow::Take(pool_, kernels::HostLanding(), kLayers, kShape);
+  const auto window = StagedWindow::Take(pool_, kernels::HostLanding(), kShape);
   const std::vector<std::span<const std::byte>> sources = {Page(7), Page(8), Page(2), Page(3)};
   ASSERT_TRUE(window->StartDownload(copies_, /*layer=*/1, /*page_begin=*/1, sources).ok());
   EXPECT_EQ(copies_.TakeCopies(), 2);
@@ -96,16 +94,44 @@ TEST_F(StagedWindowTest, PagesInOnePieceAreOneCopy) {
   EXPECT_EQ(copies_.TakeCopies(), 0);
 }
 
+TEST_F(StagedWindowTest, HiddenStatesAreOneLayerMoreOfPagesOfTheirOwn) {
+  StagedShape shape = kShape;
+  shape.hidden_pages = 2;
+  shape.hidden_page_bytes = 192;
+  EXPECT_EQ(shape.bytes(), 15 * 64 + 2 * 192);
+  const auto window = StagedWindow::Take(pool_, kernels::HostLanding(), shape);
+  ASSERT_NE(window, nullptr);
+  const auto pages = window->pages();
+  ASSERT_EQ(pages.size(), 17u);
+  EXPECT_EQ(pages[15].data(), pages[14].data() + 64);
+  EXPECT_EQ(pages[15].size(), 192u);
+  EXPECT_EQ(pages[16].data(), pages[15].data() + 192);
+  EXPECT_EQ(window->page(3, 1).data(), pages[16].data());
+
+  const std::span<const std::byte> source = std::span(device_).subspan(3 * 64, 192);
+  ASSERT_TRUE(
+      window->StartDownload(copies_, /*layer=*/3, /*page_begin=*/1, std::span(&source, 1)).ok());
+  EXPECT_EQ(window->page(3, 1)[0], source[0]);
+  EXPECT_EQ(window->page(3, 1)[191], source[191]);
+  const std::vector<std::span<std::byte>> targets = {std::span(device_).first(192),
+                                                     std::span(device_).subspan(192, 192)};
+  ASSERT_TRUE(window->StartMove(copies_, /*layer=*/3, targets).ok());
+  EXPECT_EQ(copies_.TakeCopies(), 2) << "both pages in one piece";
+  EXPECT_EQ(device_[192], std::byte{4});
+}
+
 TEST_F(StagedWindowTest, APoolWithoutRoomGivesNoneAndGetsAllBack) {
   const int64_t all = pool_->bytes_free();
-  const WindowShape half = {.pages_per_layer = 1, .page_bytes = all / 2};
-  EXPECT_EQ(StagedWindow::BytesFor(1, half), all / 2);
+  const StagedShape half = {.layers = 1, .window = {.pages_per_layer = 1, .page_bytes = all / 2}};
+  EXPECT_EQ(half.bytes(), all / 2);
   {
-    const auto first = StagedWindow::Take(pool_, kernels::HostLanding(), 1, half);
+    const auto first = StagedWindow::Take(pool_, kernels::HostLanding(), half);
     ASSERT_NE(first, nullptr);
     EXPECT_EQ(first->ReservedBytes(), all / 2);
-    EXPECT_EQ(StagedWindow::Take(pool_, kernels::HostLanding(), 2, half), nullptr);
-    const auto second = StagedWindow::Take(pool_, kernels::HostLanding(), 1, half);
+    StagedShape whole = half;
+    whole.layers = 2;
+    EXPECT_EQ(StagedWindow::Take(pool_, kernels::HostLanding(), whole), nullptr);
+    const auto second = StagedWindow::Take(pool_, kernels::HostLanding(), half);
     EXPECT_NE(second, nullptr);
     EXPECT_EQ(pool_->bytes_free(), 0);
   }

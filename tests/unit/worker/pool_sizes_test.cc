@@ -28,28 +28,46 @@ TEST(PoolSizesTest, TheHostHasDefaultsWhereNothingIsTold) {
 
 TEST(PoolSizesTest, ADevicesMemoryIsDividedAmongItsFormats) {
   engine::EngineOptions options;
-  ASSERT_TRUE(SetDevicePools({}, 80 * kGiB, options).ok());
+  ASSERT_TRUE(SetDevicePools({.hidden = 0}, 80 * kGiB, options).ok());
   EXPECT_EQ(options.kv_pool_bytes, 20 * kGiB);
   EXPECT_EQ(options.codec_pools.fp8_bytes, 20 * kGiB);
   EXPECT_EQ(options.codec_pools.diffkv_bytes, 20 * kGiB);
   EXPECT_EQ(options.codec_pools.shadowkv_bytes, 20 * kGiB);
-  EXPECT_EQ(options.codec_pools.hidden_bytes, kGiB / 8) << "of the host";
-  options.role = engine::Role::kPrefill;
-  ASSERT_TRUE(SetDevicePools({}, 80 * kGiB, options).ok());
-  EXPECT_EQ(options.codec_pools.hidden_bytes, 0) << "which a device does not hand off";
+}
+
+TEST(PoolSizesTest, HiddenStatesHaveA32ndOfADeviceWhereTheyAreHandedOff) {
+  engine::EngineOptions options;
+  options.staging_bytes = 0;
+  for (const engine::Role role : {engine::Role::kPrefill, engine::Role::kDecode}) {
+    options.role = role;
+    ASSERT_TRUE(SetDevicePools({}, 64 * kGiB, options).ok());
+    EXPECT_EQ(options.codec_pools.hidden_bytes, 2 * kGiB);
+    EXPECT_EQ(options.kv_pool_bytes, 62 * kGiB / 4);
+    ASSERT_TRUE(SetDevicePools({.hidden = 4 * kGiB}, 64 * kGiB, options).ok());
+    EXPECT_EQ(options.codec_pools.hidden_bytes, 4 * kGiB);
+    EXPECT_EQ(options.kv_pool_bytes, 15 * kGiB);
+  }
+  options.role = engine::Role::kBoth;
+  ASSERT_TRUE(SetDevicePools({}, 64 * kGiB, options).ok());
+  EXPECT_GT(options.codec_pools.hidden_bytes, 0) << "policies with them are served";
+  EXPECT_LE(options.codec_pools.hidden_bytes, 1 << 20);
 }
 
 TEST(PoolSizesTest, WhatIsToldIsKeptAndTheRestDivided) {
   engine::EngineOptions options;
-  ASSERT_TRUE(
-      SetDevicePools({.fp8 = kGiB, .diffkv = 50 * kGiB, .shadowkv = 0}, 91 * kGiB, options).ok());
+  ASSERT_TRUE(SetDevicePools({.fp8 = kGiB, .diffkv = 50 * kGiB, .shadowkv = 0, .hidden = 0},
+                             91 * kGiB,
+                             options)
+                  .ok());
   EXPECT_EQ(options.kv_pool_bytes, 40 * kGiB);
   EXPECT_EQ(options.codec_pools.fp8_bytes, kGiB);
   EXPECT_EQ(options.codec_pools.diffkv_bytes, 50 * kGiB);
   EXPECT_EQ(options.codec_pools.shadowkv_bytes, 0);
-  ASSERT_TRUE(SetDevicePools(
-                  {.dense = kGiB, .fp8 = 0, .diffkv = 2 * kGiB, .shadowkv = 0}, 3 * kGiB, options)
-                  .ok());
+  ASSERT_TRUE(
+      SetDevicePools({.dense = kGiB, .fp8 = 0, .diffkv = 2 * kGiB, .shadowkv = 0, .hidden = 0},
+                     3 * kGiB,
+                     options)
+          .ok());
   EXPECT_EQ(options.kv_pool_bytes, kGiB);
 }
 
@@ -57,7 +75,7 @@ TEST(PoolSizesTest, ValuesInTheHostsMemoryAreServedWhereADeviceDecodesAndMemoryI
   engine::EngineOptions options;
   SetHostPools({.shadowkv_host = kGiB}, options);
   EXPECT_EQ(options.codec_pools.shadowkv_host_bytes, std::nullopt) << "all memory is the host's";
-  ASSERT_TRUE(SetDevicePools({.shadowkv_host = 300 * kGiB}, 80 * kGiB, options).ok());
+  ASSERT_TRUE(SetDevicePools({.shadowkv_host = 300 * kGiB, .hidden = 0}, 80 * kGiB, options).ok());
   EXPECT_EQ(options.codec_pools.shadowkv_host_bytes, 300 * kGiB);
   EXPECT_EQ(options.codec_pools.shadowkv_bytes, 20 * kGiB) << "of the device";
   ASSERT_TRUE(SetDevicePools({}, 80 * kGiB, options).ok());
@@ -73,7 +91,7 @@ TEST(PoolSizesTest, WhereDecodeHasPromptsLandIsNotDivided) {
   for (const engine::Role role :
        {engine::Role::kPrefill, engine::Role::kDecode, engine::Role::kBoth}) {
     options.role = role;
-    ASSERT_TRUE(SetDevicePools({}, 9 * kGiB, options).ok());
+    ASSERT_TRUE(SetDevicePools({.hidden = 0}, 9 * kGiB, options).ok());
     EXPECT_EQ(options.kv_pool_bytes, (role == engine::Role::kDecode ? 8 : 9) * kGiB / 4);
   }
 }

@@ -163,6 +163,9 @@ void DiffKvSequence::CountAttention(int32_t kv_layer) {
 
 float* DiffKvSequence::scores(int32_t kv_layer) {
   const size_t per_layer = static_cast<size_t>(kv_heads_) * static_cast<size_t>(new_tokens());
+  if (placed_scores_ != nullptr && kv_layer >= placed_layer_begin_) {
+    return placed_scores_ + static_cast<size_t>(kv_layer - placed_layer_begin_) * per_layer;
+  }
   if (device_ != nullptr) {
     return device_->scores() + static_cast<size_t>(kv_layer) * per_layer;
   }
@@ -188,9 +191,17 @@ absl::StatusOr<float*> DiffKvSequence::SharedProbabilities(size_t floats) {
   return shared_probabilities_.data();
 }
 
-std::span<float> DiffKvSequence::WindowScores(int32_t kv_layer) {
-  return {scores(kv_layer), static_cast<size_t>(kv_heads_) * static_cast<size_t>(new_tokens())};
+void DiffKvSequence::PlaceWindowScores(int32_t layer_begin, float* scores) {
+  placed_layer_begin_ = layer_begin;
+  placed_scores_ = scores;
 }
+
+absl::Status DiffKvSequence::AwaitObservation() {
+  return std::exchange(observing_aside_, false) ? codec_.AwaitEncoding(encode_turn_)
+                                                : absl::OkStatus();
+}
+
+absl::Status DiffKvSequence::LeaveLayer(int32_t /*kv_layer*/) { return AwaitObservation(); }
 
 int64_t DiffKvSequence::first_observed() const {
   return settings_.policy.scoring == kernels::DiffKvScoring::kAllLater
@@ -201,10 +212,7 @@ int64_t DiffKvSequence::first_observed() const {
 absl::Status DiffKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_layer) {
   const kernels::DiffKvLayer target = layer(kv_layer);
   const kernels::OpTable& ops = *codec_.context().ops;
-  // The next layer overwrites the queries.
-  if (std::exchange(observing_aside_, false)) {
-    BATON_RETURN_IF_ERROR(codec_.AwaitEncoding(encode_turn_));
-  }
+  BATON_RETURN_IF_ERROR(AwaitObservation());
   BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec, codec_.ExecToEncode(encode_turn_));
   // Of an extension, whose counts the host has.
   std::vector<int32_t> held;
@@ -322,6 +330,7 @@ void DiffKvSequence::ForgetPrompt() {
     device_->ForgetPrompt();
   }
   scores_ = {};
+  placed_scores_ = nullptr;
   shared_probabilities_ = {};
   shared_stored_ = {};
   classes_ = {};

@@ -97,7 +97,8 @@ class DiffKvSequence final : public EncodedKv {
   absl::Status Adopt(std::string_view state, int32_t layers) override;
   absl::StatusOr<std::vector<int32_t>> SentPages(std::string_view state,
                                                  int32_t layers) const override;
-  std::span<float> WindowScores(int32_t kv_layer) override;
+  void PlaceWindowScores(int32_t layer_begin, float* scores) override;
+  absl::Status LeaveLayer(int32_t kv_layer) override;
   void Trim() override;
   void Shrink() override;
   // kUnimplemented for a sequence that was extended, and on a device.
@@ -183,6 +184,8 @@ class DiffKvSequence final : public EncodedKv {
   // Tokens of the prompt, or of the extension, that are computed here.
   int64_t new_tokens() const { return prompt_tokens_ - extension_begin_; }
   float* scores(int32_t kv_layer);
+  // The next layer overwrites the queries that a side queue may still read.
+  absl::Status AwaitObservation();
   kernels::DiffKvClass* classes();
   absl::StatusOr<float*> SharedProbabilities(size_t floats);
   // On a device: reads what the host follows.
@@ -245,6 +248,10 @@ class DiffKvSequence final : public EncodedKv {
   // cache that several layers read, the observed queries' probabilities
   // [queries][kv_heads][new_tokens] and [queries][kv_heads][stored tokens].
   std::vector<float> scores_;
+  // Of layers from placed_layer_begin_ on score sums are here, if anywhere; borrowed until the
+  // prompt is encoded.
+  float* placed_scores_ = nullptr;
+  int32_t placed_layer_begin_ = 0;
   std::vector<float> shared_probabilities_;
   std::vector<float> shared_stored_;
   std::vector<kernels::DiffKvClass> classes_;

@@ -12,16 +12,12 @@
 #include "common/kv/codec/kv_policy.h"
 #include "common/kv/pool/run_pool.h"
 #include "kernels/core/dtype.h"
-#include "kernels/core/memory.h"
 
 namespace baton::kv {
 
 absl::StatusOr<std::unique_ptr<HiddenPool>> HiddenPool::Create(const CodecContext& context,
                                                                int64_t pool_bytes) {
-  // The host's, also where ops work on another memory.
-  kernels::MemorySpace& space =
-      context.pool_memory().is_host() ? context.pool_memory() : kernels::HostMemory();
-  BATON_ASSIGN_OR_RETURN(auto pool, RunPool::Create(pool_bytes, space));
+  BATON_ASSIGN_OR_RETURN(auto pool, RunPool::Create(pool_bytes, context.pool_memory()));
   return std::unique_ptr<HiddenPool>(new HiddenPool(context, std::move(pool)));
 }
 

@@ -1,12 +1,17 @@
 #include "common/kv/codec/hidden/hidden_state.h"
 
-#include <cstring>
+#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
+#include "absl/status/status.h"
+
 #include "common/base/check.h"
+#include "common/base/status_macros.h"
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/pool/run_pool.h"
+#include "kernels/core/memory.h"
 #include "kernels/ops/op_table.h"
 
 namespace baton::kv {
@@ -17,7 +22,6 @@ HiddenState::HiddenState(const CodecContext& context,
                          HiddenShape shape)
     : context_(context), pool_(pool), run_(run), shape_(shape), base_(pool.bytes(run).data()) {
   BATON_CHECK(run.units == RunPool::UnitsFor(shape.bytes()));
-  std::memset(base_, 0, static_cast<size_t>(shape.bytes()));
 }
 
 HiddenState::~HiddenState() { pool_.Release(run_); }
@@ -28,6 +32,11 @@ std::byte* HiddenState::row(int64_t token) const {
 
 absl::Status HiddenState::Write(int64_t token_begin, int64_t rows, const void* x, int64_t stride) {
   BATON_CHECK(token_begin >= 0 && token_begin + rows <= shape_.prompt_tokens);
+  if (token_begin == 0) {
+    std::byte* const behind = row(shape_.prompt_tokens);
+    BATON_RETURN_IF_ERROR(
+        context_.exec.memory->Zero(behind, static_cast<size_t>(base_ + shape_.bytes() - behind)));
+  }
   return context_.ops->hidden_encode(
       context_.exec,
       {.x = x, .x_stride = stride, .rows = rows, .layout = shape_.row, .coded = row(token_begin)});
@@ -43,9 +52,9 @@ absl::Status HiddenState::Read(int64_t token_begin, int64_t rows, void* out) con
                                       .out_stride = shape_.row.width});
 }
 
-std::span<float> HiddenState::scores() {
-  return {reinterpret_cast<float*>(page(shape_.row_pages()).data()),
-          static_cast<size_t>(shape_.score_floats)};
+float* HiddenState::scores() const {
+  return shape_.score_floats == 0 ? nullptr
+                                  : reinterpret_cast<float*>(page(shape_.row_pages()).data());
 }
 
 std::span<std::byte> HiddenState::page(int32_t index) const {

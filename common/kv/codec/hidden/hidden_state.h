@@ -41,22 +41,25 @@ struct HiddenShape {
   }
 };
 
-// Owns its run of the pool. Made and destroyed by the engine thread; the rest is called by the
-// executor thread while a step refers to the request, by the engine thread when none does.
+// Owns its run of the pool, memory that ops of the back end work on. Made and destroyed by the
+// engine thread; the rest is called by the executor thread while a step refers to the request, by
+// the engine thread when none does.
 class HiddenState {
  public:
-  // `run` holds shape.bytes(); they are zeroed, so that shipped bytes are a function of the prompt.
+  // `run` holds shape.bytes().
   HiddenState(const CodecContext& context, RunPool& pool, RunPool::Run run, HiddenShape shape);
   ~HiddenState();
   HiddenState(const HiddenState&) = delete;
   HiddenState& operator=(const HiddenState&) = delete;
 
-  // Codes rows of `x`, [positions.size()][width], consecutive prompt tokens from `token_begin` on.
+  // Codes rows of `x`, [rows][width], consecutive prompt tokens from `token_begin` on. With the
+  // prompt's first the scores, and what is behind the last, are zeroed, so that shipped bytes are a
+  // function of the prompt.
   absl::Status Write(int64_t token_begin, int64_t rows, const void* x, int64_t stride);
-  // The rows as they were coded: [rows][width].
+  // The rows as they were coded, in activations of the back end: [rows][width].
   absl::Status Read(int64_t token_begin, int64_t rows, void* out) const;
-  // [score_floats], in the bytes that are shipped.
-  std::span<float> scores();
+  // [score_floats], in the bytes that are shipped; null for a format that doesn't score.
+  float* scores() const;
 
   const HiddenShape& shape() const { return shape_; }
   std::span<std::byte> page(int32_t index) const;
