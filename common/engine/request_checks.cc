@@ -108,18 +108,6 @@ absl::Status CheckDelivered(const EngineLimits& limits,
   return absl::OkStatus();
 }
 
-absl::Status CheckStaging(const EngineLimits& limits, const KvChoice& kv, int64_t prompt_tokens) {
-  const int64_t bytes = PromptShape(*limits.format, kv, prompt_tokens).bytes();
-  if (bytes <= limits.staging_bytes.value_or(bytes)) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("EXCEEDS_CAPACITY: the prompt takes ",
-                   bytes,
-                   " bytes of memory while it is handed off; there are ",
-                   *limits.staging_bytes));
-}
-
 }  // namespace
 
 absl::Status CheckPromptLength(const EngineLimits& limits, int64_t prompt_tokens) {
@@ -178,6 +166,18 @@ absl::Status CheckReserveRequest(const EngineLimits& limits, const ReserveReques
   return CheckTokens(limits, "prompt", request.prompt);
 }
 
+absl::Status CheckStaging(const EngineLimits& limits, const KvChoice& kv, int64_t prompt_tokens) {
+  const int64_t bytes = PromptShape(*limits.format, kv, prompt_tokens).bytes();
+  if (bytes <= limits.staging_bytes.value_or(bytes)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("EXCEEDS_CAPACITY: the prompt takes ",
+                   bytes,
+                   " bytes of memory while it is handed off; there are ",
+                   *limits.staging_bytes));
+}
+
 absl::Status CheckCapacity(const EngineLimits& limits,
                            const KvChoice& kv,
                            int64_t prompt_tokens,
@@ -191,7 +191,9 @@ absl::Status CheckCapacity(const EngineLimits& limits,
                                                    limits.max_running_sequences,
                                                    " sequences run at a time"));
   }
-  BATON_RETURN_IF_ERROR(CheckStaging(limits, kv, prompt_tokens));
+  if (limits.role == Role::kDecode) {
+    BATON_RETURN_IF_ERROR(CheckStaging(limits, kv, prompt_tokens));
+  }
   return CheckMemory(*limits.format,
                      {.prefills = limits.role != Role::kDecode, .generates = generates},
                      limits.pages_total,

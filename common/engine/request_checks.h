@@ -37,7 +37,11 @@ absl::Status CheckGenerateRequest(const EngineLimits& limits,
 // As above, without what CheckCapacity looks at.
 absl::Status CheckReserveRequest(const EngineLimits& limits, const ReserveRequest& request);
 
-// Whether prompt and sampling can ever fit in this engine, however empty it is.
+// Whether a prompt that does not ship in place can ever be staged for its hand-off.
+absl::Status CheckStaging(const EngineLimits& limits, const KvChoice& kv, int64_t prompt_tokens);
+
+// Whether prompt and sampling can ever fit in this engine, however empty it is. Of prefill's
+// prompts only their turn shows whether they are staged.
 absl::Status CheckCapacity(const EngineLimits& limits,
                            const KvChoice& kv,
                            int64_t prompt_tokens,

@@ -41,6 +41,9 @@ void RecordPromptTokens(const EngineState& state, ActiveRequest& request);
 // observer hears of a turn that has its memory, once.
 bool TakeMemory(EngineState& state, const MemoryUse& use, ActiveRequest& request);
 
+// take_memory.cc: whether pages of a device go to the request's sink from where they are.
+bool ShipsInPlace(const EngineState& state, const ActiveRequest& request);
+
 // extend.cc: whether the request goes on from KV that was kept for its session. Then it has its
 // memory, and prompt tokens from cached_tokens on are to be computed here; else what was kept is
 // gone.
@@ -56,7 +59,8 @@ void ExpireKept(EngineState& state);
 void DropAllKept(EngineState& state);
 
 // admit.cc: waiting requests start prefill, in order, while pages and running slots last. The first
-// one that does not fit holds back the rest, so that a large prompt is never overtaken for ever.
+// one that does not fit holds back the rest, so that a large prompt is never overtaken for ever; one
+// that can never be staged ends.
 void AdmitWaiting(EngineState& state);
 
 // reserve.cc: allocates every page that the request may ever need, or refuses; see Engine::Reserve.

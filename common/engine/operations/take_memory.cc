@@ -8,10 +8,6 @@
 namespace baton::engine {
 namespace {
 
-bool ShipsInPlace(const EngineState& state, const ActiveRequest& request) {
-  return state.parts.staging != nullptr && request.sink != nullptr && request.sink->reads_devices();
-}
-
 // Where the prompt's pages are staged for a hand-off, sets `staged`; false: there is too little
 // memory for that now.
 bool TakeStaging(EngineState& state,
@@ -44,6 +40,10 @@ bool TakeFresh(EngineState& state, const MemoryUse& use, ActiveRequest& request)
 }
 
 }  // namespace
+
+bool ShipsInPlace(const EngineState& state, const ActiveRequest& request) {
+  return state.parts.staging != nullptr && request.sink != nullptr && request.sink->reads_devices();
+}
 
 bool TakeMemory(EngineState& state, const MemoryUse& use, ActiveRequest& request) {
   const bool extends = ExtendKept(state, request);

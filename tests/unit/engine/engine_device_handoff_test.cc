@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/synchronization/notification.h"
 
 #include "common/checkpoint/checkpoint.h"
@@ -413,13 +414,19 @@ TEST_P(EngineDeviceHandoffTest, WithoutMemoryToStageThemPromptsWaitOrAreRefused)
   EXPECT_TRUE(waiting->status().ok()) << waiting->status();
   prefill.ExpectFree();
 
-  GenerateRequest large = MakeRequest(policy(), 0);
-  large.prompt.resize(700);
-  large.sink = std::make_unique<FakeSink>(std::make_shared<SinkLog>());
-  const absl::Status status =
-      prefill.engine().Submit(std::move(large), std::make_shared<RecordingListener>());
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("EXCEEDS_CAPACITY"));
+  // One that is larger than all of it is refused, but for a sink that reads the device.
+  for (const bool reads_devices : {false, true}) {
+    GenerateRequest large = MakeRequest(policy(), 0);
+    large.prompt.resize(700);
+    large.sink = std::make_unique<FakeSink>(std::make_shared<SinkLog>(), reads_devices);
+    const auto listener = std::make_shared<RecordingListener>();
+    ASSERT_TRUE(prefill.engine().Submit(std::move(large), listener).ok());
+    ASSERT_TRUE(listener->AwaitDone());
+    const absl::Status& status = listener->status();
+    EXPECT_EQ(status.ok(), reads_devices) << status;
+    EXPECT_EQ(absl::StrContains(status.message(), "EXCEEDS_CAPACITY"), !reads_devices) << status;
+    prefill.ExpectFree();
+  }
 }
 
 TEST(EngineDeviceHandoffDenseTest, SeveralAnswersShareAPromptThatHasLanded) {
