@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -21,6 +22,7 @@
 #include "common/base/status_macros.h"
 #include "common/checkpoint/model_config.h"
 #include "common/engine/engine.h"
+#include "common/engine/kv_sink.h"
 #include "common/engine/request.h"
 #include "common/kv/codec/codec_set.h"
 #include "common/model/model.h"
@@ -39,7 +41,11 @@ namespace {
 constexpr int64_t kGiB = int64_t{1} << 30;
 // For a prompt of 128K tokens of Llama-3.1-8B in each format, whose dense pages take 16 GiB.
 constexpr int64_t kDensePoolBytes = 18 * kGiB;
-constexpr kv::CodecPools kPools = {.diffkv_bytes = 12 * kGiB, .shadowkv_bytes = 12 * kGiB};
+constexpr kv::CodecPools kPools = {
+    .diffkv_bytes = 12 * kGiB, .shadowkv_bytes = 12 * kGiB, .hidden_bytes = kGiB};
+
+// Nothing is staged.
+constexpr int64_t kStagingBytes = int64_t{1} << 20;
 
 // Before every call, so that it meets a device that is idle whatever ran before: one that just
 // worked is near its power limit, and clocks of its matrix units are then up to 5 % lower.
@@ -53,7 +59,8 @@ struct Shape {
   std::vector<std::string> policies = {"dense", "diffkv", "shadowkv"};
 };
 
-std::vector<Shape> Shapes(bool quick) {
+// Hidden states are a SwiftKV model's.
+std::vector<Shape> Shapes(bool quick, bool swiftkv) {
   std::vector<Shape> shapes = {{.prompts = 1, .tokens = 2048, .repeats = 20},
                                {.prompts = 1, .tokens = 8192, .repeats = 20}};
   if (!quick) {
@@ -62,8 +69,23 @@ std::vector<Shape> Shapes(bool quick) {
                    {.prompts = 1, .tokens = 32768, .repeats = 5},
                    {.prompts = 1, .tokens = 131071, .repeats = 5, .policies = {"diffkv"}}});
   }
+  for (Shape& shape : shapes) {
+    if (swiftkv) shape.policies.emplace_back("hidden+shadowkv");
+  }
   return shapes;
 }
+
+// Takes pages where they are, and forgets them.
+class Sink final : public engine::KvSink {
+ public:
+  bool reads_devices() override { return true; }
+  void LayersReady(engine::ReadyKv /*ready*/) override {}
+  void Commit(engine::CommitInfo /*info*/,
+              std::function<void(absl::Status, int64_t)> done) override {
+    done(absl::OkStatus(), 0);
+  }
+  void Abort(absl::Status /*reason*/, std::function<void()> released) override { released(); }
+};
 
 // Counts first tokens and ends of all requests of a call; remembers the first error.
 class Arrivals {
@@ -132,12 +154,14 @@ struct Times {
   double coded_after = 0.0;
 };
 
-// An engine with nothing else to do.
+// A prefill worker's engine with nothing else to do.
 class Subject {
  public:
   static absl::StatusOr<Subject> Create(const kernels::Backend& backend,
                                         std::unique_ptr<Model> model) {
     engine::EngineOptions options;
+    options.role = engine::Role::kPrefill;
+    options.staging_bytes = kStagingBytes;
     options.kv_pool_bytes = kDensePoolBytes;
     options.codec_pools = kPools;
     options.step_token_budget = kPrefillStepRows;
@@ -188,6 +212,7 @@ class Subject {
     request.sampling.temperature = 0.0f;
     request.sampling.max_tokens = 1;
     request.kv_policy = policy;
+    request.sink = std::make_unique<Sink>();
     return request;
   }
 
@@ -272,7 +297,7 @@ bool MeasureFirstTokens(const kernels::Backend& backend,
     return ModelRow("first_token", name).Print(subject.status());
   }
   bool measured = true;
-  for (const Shape& shape : Shapes(quick)) {
+  for (const Shape& shape : Shapes(quick, subject->config().swiftkv())) {
     measured = Measure(*subject, name, shape, plain) && measured;
   }
   return measured;

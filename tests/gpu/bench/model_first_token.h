@@ -1,5 +1,5 @@
-// Prompts through an engine, by KV format: from token ids on the host to the first token's on the
-// host.
+// Prompts through a prefill worker's engine, by KV format: from token ids on the host to the first
+// token's on the host. What it ships is taken on the device and forgotten.
 #pragma once
 
 #include <cstdint>
