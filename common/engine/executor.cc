@@ -21,7 +21,6 @@
 #include "common/engine/step_kv.h"
 #include "common/kv/codec/dense_step_kv.h"
 #include "common/kv/codec/encoded_kv.h"
-#include "common/kv/codec/hidden/hidden_state.h"
 #include "common/kv/pool/page_pool.h"
 #include "common/model/forward.h"
 #include "kernels/core/op_graphs.h"
@@ -114,18 +113,14 @@ absl::Status Executor::Ship(const Step& step) {
 // code them are waited for.
 absl::Status Executor::ShipEncoded(const StepSequence& rows) {
   BATON_RETURN_IF_ERROR(JoinSideQueues());
-  const kv::HiddenState* const hidden = rows.sequence->hidden.get();
-  const int32_t full_layers = context_.model->config().num_key_value_layers;
-  const int32_t layers = hidden == nullptr ? context_.model->kv_shape().layers : full_layers;
-  for (int32_t layer = 0; layer < layers; ++layer) {
-    ReadyKv ready = MakeReadyKv(*rows.sequence->encoded, layer);
+  const StepLayers all = layers();
+  for (int32_t layer = 0; layer < all.layers; ++layer) {
+    ReadyKv ready = MakeReadyKv(*rows.sequence, layer, all);
     if (ready.page_count > 0) {
       BATON_RETURN_IF_ERROR(staged_.Ship(rows, std::move(ready)));
     }
   }
-  return hidden != nullptr && hidden->shape().score_pages() > 0
-             ? staged_.Ship(rows, MakeWindowScores(*hidden, full_layers))
-             : absl::OkStatus();
+  return absl::OkStatus();
 }
 
 absl::Status Executor::CopyPages(const Step& step) {
@@ -201,15 +196,18 @@ absl::Status Executor::Settle(const Step& step) {
              : absl::OkStatus();
 }
 
+StepLayers Executor::layers() const {
+  return {.layers = context_.model->kv_shape().layers,
+          .full_layers = context_.model->config().num_key_value_layers};
+}
+
 absl::Status Executor::Forward(const Step& step) {
-  const StepLayers layers = {.layers = context_.model->kv_shape().layers,
-                             .full_layers = context_.model->config().num_key_value_layers};
   EngineStepKv kv(step,
                   *context_.ops,
                   *context_.exec,
                   *context_.pool,
                   context_.layout,
-                  layers,
+                  layers(),
                   staged_,
                   *context_.clock);
   const model::ForwardBatch batch = {.token_ids = step.token_ids,
@@ -239,8 +237,8 @@ absl::Status Executor::Expand(const StepExpansion& expansion) {
 // The page table, which side queues read, is overwritten by what comes next.
 absl::Status Executor::EncodeUpperLayers(kv::EncodedKv& encoded, const kv::WorkingKv& working) {
   BATON_RETURN_IF_ERROR(encoded.PrepareStep());
-  const int32_t layers = context_.model->kv_shape().layers;
-  for (int32_t layer = context_.model->config().num_key_value_layers; layer < layers; ++layer) {
+  const StepLayers all = layers();
+  for (int32_t layer = all.full_layers; layer < all.layers; ++layer) {
     BATON_RETURN_IF_ERROR(encoded.EncodeLayer(working, layer));
   }
   return JoinSideQueues();

@@ -11,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 
 #include "common/base/clock.h"
+#include "common/engine/ready_kv.h"
 #include "common/engine/staged_copies.h"
 #include "common/engine/step.h"
 #include "common/engine/step_sampler.h"
@@ -73,6 +74,7 @@ class Executor {
   absl::Status ShipEncoded(const StepSequence& rows);
   // EncodedKv::Settle of the prompts that the step completes, expanded ones among them.
   static absl::Status Settle(const Step& step);
+  StepLayers layers() const;
   absl::Status Forward(const Step& step);
 
   const ExecutorContext context_;

@@ -38,7 +38,8 @@ class KvSink {
  public:
   virtual ~KvSink() = default;
   // Whether LayersReady may be given pages of a device where they are; else it gets copies of them
-  // in the host's memory. Asked once, before the first of them, on the engine thread.
+  // in the host's memory. Asked before the first of them, on the engine thread, as often as the
+  // prompt's turn may have come.
   virtual bool reads_devices() { return false; }
   // While later layers still compute; on the executor thread, or where pages come from a device on
   // the one that waits for their copies. Must not block and can't fail: an error is remembered and

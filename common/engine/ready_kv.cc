@@ -1,6 +1,7 @@
 #include "common/engine/ready_kv.h"
 
 #include "common/engine/kv_sink.h"
+#include "common/engine/sequence.h"
 #include "common/engine/step.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/hidden/hidden_state.h"
@@ -43,16 +44,19 @@ ReadyKv MakeReadyKv(const kv::HiddenState& hidden,
   return ready;
 }
 
-ReadyKv MakeWindowScores(const kv::HiddenState& hidden, int32_t full_layers) {
-  return MakeReadyKv(hidden, full_layers, hidden.shape().row_pages(), hidden.shape().pages());
-}
-
-ReadyKv MakeReadyKv(const kv::EncodedKv& encoded, int32_t kv_layer) {
+ReadyKv MakeReadyKv(const Sequence& sequence, int32_t kv_layer, const StepLayers& layers) {
+  if (const kv::HiddenState* hidden = sequence.hidden.get();
+      hidden != nullptr && kv_layer >= layers.full_layers) {
+    const kv::HiddenShape& shape = hidden->shape();
+    return kv_layer + 1 < layers.layers
+               ? ReadyKv()
+               : MakeReadyKv(*hidden, layers.full_layers, shape.row_pages(), shape.pages());
+  }
   ReadyKv ready = {.layer_begin = kv_layer,
                    .layer_end = kv_layer + 1,
                    .page_begin = 0,
                    .page_count = 0,
-                   .pages = encoded.LayerPages(kv_layer)};
+                   .pages = sequence.encoded->LayerPages(kv_layer)};
   ready.page_count = static_cast<int32_t>(ready.pages.size());
   return ready;
 }

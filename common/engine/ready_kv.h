@@ -4,12 +4,18 @@
 #include <cstdint>
 
 #include "common/engine/kv_sink.h"
+#include "common/engine/sequence.h"
 #include "common/engine/step.h"
-#include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/hidden/hidden_state.h"
 #include "common/kv/pool/page_pool.h"
 
 namespace baton::engine {
+
+// Stored layers of the model: all, and the full ones below the upper SwiftKV layers.
+struct StepLayers {
+  int32_t layers = 0;
+  int32_t full_layers = 0;
+};
 
 // The pages of `sequence.ship` for layers [layer_begin, layer_end), each `page_bytes` long. Reads
 // the page table only; executor thread.
@@ -25,10 +31,9 @@ ReadyKv MakeReadyKv(const kv::HiddenState& hidden,
                     int32_t full_layers,
                     int32_t page_begin,
                     int32_t page_end);
-// Those behind the rows.
-ReadyKv MakeWindowScores(const kv::HiddenState& hidden, int32_t full_layers);
 
-// The pages of a layer that is encoded; none for a layer that takes none.
-ReadyKv MakeReadyKv(const kv::EncodedKv& encoded, int32_t kv_layer);
+// What leaves with a layer of an encoded prompt: its pages, none for a layer that takes none. Of
+// upper layers that leave as hidden states, with the last one the window scores of all.
+ReadyKv MakeReadyKv(const Sequence& sequence, int32_t kv_layer, const StepLayers& layers);
 
 }  // namespace baton::engine

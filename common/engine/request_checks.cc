@@ -167,8 +167,11 @@ absl::Status CheckReserveRequest(const EngineLimits& limits, const ReserveReques
 }
 
 absl::Status CheckStaging(const EngineLimits& limits, const KvChoice& kv, int64_t prompt_tokens) {
+  if (!limits.staging_bytes.has_value()) {
+    return absl::OkStatus();
+  }
   const int64_t bytes = PromptShape(*limits.format, kv, prompt_tokens).bytes();
-  if (bytes <= limits.staging_bytes.value_or(bytes)) {
+  if (bytes <= *limits.staging_bytes) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(

@@ -12,7 +12,6 @@
 #include "common/engine/sequence.h"
 #include "common/engine/staged_copies.h"
 #include "common/engine/step.h"
-#include "common/kv/codec/hidden/hidden_state.h"
 #include "common/kv/codec/packed_step_kv.h"
 #include "common/kv/pool/page_pool.h"
 #include "kernels/core/exec_context.h"
@@ -101,13 +100,7 @@ void EngineStepKv::OnLayerEncoded(int32_t sequence, int32_t kv_layer) {
   if (rows.ship.sink == nullptr || ShipsBehind(rows)) {
     return;  // at the end of the step
   }
-  const kv::HiddenState* const hidden = rows.sequence->hidden.get();
-  const bool leaves_as_hidden = hidden != nullptr && kv_layer >= layers_.full_layers;
-  if (leaves_as_hidden && kv_layer + 1 < layers_.layers) {
-    return;  // with the last one
-  }
-  ReadyKv ready = leaves_as_hidden ? MakeWindowScores(*hidden, layers_.full_layers)
-                                   : MakeReadyKv(*rows.sequence->encoded, kv_layer);
+  ReadyKv ready = MakeReadyKv(*rows.sequence, kv_layer, layers_);
   if (ready.page_count > 0) {
     rows.ship.sink->LayersReady(std::move(ready));
   }

@@ -7,6 +7,7 @@
 
 #include "common/base/clock.h"
 #include "common/engine/kv_sink.h"
+#include "common/engine/ready_kv.h"
 #include "common/engine/staged_copies.h"
 #include "common/engine/step.h"
 #include "common/kv/codec/packed_step_kv.h"
@@ -15,12 +16,6 @@
 #include "kernels/ops/op_table.h"
 
 namespace baton::engine {
-
-// Stored layers of the model: all, and the full ones below the upper SwiftKV layers.
-struct StepLayers {
-  int32_t layers = 0;
-  int32_t full_layers = 0;
-};
 
 // Dense pages and hidden states ship when they are final, encoded layers as soon as they are
 // encoded; those of a device once the step is over, which is Executor's to see to. Made for one

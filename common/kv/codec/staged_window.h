@@ -30,7 +30,7 @@ struct StagedShape {
   }
   // Pages of a layer, and bytes of each; `layer` from 0 to `layers`.
   int32_t pages_of(int32_t layer) const {
-    return layer < layers ? static_cast<int32_t>(window.pages_per_layer) : hidden_pages;
+    return layer < layers ? window.pages_per_layer : hidden_pages;
   }
   int64_t page_bytes_of(int32_t layer) const {
     return layer < layers ? window.page_bytes : hidden_page_bytes;

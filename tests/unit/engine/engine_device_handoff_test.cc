@@ -24,6 +24,7 @@
 #include "tests/unit/engine/copy_sink.h"
 #include "tests/unit/engine/eventually.h"
 #include "tests/unit/engine/fake_sink.h"
+#include "tests/unit/engine/host_answer.h"
 #include "tests/unit/engine/placed_engine.h"
 #include "tests/unit/engine/recording_listener.h"
 #include "tests/unit/engine/split_run.h"
@@ -40,37 +41,15 @@ class EngineDeviceHandoffTest
  protected:
   static const std::string& policy() { return std::get<1>(GetParam()); }
 
-  // What the host gives by itself; rounded hidden states, which are made between workers only, with
-  // two engines. The stats are those of where it decodes.
-  struct Answer {
-    std::vector<int32_t> tokens;
-    int64_t resident_bytes = 0;
-  };
-  std::vector<Answer> OfTheHost() const {
-    const bool rounds = policy().starts_with("hidden");
-    const PlacedEngine decode(
-        *checkpoint_, rounds ? Role::kDecode : Role::kBoth, Place::kHost, /*chunk=*/300);
-    const PlacedEngine prefill(*checkpoint_, Role::kPrefill, Place::kHost, /*chunk=*/300);
-    std::vector<Answer> answers;
-    for (int32_t salt = 0; salt < kRequests; ++salt) {
-      GenerateRequest request = MakeRequest(policy(), salt);
-      if (rounds) {
-        const SplitRun run = Split(prefill.engine(), decode.engine(), std::move(request));
-        run.Await();
-        answers.push_back({run.tokens(), run.decode->stats().kv_resident_bytes});
-      } else {
-        const auto alone = Alone(decode.engine(), std::move(request));
-        answers.push_back({alone->tokens(), alone->stats().kv_resident_bytes});
-      }
-    }
-    return answers;
+  std::vector<HostAnswer> OfTheHost() const {
+    return AnswersOfTheHost(*checkpoint_, policy(), kRequests);
   }
 
   const std::unique_ptr<checkpoint::Checkpoint> checkpoint_ = OpenModel(std::get<0>(GetParam()));
 };
 
 TEST_P(EngineDeviceHandoffTest, GivesTheTokensOfOneEngineWhereverItsSidesAre) {
-  const std::vector<Answer> want = OfTheHost();
+  const std::vector<HostAnswer> want = OfTheHost();
   const std::vector<std::pair<Place, Place>> pairs = {{Place::kDevice, Place::kDevice},
                                                       {Place::kHost, Place::kDevice},
                                                       {Place::kDevice, Place::kHost}};
@@ -98,7 +77,7 @@ TEST_P(EngineDeviceHandoffTest, GivesTheTokensOfOneEngineWhereverItsSidesAre) {
 }
 
 TEST_P(EngineDeviceHandoffTest, GivesTheTokensOfOneEngineFromDeviceToDevice) {
-  const std::vector<Answer> want = OfTheHost();
+  const std::vector<HostAnswer> want = OfTheHost();
   const PlacedEngine decode(*checkpoint_, Role::kDecode, Place::kDevice, /*chunk=*/37);
   const PlacedEngine prefill(*checkpoint_, Role::kPrefill, Place::kDevice, /*chunk=*/37);
   std::vector<SplitRun> runs;
@@ -300,7 +279,7 @@ TEST_P(EngineDeviceHandoffTest, AnEngineThatShutsDownWaitsForItsCopies) {
 }
 
 TEST_P(EngineDeviceHandoffTest, OthersDecodeWhileAPromptIsBroughtToTheDevice) {
-  const std::vector<Answer> want = OfTheHost();
+  const std::vector<HostAnswer> want = OfTheHost();
   const PlacedEngine decode(*checkpoint_, Role::kDecode, Place::kDevice, /*chunk=*/64);
   const PlacedEngine prefill(*checkpoint_, Role::kPrefill, Place::kHost, /*chunk=*/64);
   const SplitRun first = Split(prefill.engine(), decode.engine(), MakeRequest(policy(), 0));

@@ -33,6 +33,7 @@
 #include "tests/kernels/device_double/guarded_memory.h"
 #include "tests/support/faulty_transport.h"
 #include "tests/unit/engine/eventually.h"
+#include "tests/unit/engine/host_answer.h"
 #include "tests/unit/engine/placed_engine.h"
 #include "tests/unit/engine/recording_listener.h"
 #include "tests/unit/engine/split_run.h"
@@ -91,8 +92,8 @@ struct DecodeSide {
 class DeviceHandoffTest : public testing::TestWithParam<std::tuple<const char*, const char*>> {
  protected:
   DeviceHandoffTest()
-      : checkpoint_(engine::OpenModel(sends_hidden() ? "tiny-llama-needle-swiftkv-l6"
-                                                     : "tiny-llama-needle")),
+      : checkpoint_(engine::OpenModel(engine::SendsHidden(policy()) ? "tiny-llama-needle-swiftkv-l6"
+                                                                    : "tiny-llama-needle")),
         prefill_(*checkpoint_, Role::kPrefill, Place::kDevice, /*chunk=*/64),
         layout_(LayoutOf(prefill_.engine())),
         side_(*checkpoint_, layout_, std::get<1>(GetParam())),
@@ -100,28 +101,13 @@ class DeviceHandoffTest : public testing::TestWithParam<std::tuple<const char*, 
         handshake_([this] { return side_.landing.get(); }),
         sender_(std::make_unique<Sender>(
             std::vector<transport::Transport*>{&faulty_}, &handshake_, layout_, SenderOptions{})) {
-    want_ = OfTheHost();
+    want_ = engine::AnswersOfTheHost(*checkpoint_, policy(), 1).front().tokens;
     AwaitPeer();
   }
   ~DeviceHandoffTest() override { sender_.reset(); }
 
   static const char* policy() { return std::get<0>(GetParam()); }
-  static bool sends_hidden() { return std::string_view(policy()).starts_with("hidden"); }
   static bool reads_devices() { return std::get<1>(GetParam()) != std::string_view("loopback"); }
-
-  // Of one engine, or where hidden states are rounded on their way, of two.
-  std::vector<int32_t> OfTheHost() const {
-    const PlacedEngine decode(
-        *checkpoint_, sends_hidden() ? Role::kDecode : Role::kBoth, Place::kHost, /*chunk=*/300);
-    if (!sends_hidden()) {
-      return engine::Alone(decode.engine(), MakeRequest(policy(), 0))->tokens();
-    }
-    const PlacedEngine prefill(*checkpoint_, Role::kPrefill, Place::kHost, /*chunk=*/300);
-    const engine::SplitRun run =
-        engine::Split(prefill.engine(), decode.engine(), MakeRequest(policy(), 0));
-    run.Await();
-    return run.tokens();
-  }
 
   // Requests find their peer connected, as all but the first do.
   void AwaitPeer() {
