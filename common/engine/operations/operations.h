@@ -59,8 +59,8 @@ void ExpireKept(EngineState& state);
 void DropAllKept(EngineState& state);
 
 // admit.cc: waiting requests start prefill, in order, while pages and running slots last. The first
-// one that does not fit holds back the rest, so that a large prompt is never overtaken for ever; one
-// that can never be staged ends.
+// one that does not fit holds back the rest, so that a large prompt is never overtaken for ever;
+// one that can never be staged ends.
 void AdmitWaiting(EngineState& state);
 
 // reserve.cc: allocates every page that the request may ever need, or refuses; see Engine::Reserve.
