@@ -69,11 +69,10 @@ struct DecodingSequence {
   Sequence* sequence = nullptr;
 };
 
-// Copies of the partly filled last prompt page, for the sequences of a request but the first.
+// What the sequences of a request but the first get of its prompt as copies.
 struct PendingCopies {
   ActiveRequest* request = nullptr;
-  std::vector<kv::PageId> sources;
-  std::vector<kv::PageId> targets;
+  std::vector<kv::PageCopies> copies;
 };
 
 struct EngineState {

@@ -124,19 +124,20 @@ absl::Status Executor::ShipEncoded(const StepSequence& rows) {
 }
 
 absl::Status Executor::CopyPages(const Step& step) {
-  if (step.copy_sources.empty()) {
-    return absl::OkStatus();
-  }
   arrays_.Clear();
-  const kv::PageId* sources = arrays_.Add(step.copy_sources);
-  const kv::PageId* targets = arrays_.Add(step.copy_targets);
+  std::vector<kernels::CopyPagesParams> calls;
+  for (const kv::PageCopies& copies : step.copies) {
+    calls.push_back({.source = arrays_.Add(copies.sources),
+                     .target = arrays_.Add(copies.targets),
+                     .count = static_cast<int64_t>(copies.sources.size()),
+                     .base = copies.base,
+                     .stride_bytes = static_cast<int64_t>(copies.stride_bytes)});
+  }
   BATON_RETURN_IF_ERROR(arrays_.Upload());
-  return context_.ops->copy_pages(
-      *context_.exec,
-      {.source = sources,
-       .target = targets,
-       .count = static_cast<int64_t>(step.copy_sources.size()),
-       .pages = {.base = context_.pool->base(), .layout = context_.layout}});
+  for (const kernels::CopyPagesParams& call : calls) {
+    BATON_RETURN_IF_ERROR(context_.ops->copy_pages(*context_.exec, call));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Executor::Compute(Step& step) {

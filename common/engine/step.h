@@ -15,7 +15,7 @@
 #include "common/engine/request.h"
 #include "common/engine/sampling/sampler.h"
 #include "common/engine/sequence.h"
-#include "common/kv/pool/page_pool.h"
+#include "common/kv/pool/page_copies.h"
 #include "common/model/forward.h"
 
 namespace baton::engine {
@@ -86,9 +86,7 @@ struct SampleJob {
 struct Step {
   uint64_t number = 0;
   std::vector<StepLanding> landings;
-  // Pages to copy before the forward pass.
-  std::vector<kv::PageId> copy_sources;
-  std::vector<kv::PageId> copy_targets;
+  std::vector<kv::PageCopies> copies;  // before the forward pass, one for each pool
   // The packed rows.
   std::vector<int32_t> token_ids;
   std::vector<int32_t> positions;

@@ -11,7 +11,7 @@
 #include "common/engine/step.h"
 #include "common/kv/codec/hidden/hidden_state.h"
 #include "common/kv/codec/kv_format.h"
-#include "common/kv/pool/page_pool.h"
+#include "common/kv/pool/page_copies.h"
 #include "common/scheduling/step_planner.h"
 
 namespace baton::engine {
@@ -128,11 +128,14 @@ void StepBuilder::AddLanding(StepLanding landing) {
   step_->landings.push_back(std::move(landing));
 }
 
-void StepBuilder::AddCopies(ActiveRequest& request,
-                            const std::vector<kv::PageId>& sources,
-                            const std::vector<kv::PageId>& targets) {
-  step_->copy_sources.insert(step_->copy_sources.end(), sources.begin(), sources.end());
-  step_->copy_targets.insert(step_->copy_targets.end(), targets.begin(), targets.end());
+void StepBuilder::AddCopies(ActiveRequest& request, std::span<const kv::PageCopies> copies) {
+  for (const kv::PageCopies& added : copies) {
+    auto pool = std::ranges::find(step_->copies, added.base, &kv::PageCopies::base);
+    if (pool == step_->copies.end()) {
+      pool = step_->copies.emplace(pool, added.base, added.stride_bytes);
+    }
+    pool->Add(added.sources, added.targets);
+  }
   step_->requests.push_back(&request);
 }
 

@@ -30,9 +30,7 @@ class StepBuilder {
   void AddExpansion(ActiveRequest& request, int32_t max_tokens);
   // Staged pages of a prompt; its rows come in this step or later.
   void AddLanding(StepLanding landing);
-  void AddCopies(ActiveRequest& request,
-                 const std::vector<kv::PageId>& sources,
-                 const std::vector<kv::PageId>& targets);
+  void AddCopies(ActiveRequest& request, std::span<const kv::PageCopies> copies);
 
   // Every request in the step has it counted in steps_in_flight from now on.
   std::unique_ptr<Step> Build();

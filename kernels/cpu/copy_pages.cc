@@ -12,13 +12,11 @@ absl::Status CopyPages(const IsaKernels&,
   if (absl::Status status = Validate(params); !status.ok()) {
     return status;
   }
-  const size_t stride = params.pages.layout.stride_bytes();
-  const size_t bytes = params.pages.layout.page_bytes();
-  const auto page_elements = static_cast<int64_t>(bytes / sizeof(float));
+  const auto page_elements = params.stride_bytes / static_cast<int64_t>(sizeof(float));
   ForRows(context, params.count, page_elements, [&](int64_t i) {
-    std::memmove(params.pages.base + static_cast<size_t>(params.target[i]) * stride,
-                 params.pages.base + static_cast<size_t>(params.source[i]) * stride,
-                 bytes);
+    std::memcpy(params.base + params.target[i] * params.stride_bytes,
+                params.base + params.source[i] * params.stride_bytes,
+                static_cast<size_t>(params.stride_bytes));
   });
   return absl::OkStatus();
 }

@@ -4,7 +4,6 @@
 
 #include "absl/status/status.h"
 
-#include "kernels/cuda/check_pages.h"
 #include "kernels/cuda/copy_row.cuh"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/row_grid.cuh"
@@ -19,19 +18,27 @@ absl::Status Check(const CopyPagesParams& params) {
   ParamChecker check("copy_pages");
   check.NotNegative("count", params.count);
   if (check.ok() && params.count > 0) {
-    CheckPages(params.pages, check);
-    check.NotNull("source", params.source).NotNull("target", params.target);
+    const auto misaligned = static_cast<int64_t>(reinterpret_cast<uintptr_t>(params.base) % 64);
+    check.NotNull("source", params.source)
+        .NotNull("target", params.target)
+        .NotNull("base", params.base)
+        .Require(misaligned == 0, "base modulo 64", misaligned, "must be 0")
+        .Positive("stride_bytes", params.stride_bytes)
+        .Require(params.stride_bytes % 64 == 0,
+                 "stride_bytes",
+                 params.stride_bytes,
+                 "must be a multiple of 64");
   }
   return check.status();
 }
 
-// Copies what a page occupies in the pool, past its last byte too: a multiple of 64 bytes.
-__global__ void CopyPagesKernel(const CopyPagesParams params, int64_t stride, uint32_t pieces) {
+__global__ void CopyPagesKernel(const CopyPagesParams params, uint32_t pieces) {
   const int64_t i = GridRow(pieces);
-  CopyRowPiece(reinterpret_cast<const uint4*>(params.pages.base + params.source[i] * stride),
+  const int64_t stride = params.stride_bytes;
+  CopyRowPiece(reinterpret_cast<const uint4*>(params.base + params.source[i] * stride),
                stride / int64_t{sizeof(uint4)},
                pieces,
-               reinterpret_cast<uint4*>(params.pages.base + params.target[i] * stride));
+               reinterpret_cast<uint4*>(params.base + params.target[i] * stride));
 }
 
 }  // namespace
@@ -40,10 +47,8 @@ absl::Status CopyPages(const ExecContext& context, const CopyPagesParams& params
   if (absl::Status status = Check(params); !status.ok() || params.count == 0) {
     return status;
   }
-  const auto stride = static_cast<int64_t>(params.pages.layout.stride_bytes());
-  const RowGrid grid = CopyGrid(params.count, stride / int64_t{sizeof(uint4)});
-  CopyPagesKernel<<<grid.blocks, grid.threads, 0, context.queue->stream()>>>(
-      params, stride, grid.pieces);
+  const RowGrid grid = CopyGrid(params.count, params.stride_bytes / int64_t{sizeof(uint4)});
+  CopyPagesKernel<<<grid.blocks, grid.threads, 0, context.queue->stream()>>>(params, grid.pieces);
   return ToStatus(cudaGetLastError(), "copy_pages");
 }
 

@@ -230,12 +230,14 @@ struct TopLogitsParams {
   float* log_sums = nullptr;  // [rows]; +inf if a logit is, -inf if all are
 };
 
-// Copies whole pages inside the pool (copy-on-write of a shared prompt's last page).
+// Copies whole pages of any format inside their pool, for answers that share a prompt. No page is
+// both a source and a target.
 struct CopyPagesParams {
   const int32_t* source = nullptr;  // [count]
   const int32_t* target = nullptr;  // [count]
   int64_t count = 0;
-  DensePages pages;
+  std::byte* base = nullptr;  // of the pool, aligned to 64
+  int64_t stride_bytes = 0;  // from one page to the next, which is what is copied: a multiple of 64
 };
 
 }  // namespace baton::kernels

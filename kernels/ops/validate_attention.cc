@@ -103,8 +103,14 @@ absl::Status Validate(const CopyPagesParams& params) {
   if (!check.ok() || params.count == 0) {
     return check.status();
   }
-  CheckPages(params.pages, check);
-  check.NotNull("source", params.source).NotNull("target", params.target);
+  check.NotNull("source", params.source)
+      .NotNull("target", params.target)
+      .NotNull("base", params.base)
+      .Positive("stride_bytes", params.stride_bytes)
+      .Require(params.stride_bytes % 64 == 0,
+               "stride_bytes",
+               params.stride_bytes,
+               "must be a multiple of 64");
   for (int64_t i = 0; check.ok() && i < params.count; ++i) {
     check.NotNegative("source element", params.source[i])
         .NotNegative("target element", params.target[i]);

@@ -9,11 +9,10 @@ absl::Status CopyPages(const ExecContext&, const CopyPagesParams& params) {
   if (absl::Status status = Validate(params); !status.ok()) {
     return status;
   }
-  const size_t stride = params.pages.layout.stride_bytes();
   for (int64_t i = 0; i < params.count; ++i) {
-    std::memmove(params.pages.base + static_cast<size_t>(params.target[i]) * stride,
-                 params.pages.base + static_cast<size_t>(params.source[i]) * stride,
-                 params.pages.layout.page_bytes());
+    std::memcpy(params.base + params.target[i] * params.stride_bytes,
+                params.base + params.source[i] * params.stride_bytes,
+                static_cast<size_t>(params.stride_bytes));
   }
   return absl::OkStatus();
 }

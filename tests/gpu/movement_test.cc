@@ -154,22 +154,21 @@ TEST_F(CopyPagesGpuTest, CopiesWholePages) {
     const DeviceArray<uint8_t> device_pool(pool);
     const DeviceArray<int32_t> device_source(source);
     const DeviceArray<int32_t> device_target(target);
-    const absl::Status status = ops().copy_pages(
-        context(),
-        {.source = device_source.data(),
-         .target = device_target.data(),
-         .count = 2,
-         .pages = {.base = reinterpret_cast<std::byte*>(device_pool.data()), .layout = layout}});
+    const absl::Status status =
+        ops().copy_pages(context(),
+                         {.source = device_source.data(),
+                          .target = device_target.data(),
+                          .count = 2,
+                          .base = reinterpret_cast<std::byte*>(device_pool.data()),
+                          .stride_bytes = static_cast<int64_t>(stride)});
     ASSERT_TRUE(status.ok()) << status;
     Wait();
     const std::vector<uint8_t> got = device_pool.Get();
     const size_t origins[] = {0, 3, 0, 3, 4};  // of each page
     for (size_t page = 0; page < 5; ++page) {
-      EXPECT_EQ(std::memcmp(got.data() + page * stride,
-                            pool.data() + origins[page] * stride,
-                            layout.page_bytes()),
-                0)
-          << "page " << page << " of " << layout.page_bytes() << " bytes";
+      EXPECT_EQ(
+          std::memcmp(got.data() + page * stride, pool.data() + origins[page] * stride, stride), 0)
+          << "page " << page << " of " << stride << " bytes";
     }
   }
 }

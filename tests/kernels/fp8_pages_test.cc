@@ -97,11 +97,18 @@ TEST(Fp8PageLayoutTest, ScalesFollowTheElementsOnAMultipleOfFour) {
 TEST(Fp8PageLayoutTest, OpsTakePagesOfF32BF16AndFp8) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3, DType::kU8}) {
     Buffer pages(64);
-    const int32_t page = 0;
-    const absl::Status status = Validate(CopyPagesParams{
-        .source = &page,
-        .target = &page,
-        .count = 1,
+    const int32_t zero = 0;
+    const float element = 0.0f;
+    const SequenceRows sequence = {.row_count = 1, .page_table = &zero};
+    const absl::Status status = Validate(KvWriteParams{
+        .k = &element,
+        .k_stride = 1,
+        .v = &element,
+        .v_stride = 1,
+        .positions = &zero,
+        .rows = 1,
+        .sequences = &sequence,
+        .num_sequences = 1,
         .pages = {.base = pages.data(), .layout = {.kv_heads = 1, .head_dim = 1, .dtype = dtype}}});
     EXPECT_EQ(status.ok(), dtype != DType::kU8) << status;
   }

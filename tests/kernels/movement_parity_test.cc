@@ -202,7 +202,8 @@ TEST_P(MovementTest, GatherRowsPicksRows) {
 
 TEST_P(MovementTest, CopyPagesCopiesWholePages) {
   const DensePageLayout layout = {.page_tokens = 3, .kv_heads = 1, .head_dim = 5};
-  Buffer pages(4 * layout.stride_bytes());
+  const size_t stride = layout.stride_bytes();
+  Buffer pages(4 * stride);
   for (size_t i = 0; i < pages.size(); ++i) {
     pages.data()[i] = static_cast<std::byte>(i);
   }
@@ -215,13 +216,13 @@ TEST_P(MovementTest, CopyPagesCopiesWholePages) {
                               {.source = source,
                                .target = target,
                                .count = 2,
-                               .pages = {.base = pages.data(), .layout = layout}})
+                               .base = pages.data(),
+                               .stride_bytes = static_cast<int64_t>(stride)})
                   .ok());
-  const size_t stride = layout.stride_bytes();
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(std::memcmp(pages.data() + static_cast<size_t>(target[i]) * stride,
                           before.data() + static_cast<size_t>(source[i]) * stride,
-                          layout.page_bytes()),
+                          stride),
               0);
     EXPECT_EQ(std::memcmp(pages.data() + static_cast<size_t>(source[i]) * stride,
                           before.data() + static_cast<size_t>(source[i]) * stride,

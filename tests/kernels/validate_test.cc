@@ -164,9 +164,15 @@ TEST(ValidateTest, KvWriteAndCopyPages) {
   EXPECT_TRUE(Validate(write).ok());
   write.v_stride = 7;
   ExpectRefused(write, "v_stride is 7 but must be at least 8");
-  CopyPagesParams copy = {
-      .source = memory.ids, .target = memory.ids, .count = 4, .pages = write.pages};
+  CopyPagesParams copy = {.source = memory.ids,
+                          .target = memory.ids,
+                          .count = 4,
+                          .base = write.pages.base,
+                          .stride_bytes = 64};
   EXPECT_TRUE(Validate(copy).ok());
+  copy.stride_bytes = 96;
+  ExpectRefused(copy, "stride_bytes is 96 but must be a multiple of 64");
+  copy.stride_bytes = 64;
   memory.ids[3] = -1;
   ExpectRefused(copy, "source element is -1");
 }

@@ -62,7 +62,7 @@ void ScheduleStep(EngineState& state) {
   }
   state.pending_landings.clear();
   for (const PendingCopies& copies : state.pending_copies) {
-    builder.AddCopies(*copies.request, copies.sources, copies.targets);
+    builder.AddCopies(*copies.request, copies.copies);
   }
   state.pending_copies.clear();
   if (!state.expanding.empty()) {

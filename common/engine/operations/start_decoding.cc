@@ -11,41 +11,55 @@
 namespace baton::engine {
 namespace {
 
+bool GetsCopies(const Sequence& sequence) { return sequence.index > 0 && !sequence.finished; }
+
 // The partly filled last prompt page belongs to sequence 0; the others get copies before they
 // write.
-void CopyLastPromptPage(EngineState& state, ActiveRequest& request) {
+void CopyLastPromptPage(const EngineState& state,
+                        ActiveRequest& request,
+                        std::vector<kv::PageCopies>& copies) {
   const kv::KvFormat& format = *state.parts.format;
   if (request.prompt_tokens % format.tokens_per_page() == 0) {
     return;
   }
   const int32_t last = format.PagesPerTable(request.prompt_tokens) - 1;
-  PendingCopies copies = {.request = &request, .sources = {}, .targets = {}};
+  const kv::PagePool& pool = *state.parts.pool;
+  kv::PageCopies& pages = copies.emplace_back(pool.base(), pool.stride_bytes());
   for (const Sequence& sequence : request.sequences) {
-    if (sequence.index == 0 || sequence.finished) {
-      continue;
+    for (int32_t table = 0; GetsCopies(sequence) && table < sequence.pages.tables(); ++table) {
+      pages.sources.push_back(request.sequences.front().pages.at(table, last));
+      pages.targets.push_back(sequence.pages.at(table, last));
     }
-    for (int32_t table = 0; table < sequence.pages.tables(); ++table) {
-      copies.sources.push_back(request.sequences.front().pages.at(table, last));
-      copies.targets.push_back(sequence.pages.at(table, last));
-    }
-  }
-  if (!copies.sources.empty()) {
-    state.pending_copies.push_back(std::move(copies));
   }
 }
 
 // Each sequence gets its own copy of the encoded prompt: generation changes it. Memory that the
 // prompt turned out not to need goes back.
-absl::Status CopyEncodedPrompt(EngineState& state, ActiveRequest& request) {
+absl::Status CopyEncodedPrompt(const EngineState& state,
+                               ActiveRequest& request,
+                               std::vector<kv::PageCopies>& copies) {
   ReleaseWorkingPages(*state.parts.pool, request);
   kv::EncodedKv& first = *request.sequences.front().encoded;
   for (Sequence& sequence : request.sequences) {
-    if (sequence.index > 0 && !sequence.finished) {
-      BATON_RETURN_IF_ERROR(first.CopyTo(*sequence.encoded));
+    if (GetsCopies(sequence)) {
+      BATON_RETURN_IF_ERROR(first.CopyTo(*sequence.encoded, copies));
     }
   }
   for (Sequence& sequence : request.sequences) {
     sequence.encoded->Trim();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CopyPrompt(EngineState& state, ActiveRequest& request) {
+  PendingCopies pending = {.request = &request, .copies = {}};
+  if (request.sequences.front().encoded == nullptr) {
+    CopyLastPromptPage(state, request, pending.copies);
+  } else {
+    BATON_RETURN_IF_ERROR(CopyEncodedPrompt(state, request, pending.copies));
+  }
+  if (!pending.copies.empty()) {
+    state.pending_copies.push_back(std::move(pending));
   }
   return absl::OkStatus();
 }
@@ -79,9 +93,7 @@ void StartDecoding(EngineState& state,
     EndRequest(state, request, absl::OkStatus());
     return;
   }
-  if (encoded == nullptr) {
-    CopyLastPromptPage(state, request);
-  } else if (const absl::Status status = CopyEncodedPrompt(state, request); !status.ok()) {
+  if (const absl::Status status = CopyPrompt(state, request); !status.ok()) {
     EndRequest(state, request, absl::InternalError(status.message()));
   }
 }

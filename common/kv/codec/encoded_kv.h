@@ -15,6 +15,7 @@
 
 #include "common/kv/codec/dense_step_kv.h"
 #include "common/kv/codec/step_kv.h"
+#include "common/kv/pool/page_copies.h"
 #include "kernels/core/step_arrays.h"
 #include "kernels/ops/params.h"
 
@@ -168,8 +169,10 @@ class EncodedKv {
   // Gives back everything that was promised for generation: the sequence is only kept, and nothing
   // is appended to it before the next Extend. Engine thread.
   virtual void Shrink() {}
-  // Makes `other`, which was made for the same request, a copy of this sequence.
-  virtual absl::Status CopyTo(EncodedKv& other) const = 0;
+  // Makes `other`, which was made for the same request, a copy of this sequence, whose prompt is
+  // encoded or adopted and to which nothing was appended. Its pages are to be copied before either
+  // decodes: they are added to `copies`.
+  virtual absl::Status CopyTo(EncodedKv& other, std::vector<PageCopies>& copies) const = 0;
 
   // Bytes of pool memory that hold the sequence now, slack and tables included. On a device this,
   // TierTokens and what the counters have attended may be some tokens behind.

@@ -39,6 +39,8 @@ class RunPool {
   std::optional<Run> Allocate(int64_t bytes);
   void Release(const Run& run);
 
+  // Where ops find the units.
+  std::byte* base() const { return arena_.data(); }
   // To be looked at where the pool is on the host.
   std::span<std::byte> bytes(const Run& run);
   bool on_host() const { return on_host_; }

@@ -118,7 +118,10 @@ absl::StatusOr<std::vector<int32_t>> Baseline::SentPages(std::string_view /*stat
   return StaysHere();
 }
 
-absl::Status Baseline::CopyTo(kv::EncodedKv& /*other*/) const { return StaysHere(); }
+absl::Status Baseline::CopyTo(kv::EncodedKv& /*other*/,
+                              std::vector<kv::PageCopies>& /*copies*/) const {
+  return StaysHere();
+}
 
 int64_t Baseline::ResidentBytes() const {
   int64_t bytes = 0;

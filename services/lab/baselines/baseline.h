@@ -68,7 +68,7 @@ class Baseline : public kv::EncodedKv {
   absl::StatusOr<std::vector<int32_t>> SentPages(std::string_view state,
                                                  int32_t layers) const override;
   void Trim() override {}
-  absl::Status CopyTo(kv::EncodedKv& other) const override;
+  absl::Status CopyTo(kv::EncodedKv& other, std::vector<kv::PageCopies>& copies) const override;
   int64_t ResidentBytes() const override;
   int64_t ReservedBytes() const override { return ResidentBytes(); }
   kv::AttentionCounters counters() const override { return counters_; }

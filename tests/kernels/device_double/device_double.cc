@@ -249,11 +249,11 @@ absl::Status GatherRows(const ExecContext& context, const GatherRowsParams& para
   return status;
 }
 
+// The pool may be of pinned host memory, as that of values apart is.
 absl::Status CopyPages(const ExecContext& context, const CopyPagesParams& params) {
   const Access access;
-  absl::Status status = CheckPointers(
-      "copy_pages",
-      {{"source", params.source}, {"target", params.target}, {"pages.base", params.pages.base}});
+  absl::Status status =
+      CheckPointers("copy_pages", {{"source", params.source}, {"target", params.target}});
   return status.ok() ? CpuOps().copy_pages(context, params) : status;
 }
 

@@ -408,12 +408,14 @@ TEST_P(EngineDeviceHandoffTest, WithoutMemoryToStageThemPromptsWaitOrAreRefused)
   }
 }
 
-TEST(EngineDeviceHandoffDenseTest, SeveralAnswersShareAPromptThatHasLanded) {
+class EngineDeviceHandoffAnswersTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(EngineDeviceHandoffAnswersTest, SeveralAnswersShareAPromptThatHasLanded) {
   const auto checkpoint = OpenModel("tiny-llama-needle");
   const PlacedEngine both(*checkpoint, Role::kBoth, Place::kHost, /*chunk=*/300);
-  GenerateRequest request = MakeRequest("dense", 1);
+  GenerateRequest request = MakeRequest(GetParam(), 1);
   request.sampling.n = 3;
-  const auto want = Alone(both.engine(), MakeRequest("dense", 1));
+  const auto want = Alone(both.engine(), MakeRequest(GetParam(), 1));
   const PlacedEngine decode(*checkpoint, Role::kDecode, Place::kDevice, /*chunk=*/64);
   const PlacedEngine prefill(*checkpoint, Role::kPrefill, Place::kDevice, /*chunk=*/64);
   const SplitRun run = Split(prefill.engine(), decode.engine(), std::move(request));
@@ -423,6 +425,15 @@ TEST(EngineDeviceHandoffDenseTest, SeveralAnswersShareAPromptThatHasLanded) {
   EXPECT_EQ(run.tokens(2).size(), static_cast<size_t>(kSplitMaxTokens));
   decode.ExpectFree();
 }
+
+INSTANTIATE_TEST_SUITE_P(Policies,
+                         EngineDeviceHandoffAnswersTest,
+                         testing::Values("dense",
+                                         "diffkv:ah=2,al=0.5,w=16",
+                                         "shadowkv:rank=32,budget=48,outliers=2"),
+                         [](const auto& test) {
+                           return std::string(test.param).substr(0, test.param[0] == 'd' ? 5 : 8);
+                         });
 
 TEST(EngineDeviceHandoffDenseTest, ATurnGoesOnFromKvThatHadLanded) {
   const auto checkpoint = OpenModel("tiny-llama-needle");

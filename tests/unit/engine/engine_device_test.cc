@@ -192,10 +192,9 @@ TEST_P(EngineDeviceTest, CancelledRequestsGiveEverythingBack) {
   }
 }
 
-// Formats that can do on a device what they can on the host.
-class EngineDevicePagesTest : public EngineDeviceTest {};
+class EngineDeviceAnswersTest : public EngineDeviceTest {};
 
-TEST_P(EngineDevicePagesTest, SeveralAnswersToAPromptAreThoseOfTheHost) {
+TEST_P(EngineDeviceAnswersTest, SeveralAnswersToAPromptAreThoseOfTheHost) {
   constexpr int32_t kAnswers = 3;
   const auto answers = [](const RealEngine& engine, int32_t prompt_tokens) {
     const auto listener = std::make_shared<RecordingListener>();
@@ -222,6 +221,9 @@ TEST_P(EngineDevicePagesTest, SeveralAnswersToAPromptAreThoseOfTheHost) {
     ExpectFree(device);
   }
 }
+
+// Formats whose sequences can be extended on a device.
+class EngineDevicePagesTest : public EngineDeviceTest {};
 
 // Turns whose new tokens begin within a page and are computed in one step or in several, with
 // another request in the same steps.
@@ -263,7 +265,7 @@ TEST_P(EngineDevicePagesTest, TurnsOfAConversationAreThoseOfTheHost) {
   }
 }
 
-// Formats whose sequences can be neither copied nor extended on a device.
+// Formats whose sequences can't be extended on a device.
 class EngineDeviceLimitedTest : public EngineDeviceTest {};
 
 TEST_P(EngineDeviceLimitedTest, NothingIsKeptBetweenTurns) {
@@ -282,16 +284,6 @@ TEST_P(EngineDeviceLimitedTest, NothingIsKeptBetweenTurns) {
     ExpectFree(device);
     EXPECT_EQ(device.engine->load().kept_sessions, 0);
   }
-}
-
-TEST_P(EngineDeviceLimitedTest, SeveralAnswersToAPromptAreRefused) {
-  const RealEngine device = OnDevice(64);
-  GenerateRequest request = Request(0);
-  request.sampling.n = 2;
-  const absl::Status status =
-      device.engine->Submit(std::move(request), std::make_shared<RecordingListener>());
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("n must be 1"));
 }
 
 TEST(EngineDeviceLimitsTest, PoliciesThatADeviceHasNoPlaceForAreRefused) {
@@ -407,6 +399,23 @@ INSTANTIATE_TEST_SUITE_P(
                                      "vplace=host,joint=80",
                                      "hidden8+diffkv")),
     NameOf);
+INSTANTIATE_TEST_SUITE_P(
+    Policies,
+    EngineDeviceAnswersTest,
+    testing::Combine(
+        testing::Values("tiny-llama-needle", "tiny-llama-needle-swiftkv-l6-across2"),
+        testing::Values("dense",
+                        "fp8",
+                        "diffkv:ah=2,al=0.5,score=all,w=16,sinks=2,every=4",
+                        "shadowkv:rank=32,budget=48,outliers=2,local=7,landmarks=int8",
+                        "shadowkv:rank=32,budget=48,outliers=2,local=2,v=v2,vplace=host")),
+    NameOf);
+INSTANTIATE_TEST_SUITE_P(JointKeys,
+                         EngineDeviceAnswersTest,
+                         testing::Combine(testing::Values("tiny-llama-needle-swiftkv-l6"),
+                                          testing::Values("shadowkv:rank=32,budget=48,outliers=2,"
+                                                          "local=7,joint=80")),
+                         NameOf);
 INSTANTIATE_TEST_SUITE_P(Policies,
                          EngineDevicePagesTest,
                          testing::Combine(testing::Values("tiny-llama-needle",

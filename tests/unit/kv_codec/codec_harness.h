@@ -27,6 +27,7 @@
 #include "common/kv/codec/policy_params.h"
 #include "common/kv/codec/shadowkv/shadowkv_format.h"
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
+#include "common/kv/pool/page_copies.h"
 #include "kernels/core/buffer.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/core/memory.h"
@@ -303,6 +304,22 @@ inline absl::StatusOr<std::vector<float>> Decode(EncodedKv& kv,
     all.insert(all.end(), out.begin(), out.end());
   }
   return all;
+}
+
+// Makes `target` a copy of `source`, as StartDecoding and the step behind it do.
+inline absl::Status CopyPrompt(const EncodedKv& source, EncodedKv& target) {
+  std::vector<PageCopies> copies;
+  BATON_RETURN_IF_ERROR(source.CopyTo(target, copies));
+  for (const PageCopies& pages : copies) {
+    BATON_RETURN_IF_ERROR(
+        kernels::CpuOps().copy_pages({},
+                                     {.source = pages.sources.data(),
+                                      .target = pages.targets.data(),
+                                      .count = static_cast<int64_t>(pages.sources.size()),
+                                      .base = pages.base,
+                                      .stride_bytes = static_cast<int64_t>(pages.stride_bytes)}));
+  }
+  return absl::OkStatus();
 }
 
 // Writes the pages that `sender` ships to where `receiver` lands them.

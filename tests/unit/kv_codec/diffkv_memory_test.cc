@@ -138,7 +138,7 @@ TEST_P(DiffKvMemoryTest, EveryPageIsOwnedOnceInEveryLife) {
   ASSERT_TRUE(landed->Adopt(sender->State(), kTestLayers).ok());
   ExpectExact("adopted");
   DiffKvSequence* copy = Allocate(kPrompt, kGenerated);
-  ASSERT_TRUE(landed->CopyTo(*copy).ok());
+  ASSERT_TRUE(CopyPrompt(*landed, *copy).ok());
   ExpectExact("copied");
   Destroy(sender);
   ExpectExact("the sender is gone");

@@ -138,8 +138,8 @@ TEST_P(EncodedKvTest, TokensAreHeldOnceEveryLayerHasThem) {
   EXPECT_EQ(landed->tokens(), kPrompt);
   ASSERT_TRUE(Decode(*landed, kPrompt, 3, 7).ok());
   EXPECT_EQ(landed->tokens(), kPrompt + 3);
-  const auto copy = there_.Allocate(policy(), kPrompt, kGenerated);
-  ASSERT_TRUE(local->CopyTo(*copy).ok());
+  const auto copy = here_.Allocate(policy(), kPrompt, kGenerated);
+  ASSERT_TRUE(CopyPrompt(*local, *copy).ok());
   EXPECT_EQ(copy->tokens(), kPrompt);
 }
 
@@ -149,7 +149,7 @@ TEST_P(EncodedKvTest, ACopyIsIndependent) {
   const auto alone = Encoded(here_, prompt, kGenerated);
   const auto other = Encoded(here_, prompt, kGenerated);
   const auto copy = here_.Allocate(policy(), kPrompt, kGenerated);
-  ASSERT_TRUE(first->CopyTo(*copy).ok());
+  ASSERT_TRUE(CopyPrompt(*first, *copy).ok());
   first->Trim();
   copy->Trim();
   EXPECT_EQ(copy->ResidentBytes(), first->ResidentBytes());
@@ -244,7 +244,7 @@ TEST_P(EncodedKvTest, EveryLifeEndsWithAFullPool) {
     auto never_written = there_.Allocate(policy(), kPrompt, kGenerated);
     auto copy = there_.Allocate(policy(), kPrompt, kGenerated);
     ASSERT_TRUE(landed->Adopt(sender->State(), kTestLayers).ok());
-    ASSERT_TRUE(landed->CopyTo(*copy).ok());
+    ASSERT_TRUE(CopyPrompt(*landed, *copy).ok());
     if (trim) {
       landed->Trim();
       copy->Trim();

@@ -205,7 +205,7 @@ TEST_P(ExtendTest, APromptAloneIsExtended) {
   EXPECT_EQ(outputs[2], outputs[0]);
   EXPECT_EQ(outputs[3], outputs[1]);
   const auto copy = worker_.Allocate(policy(), kPrompt, 0);
-  EXPECT_EQ(sender->CopyTo(*copy).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(CopyPrompt(*sender, *copy).code(), absl::StatusCode::kUnimplemented);
 }
 
 // Through the step's routing, beside a prompt that is computed whole.

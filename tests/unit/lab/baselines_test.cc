@@ -437,7 +437,8 @@ TEST(BaselineTest, SlidingWindowsAndHandOffsAreRefused) {
   EXPECT_EQ(baseline->Adopt("", 1).code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(baseline->SentPages("", 1).status().code(), absl::StatusCode::kUnimplemented);
   const auto other = Make(bench, "int4");
-  EXPECT_EQ(baseline->CopyTo(*other).code(), absl::StatusCode::kUnimplemented);
+  std::vector<kv::PageCopies> copies;
+  EXPECT_EQ(baseline->CopyTo(*other, copies).code(), absl::StatusCode::kUnimplemented);
 }
 
 }  // namespace

@@ -78,10 +78,6 @@ absl::Status DiffKvFormat::Check(const KvResidentPolicy& policy,
                                  int64_t prompt_tokens,
                                  int64_t max_tokens,
                                  int32_t sequences) const {
-  if (sequences > 1 && !on_host()) {
-    return absl::UnimplementedError(
-        "kv_policy diffkv: a device gives one answer to a prompt; n must be 1");
-  }
   const auto& diffkv = std::get<DiffKvPolicy>(policy);
   const int64_t pages =
       sequences *

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <utility>
@@ -336,27 +335,16 @@ void DiffKvSequence::ForgetPrompt() {
   classes_ = {};
 }
 
-absl::Status DiffKvSequence::CopyTo(EncodedKv& other) const {
+// The copy has a prompt that lands.
+absl::Status DiffKvSequence::CopyTo(EncodedKv& other, std::vector<PageCopies>& copies) const {
   if (extension_begin_ > 0) {
     return absl::UnimplementedError("diffkv: a sequence that was extended can't be copied");
   }
-  if (device_ != nullptr) {
-    return absl::UnimplementedError("diffkv: a sequence on a device can't be copied");
-  }
   auto& target = static_cast<DiffKvSequence&>(other);
-  target.token_counts_ = token_counts_;
-  target.held_ = held_;
+  BATON_RETURN_IF_ERROR(target.Adopt(State(), layers_));
+  PageCopies& pages = copies.emplace_back(codec_.pool().base(), codec_.pool().stride_bytes());
   for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
-    BATON_RETURN_IF_ERROR(codec_.context().ops->diffkv_assign_pages(
-        codec_.engine_exec(),
-        {.geometry = codec_.geometry(), .layer = target.layer(kv_layer), .lease = &target.lease_}));
-    const std::vector<PageId> sources = PagesInOrder(kv_layer);
-    const std::vector<PageId> targets = target.PagesInOrder(kv_layer);
-    for (size_t i = 0; i < sources.size(); ++i) {
-      std::memcpy(codec_.pool().page(targets[i]).data(),
-                  codec_.pool().page(sources[i]).data(),
-                  codec_.geometry().page_bytes());
-    }
+    pages.Add(PagesInOrder(kv_layer), target.PagesInOrder(kv_layer));
   }
   return absl::OkStatus();
 }

@@ -17,6 +17,7 @@
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/held_tokens.h"
 #include "common/kv/codec/kv_calibration.h"
+#include "common/kv/pool/page_copies.h"
 #include "common/kv/pool/page_pool.h"
 #include "kernels/kv_format/unobserved_range.h"
 #include "kernels/ops/diffkv_params.h"
@@ -62,7 +63,7 @@ struct DiffKvSettings {
 // attended_tokens are behind. A prompt is scored and coded on a side queue, one for all of its
 // layers: they take pages from one lease in turn, so that the host knows the pages of each by their
 // counts. Pages of a prompt that lands get there by others (StagedWindow); the tables follow with
-// the first step. Such a sequence can't be copied, kept or extended.
+// the first step. Such a sequence can't be kept or extended.
 class DiffKvSequence final : public EncodedKv {
  public:
   // Generated tokens after which the host reads counts from a device again: about a page of a head.
@@ -101,8 +102,8 @@ class DiffKvSequence final : public EncodedKv {
   absl::Status LeaveLayer(int32_t kv_layer) override;
   void Trim() override;
   void Shrink() override;
-  // kUnimplemented for a sequence that was extended, and on a device.
-  absl::Status CopyTo(EncodedKv& other) const override;
+  // kUnimplemented for a sequence that was extended.
+  absl::Status CopyTo(EncodedKv& other, std::vector<PageCopies>& copies) const override;
   int64_t ResidentBytes() const override;
   int64_t ReservedBytes() const override;
   AttentionCounters counters() const override { return counters_; }
@@ -239,7 +240,7 @@ class DiffKvSequence final : public EncodedKv {
   bool observing_aside_ = false;  // queries of the layer that runs are read on the side queue
   bool filled_ = false;           // device_ is
   bool landed_ = false;           // on a device: the tokens are another worker's
-  std::vector<int32_t> coded_;    // on a device: layers, as they took pages from the lease
+  std::vector<int32_t> coded_;    // on a device: layers, as they take pages from the lease
   bool lease_limited_ = true;     // device_ knows of lease_.count
   int64_t fetched_tokens_ = 0;
   HeldTokens held_;

@@ -156,6 +156,8 @@ absl::Status DiffKvSequence::Adopt(std::string_view state, int32_t layers) {
     free.insert(free.end(), end, begin + plan_.prompt_pages_per_layer);
     if (device_ == nullptr) {
       BATON_RETURN_IF_ERROR(AssignLanded(kv_layer));
+    } else if (kv_layer < layers) {
+      coded_.push_back(kv_layer);
     }
   }
   free.insert(free.end(), owned_.begin() + plan_.prompt_pages(), owned_.end());

@@ -43,7 +43,6 @@ Fp8DecodeRows::Fp8DecodeRows(Fp8Codec& codec,
       positions_(static_cast<size_t>(rows_.back().row - first_row_ + 1)) {
   for (const DecodeRow& row : rows_) {
     positions_[static_cast<size_t>(row.row - first_row_)] = row.position;
-    SequenceOf(row).TakeCopies(copy_sources_, copy_targets_);
   }
   const int32_t layers = codec.context().dimensions.layers;
   sequences_.reserve(static_cast<size_t>(layers) * rows_.size());
@@ -56,23 +55,9 @@ Fp8DecodeRows::Fp8DecodeRows(Fp8Codec& codec,
   }
   op_positions_ = arrays.Add(positions_);
   op_sequences_ = arrays.Add(sequences_);
-  op_copy_sources_ = arrays.Add(copy_sources_);
-  op_copy_targets_ = arrays.Add(copy_targets_);
-}
-
-absl::Status Fp8DecodeRows::CopyPrompts() {
-  if (std::exchange(copied_, true) || copy_sources_.empty()) {
-    return absl::OkStatus();
-  }
-  return codec_.context().ops->copy_pages(codec_.context().exec,
-                                          {.source = op_copy_sources_,
-                                           .target = op_copy_targets_,
-                                           .count = static_cast<int64_t>(copy_sources_.size()),
-                                           .pages = codec_.pages()});
 }
 
 absl::Status Fp8DecodeRows::Append(const KvEntries& entries) {
-  BATON_RETURN_IF_ERROR(CopyPrompts());
   for (const DecodeRow& row : rows_) {
     SequenceOf(row).NoteAppended(row.position);
   }

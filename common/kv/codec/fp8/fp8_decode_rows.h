@@ -26,9 +26,6 @@ class Fp8DecodeRows final : public DecodeRows {
   absl::Status Attend(const KvQueries& queries) override;
 
  private:
-  // Pages of prompts that rows' sequences are still to get as copies; once a step.
-  absl::Status CopyPrompts();
-
   Fp8Codec& codec_;
   const std::vector<DecodeRow> rows_;  // by row
   // Ops are told of the tile's rows from the first on that is here.
@@ -36,14 +33,9 @@ class Fp8DecodeRows final : public DecodeRows {
   const int64_t count_;
   std::vector<int32_t> positions_;                // by row
   std::vector<kernels::SequenceRows> sequences_;  // [layers][rows_]
-  std::vector<PageId> copy_sources_;
-  std::vector<PageId> copy_targets_;
-  bool copied_ = false;
   // Where ops read them.
   const int32_t* op_positions_ = nullptr;
   const kernels::SequenceRows* op_sequences_ = nullptr;
-  const PageId* op_copy_sources_ = nullptr;
-  const PageId* op_copy_targets_ = nullptr;
 };
 
 }  // namespace baton::kv

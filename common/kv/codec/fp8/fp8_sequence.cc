@@ -1,7 +1,6 @@
 #include "common/kv/codec/fp8/fp8_sequence.h"
 
 #include <algorithm>
-#include <cstring>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -213,39 +212,18 @@ absl::StatusOr<std::vector<int32_t>> Fp8Sequence::SentPages(std::string_view sta
   return std::vector<int32_t>(static_cast<size_t>(layers), prompt_pages());
 }
 
-absl::Status Fp8Sequence::CopyTo(EncodedKv& other) const {
+absl::Status Fp8Sequence::CopyTo(EncodedKv& other, std::vector<PageCopies>& copies) const {
   if (extension_begin_ > 0) {
     return absl::UnimplementedError("fp8: a sequence that was extended can't be copied");
   }
   auto& target = static_cast<Fp8Sequence&>(other);
   target.held_ = held_;
-  if (!device_table_.empty()) {
-    for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
-      const PageId* table = page_table(kv_layer);
-      target.copied_.insert(target.copied_.end(), table, table + prompt_pages());
-    }
-    return absl::OkStatus();
-  }
+  PageCopies& pages = copies.emplace_back(codec_.pool().base(), codec_.pool().stride_bytes());
+  const auto count = static_cast<size_t>(prompt_pages());
   for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
-    for (int32_t i = 0; i < prompt_pages(); ++i) {
-      std::memcpy(codec_.pool().page(target.page_table(kv_layer)[i]).data(),
-                  codec_.pool().page(page_table(kv_layer)[i]).data(),
-                  codec_.layout().page_bytes());
-    }
+    pages.Add({page_table(kv_layer), count}, {target.page_table(kv_layer), count});
   }
   return absl::OkStatus();
-}
-
-void Fp8Sequence::TakeCopies(std::vector<PageId>& sources, std::vector<PageId>& targets) {
-  if (copied_.empty()) {
-    return;
-  }
-  sources.insert(sources.end(), copied_.begin(), copied_.end());
-  for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
-    const PageId* table = page_table(kv_layer);
-    targets.insert(targets.end(), table, table + prompt_pages());
-  }
-  copied_ = {};
 }
 
 int64_t Fp8Sequence::ResidentBytes() const {

@@ -16,6 +16,7 @@
 #include "common/kv/codec/fp8/fp8_codec.h"
 #include "common/kv/codec/held_tokens.h"
 #include "common/kv/codec/step_kv.h"
+#include "common/kv/pool/page_copies.h"
 #include "common/kv/pool/page_pool.h"
 #include "kernels/core/step_arrays.h"
 #include "kernels/ops/params.h"
@@ -61,9 +62,8 @@ class Fp8Sequence final : public EncodedKv {
                                                  int32_t layers) const override;
   void Trim() override {}
   void Shrink() override;
-  // kUnimplemented for a sequence that was extended. On a device the pages are copied by the first
-  // step in which `other` decodes: this sequence has to be there until then.
-  absl::Status CopyTo(EncodedKv& other) const override;
+  // kUnimplemented for a sequence that was extended.
+  absl::Status CopyTo(EncodedKv& other, std::vector<PageCopies>& copies) const override;
   int64_t ResidentBytes() const override;
   int64_t ReservedBytes() const override;
   AttentionCounters counters() const override { return counters_; }
@@ -79,8 +79,6 @@ class Fp8Sequence final : public EncodedKv {
                ? page_table(kv_layer)
                : device_table_.as<PageId>() + static_cast<ptrdiff_t>(kv_layer) * pages_per_layer_;
   }
-  // Adds what CopyTo left to be copied into this sequence, and forgets it.
-  void TakeCopies(std::vector<PageId>& sources, std::vector<PageId>& targets);
   // The token at `position` was appended to a layer.
   void NoteAppended(int32_t position) { held_.Append(position); }
   void CountAttention(int32_t position);
@@ -106,9 +104,8 @@ class Fp8Sequence final : public EncodedKv {
   const int32_t layers_;
   int32_t pages_per_layer_;
   std::vector<PageId> ids_;
-  BlockCache::Block device_table_;  // of ids_; empty on the host
-  bool uploaded_ = false;           // ids_ are in device_table_
-  std::vector<PageId> copied_;      // [layers][prompt_pages]: what CopyTo left to be copied
+  BlockCache::Block device_table_;             // of ids_; empty on the host
+  bool uploaded_ = false;                      // ids_ are in device_table_
   std::vector<ExtensionRows> extension_rows_;  // of the running step
   HeldTokens held_;
   AttentionCounters counters_;

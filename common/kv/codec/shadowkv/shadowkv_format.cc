@@ -106,13 +106,7 @@ ShadowKvMap ShadowKvFormat::Map(const KvResidentPolicy& policy, int64_t prompt_t
           prompt_tokens};
 }
 
-absl::Status ShadowKvFormat::CheckOnDevice(const ShadowKvMap& map,
-                                           int64_t tokens,
-                                           int32_t sequences) const {
-  if (sequences > 1) {
-    return absl::UnimplementedError(
-        "kv_policy shadowkv: a device gives one answer to a prompt; n must be 1");
-  }
+absl::Status ShadowKvFormat::CheckOnDevice(const ShadowKvMap& map, int64_t tokens) const {
   const size_t workspace = codec_->WorkspaceBytes(map, tokens);
   const size_t held = context_.exec.device_workspace_bytes;
   return workspace <= held ? absl::OkStatus()
@@ -169,7 +163,7 @@ absl::Status ShadowKvFormat::Check(const KvResidentPolicy& policy,
         "with --shadowkv_host_pool_mib, or leave vplace out");
   }
   if (!on_host()) {
-    BATON_RETURN_IF_ERROR(CheckOnDevice(map, prompt_tokens + max_tokens, sequences));
+    BATON_RETURN_IF_ERROR(CheckOnDevice(map, prompt_tokens + max_tokens));
   }
   return CheckPools(map, max_tokens, sequences);
 }

@@ -71,7 +71,7 @@ class ShadowKvFormat final : public EncodedFormat {
   // A budget that is a share becomes tokens.
   kernels::ShadowKvConfig Config(const KvResidentPolicy& policy, int64_t prompt_tokens) const;
   ShadowKvMap Map(const KvResidentPolicy& policy, int64_t prompt_tokens) const;
-  absl::Status CheckOnDevice(const ShadowKvMap& map, int64_t tokens, int32_t sequences) const;
+  absl::Status CheckOnDevice(const ShadowKvMap& map, int64_t tokens) const;
   absl::Status CheckPools(const ShadowKvMap& map, int64_t max_tokens, int32_t sequences) const;
 
   const CodecContext& context_;

@@ -279,19 +279,16 @@ absl::Status ShadowKvSequence::AdoptSections(std::string_view state,
   return absl::OkStatus();
 }
 
-absl::Status ShadowKvSequence::CopyTo(EncodedKv& other) const {
+absl::Status ShadowKvSequence::CopyTo(EncodedKv& other, std::vector<PageCopies>& copies) const {
   if (extension_begin_ > 0) {
     return absl::UnimplementedError("shadowkv: a sequence that was extended can't be copied");
   }
-  if (!on_host()) {
-    return absl::UnimplementedError("shadowkv: a sequence on a device can't be copied");
-  }
   auto& target = static_cast<ShadowKvSequence&>(other);
-  std::memcpy(target.memory_->prompt(), memory_->prompt(), map_.prompt_bytes());
-  if (values_ != nullptr) {
-    std::memcpy(target.values_->prompt(), values_->prompt(), map_.value_bytes());
-  }
   target.held_ = held_;
+  copies.push_back(memory_->PromptCopies(*target.memory_));
+  if (values_ != nullptr) {
+    copies.push_back(values_->PromptCopies(*target.values_));
+  }
   return absl::OkStatus();
 }
 

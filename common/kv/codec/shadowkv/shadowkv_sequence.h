@@ -23,6 +23,7 @@
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
 #include "common/kv/codec/shadowkv/tailed_run.h"
 #include "common/kv/codec/staged_window.h"
+#include "common/kv/pool/page_copies.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_params.h"
@@ -44,7 +45,7 @@ struct ShadowKvJointBlock {
 // they join the tail like generated ones.
 //
 // On a device the host doesn't look at the run, and reads the counters every kFetchedTokens tokens
-// alone: in between counters() is behind. Such a sequence can't be copied, kept or extended.
+// alone: in between counters() is behind. Such a sequence can't be kept or extended.
 class ShadowKvSequence final : public EncodedKv {
  public:
   // Generated tokens after which the host reads counters from a device again. A read is a copy that
@@ -85,8 +86,8 @@ class ShadowKvSequence final : public EncodedKv {
                                                  int32_t layers) const override;
   void Trim() override {}
   void Shrink() override;
-  // kUnimplemented for a sequence that was extended, and on a device.
-  absl::Status CopyTo(EncodedKv& other) const override;
+  // kUnimplemented for a sequence that was extended.
+  absl::Status CopyTo(EncodedKv& other, std::vector<PageCopies>& copies) const override;
   int64_t ResidentBytes() const override;
   int64_t ReservedBytes() const override;
   int64_t CacheBytes() const override { return static_cast<int64_t>(cache_begin_.back()); }

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
+#include "common/kv/pool/page_copies.h"
+#include "common/kv/pool/page_pool.h"
 #include "common/kv/pool/run_pool.h"
 
 namespace baton::kv {
@@ -41,6 +43,16 @@ TailedRun::~TailedRun() {
 
 int64_t TailedRun::ReservedBytes() const {
   return (run_.units + tail_run_.units) * static_cast<int64_t>(RunPool::kUnitBytes);
+}
+
+PageCopies TailedRun::PromptCopies(const TailedRun& other) const {
+  PageCopies copies(pool_.base(), RunPool::kUnitBytes);
+  const int64_t units = RunPool::UnitsFor(static_cast<int64_t>(prompt_bytes_));
+  for (int64_t unit = 0; unit < units; ++unit) {
+    copies.sources.push_back(static_cast<PageId>(run_.first_unit + unit));
+    copies.targets.push_back(static_cast<PageId>(other.run_.first_unit + unit));
+  }
+  return copies;
 }
 
 std::optional<RunPool::Run> TailedRun::TakeFor(const TailMap& tails) {

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
+#include "common/kv/pool/page_copies.h"
 #include "common/kv/pool/run_pool.h"
 
 namespace baton::kv {
@@ -30,6 +31,9 @@ class TailedRun {
   // Bytes of pool memory taken.
   int64_t ReservedBytes() const;
 
+  // The units that hold the prompt, and may hold the beginning of the tails, to those of `other`, a
+  // run of the same pool and sizes.
+  PageCopies PromptCopies(const TailedRun& other) const;
   // Room for longer tails, which Grow takes over; nothing when the pool has none now.
   std::optional<RunPool::Run> TakeFor(const TailMap& tails);
   void GiveBack(const RunPool::Run& run) { pool_.Release(run); }
