@@ -1,8 +1,8 @@
 // The fixed 120-case subset through router, prefill and decode as real processes, once per shipped
 // model. The answers are compared with tests/e2e/expected/<model>.jsonl, which tests/e2e/expect
 // makes anew. The twenty prompts of 16,384 tokens are most of the time (a fourth of an hour of a
-// core for the model that skips no layer), so one model has them in every run and the others where
-// BATON_LONGEST_PROMPTS is set.
+// core for the model that skips no layer), so every run has one of each kind for one model; all of
+// them, for every model, run where BATON_LONGEST_PROMPTS is set.
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -39,33 +39,41 @@ std::map<std::string, json> ReadRows(const std::string& path) {
   return rows;
 }
 
-// The ids of the subset's prompts of 16,384 tokens, or of all others.
-std::vector<std::string> SubsetIds(bool longest) {
+// Which prompts of the subset: all but those of 16,384 tokens, the first of these of each kind, or
+// all of these, where BATON_LONGEST_PROMPTS is set.
+enum class Part { kShorter, kLongestOfEachKind, kLongest };
+
+std::vector<std::string> SubsetIds(Part part) {
   std::vector<std::string> ids;
   std::ifstream file(kSubset);
   for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with('#') && absl::StrContains(line, "-16384-") == longest) {
+    const bool longest = absl::StrContains(line, "-16384-");
+    if (!line.starts_with('#') && longest == (part != Part::kShorter) &&
+        (part != Part::kLongestOfEachKind || line.ends_with("-000"))) {
       ids.push_back(line);
     }
   }
   return ids;
 }
 
+size_t PromptsOf(Part part) {
+  return part == Part::kShorter ? 100 : part == Part::kLongest ? 20 : 10;
+}
+
 struct Prompts {
   std::string model;
-  bool longest = false;
-  bool always = true;  // else only where BATON_LONGEST_PROMPTS is set
+  Part part = Part::kShorter;
 };
 
 class ThreeProcessesTest : public ::testing::TestWithParam<Prompts> {};
 
 TEST_P(ThreeProcessesTest, SubsetGivesTheExpectedTokens) {
-  const auto& [model, longest, always] = GetParam();
-  if (!always && std::getenv("BATON_LONGEST_PROMPTS") == nullptr) {
+  const auto& [model, part] = GetParam();
+  if (part == Part::kLongest && std::getenv("BATON_LONGEST_PROMPTS") == nullptr) {
     GTEST_SKIP() << "minutes of a core; run them with BATON_LONGEST_PROMPTS=1";
   }
-  const std::vector<std::string> ids = SubsetIds(longest);
-  ASSERT_EQ(ids.size(), longest ? 20u : 100u);
+  const std::vector<std::string> ids = SubsetIds(part);
+  ASSERT_EQ(ids.size(), PromptsOf(part));
   auto stack = LocalStack::Start({.model = BATON_SOURCE_DIR "/tests/data/models/" + model});
   ASSERT_TRUE(stack.ok()) << stack.status();
   const std::string subset = (*stack)->folder() + "/subset";
@@ -108,20 +116,24 @@ constexpr char kModel[] = "tiny-llama-needle";
 constexpr char kSwiftKv[] = "tiny-llama-needle-swiftkv-l6";
 constexpr char kAcrossKv[] = "tiny-llama-needle-swiftkv-l6-across2";
 
-INSTANTIATE_TEST_SUITE_P(
-    Models,
-    ThreeProcessesTest,
-    ::testing::Values(Prompts{.model = kModel},
-                      Prompts{.model = kSwiftKv},
-                      Prompts{.model = kAcrossKv},
-                      Prompts{.model = kSwiftKv, .longest = true},
-                      Prompts{.model = kModel, .longest = true, .always = false},
-                      Prompts{.model = kAcrossKv, .longest = true, .always = false}),
-    [](const auto& test) {
-      std::string name = test.param.model + (test.param.longest ? "longest" : "");
-      std::erase(name, '-');
-      return name;
-    });
+std::string NameOf(const ::testing::TestParamInfo<Prompts>& test) {
+  constexpr const char* kParts[] = {"", "longest_of_each_kind", "longest"};
+  std::string name = absl::StrCat(test.param.model, kParts[static_cast<size_t>(test.param.part)]);
+  std::erase(name, '-');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models,
+                         ThreeProcessesTest,
+                         ::testing::Values(Prompts{.model = kModel},
+                                           Prompts{.model = kSwiftKv},
+                                           Prompts{.model = kAcrossKv},
+                                           Prompts{.model = kSwiftKv,
+                                                   .part = Part::kLongestOfEachKind},
+                                           Prompts{.model = kModel, .part = Part::kLongest},
+                                           Prompts{.model = kSwiftKv, .part = Part::kLongest},
+                                           Prompts{.model = kAcrossKv, .part = Part::kLongest}),
+                         NameOf);
 
 }  // namespace
 }  // namespace baton::testing
