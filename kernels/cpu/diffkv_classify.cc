@@ -34,6 +34,10 @@ absl::Status DiffKvClassify(const IsaKernels&,
     int32_t* of_head = params.token_counts + head * kDiffKvTiers;
     of_head[kDiffKvHigh] = counts[static_cast<size_t>(DiffKvClass::kHigh)];
     of_head[kDiffKvLow] = counts[static_cast<size_t>(DiffKvClass::kLow)];
+    if (params.held != nullptr) {
+      of_head[kDiffKvHigh] += params.held[head * kDiffKvTiers + kDiffKvHigh];
+      of_head[kDiffKvLow] += params.held[head * kDiffKvTiers + kDiffKvLow];
+    }
   });
   return absl::OkStatus();
 }

@@ -91,9 +91,12 @@ absl::Status DiffKvClassify(const ExecContext& context, const DiffKvClassifyPara
   }
   const cudaStream_t stream = context.queue->stream();
   const size_t count_bytes = static_cast<size_t>(params.kv_heads) * kDiffKvTiers * sizeof(int32_t);
-  if (absl::Status status = ToStatus(cudaMemsetAsync(params.token_counts, 0, count_bytes, stream),
-                                     "diffkv_classify counts");
-      !status.ok()) {
+  const cudaError_t begun =
+      params.held == nullptr
+          ? cudaMemsetAsync(params.token_counts, 0, count_bytes, stream)
+          : cudaMemcpyAsync(
+                params.token_counts, params.held, count_bytes, cudaMemcpyDeviceToDevice, stream);
+  if (absl::Status status = ToStatus(begun, "diffkv_classify counts"); !status.ok()) {
     return status;
   }
   const int64_t blocks = (params.tokens - params.first_token + kBlockTokens - 1) / kBlockTokens;

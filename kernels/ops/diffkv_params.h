@@ -109,8 +109,10 @@ struct DiffKvClassifyParams {
   int64_t tokens = 0;       // N
   int64_t kv_heads = 0;
   DiffKvPolicy policy = {};
+  // [kv_heads][kDiffKvTiers]: tokens stored already, which the counts are to include; null: none.
+  const int32_t* held = nullptr;
   DiffKvClass* classes = nullptr;   // [kv_heads][tokens - first_token]
-  int32_t* token_counts = nullptr;  // out [kv_heads][kDiffKvTiers]: of the tokens classified
+  int32_t* token_counts = nullptr;  // out [kv_heads][kDiffKvTiers]: held and classified
 };
 
 // Gives every head the pages that its counts need: an exclusive sum over (head, tier), high before

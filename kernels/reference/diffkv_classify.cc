@@ -28,10 +28,13 @@ absl::Status DiffKvClassify(const ExecContext&, const DiffKvClassifyParams& para
       params.classes[head * tokens + i] = token_class;
       ++counts[static_cast<size_t>(token_class)];
     }
+    const auto held = [&](int64_t tier) {
+      return params.held == nullptr ? 0 : params.held[head * kDiffKvTiers + tier];
+    };
     params.token_counts[head * kDiffKvTiers + kDiffKvHigh] =
-        counts[static_cast<size_t>(DiffKvClass::kHigh)];
+        held(kDiffKvHigh) + counts[static_cast<size_t>(DiffKvClass::kHigh)];
     params.token_counts[head * kDiffKvTiers + kDiffKvLow] =
-        counts[static_cast<size_t>(DiffKvClass::kLow)];
+        held(kDiffKvLow) + counts[static_cast<size_t>(DiffKvClass::kLow)];
   }
   return absl::OkStatus();
 }

@@ -160,7 +160,7 @@ TEST_F(DiffKvEncodeGpuTest, GivesTheClassesAndCountsOfEveryScoringAndBase) {
   }
 }
 
-TEST_F(DiffKvEncodeGpuTest, ClassifiesTheTokensOfAnExtensionAlone) {
+TEST_F(DiffKvEncodeGpuTest, CountsTheTokensOfAnExtensionBesideThoseHeld) {
   constexpr int32_t kFirst = 77;
   constexpr int32_t kTokens = 1300;
   const TestContext host(ReferenceOps(), 1);
@@ -168,19 +168,23 @@ TEST_F(DiffKvEncodeGpuTest, ClassifiesTheTokensOfAnExtensionAlone) {
   const auto count = 2 * static_cast<size_t>(kTokens - kFirst);
   std::vector<DiffKvClass> classes(count);
   std::vector<int32_t> counts(4);
+  const std::vector<int32_t> held = {70, 0, 31, 46};
   DiffKvClassifyParams params = {.scores = prompt.scores.data(),
                                  .score_stride = kTokens,
                                  .first_token = kFirst,
                                  .tokens = kTokens,
                                  .kv_heads = 2,
                                  .policy = MixedPolicy(kTokens),
+                                 .held = held.data(),
                                  .classes = classes.data(),
                                  .token_counts = counts.data()};
   ASSERT_TRUE(ReferenceOps().diffkv_classify(*host, params).ok());
   const DeviceArray<float> scores(prompt.scores);
   const auto got_classes = DeviceArray<DiffKvClass>::Poisoned(count);
   const auto got_counts = DeviceArray<int32_t>::Poisoned(counts.size());
+  const DeviceArray<int32_t> held_counts(held);
   params.scores = scores.data();
+  params.held = held_counts.data();
   params.classes = got_classes.data();
   params.token_counts = got_counts.data();
   ASSERT_TRUE(ops().diffkv_classify(context(), params).ok());

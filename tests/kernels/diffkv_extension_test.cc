@@ -167,7 +167,10 @@ TEST_P(DiffKvExtensionTest, NewTokensAreClassifiedLikeTheEndOfAPrompt) {
                                    .classes = all.data(),
                                    .token_counts = counts.data()};
     ASSERT_TRUE(ops().diffkv_classify(*context, params).ok());
+    const std::vector<int32_t> held = {7, 0, 31, 5};
     for (const int32_t first : {1, 2, 100, 250, 290, 299}) {
+      params.held = first % 4 == 2 ? held.data() : nullptr;
+      const auto before = [&](size_t i) { return params.held == nullptr ? 0 : held[i]; };
       const auto tokens = static_cast<size_t>(kTokens - first);
       std::vector<DiffKvClass> some(2 * tokens);
       params.scores = prompt.scores.data() + first;
@@ -179,8 +182,9 @@ TEST_P(DiffKvExtensionTest, NewTokensAreClassifiedLikeTheEndOfAPrompt) {
         EXPECT_TRUE(std::equal(some.begin() + static_cast<ptrdiff_t>(head * tokens),
                                some.begin() + static_cast<ptrdiff_t>((head + 1) * tokens),
                                begin));
-        EXPECT_EQ(counts[head * 2], std::count(begin, begin + kTokens - first, DiffKvClass::kHigh));
-        EXPECT_EQ(counts[head * 2 + 1],
+        EXPECT_EQ(counts[head * 2] - before(head * 2),
+                  std::count(begin, begin + kTokens - first, DiffKvClass::kHigh));
+        EXPECT_EQ(counts[head * 2 + 1] - before(head * 2 + 1),
                   std::count(begin, begin + kTokens - first, DiffKvClass::kLow));
       }
     }

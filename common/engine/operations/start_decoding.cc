@@ -24,12 +24,15 @@ void CopyLastPromptPage(const EngineState& state,
   }
   const int32_t last = format.PagesPerTable(request.prompt_tokens) - 1;
   const kv::PagePool& pool = *state.parts.pool;
-  kv::PageCopies& pages = copies.emplace_back(pool.base(), pool.stride_bytes());
+  kv::PageCopies pages(pool.base(), pool.stride_bytes());
   for (const Sequence& sequence : request.sequences) {
     for (int32_t table = 0; GetsCopies(sequence) && table < sequence.pages.tables(); ++table) {
       pages.sources.push_back(request.sequences.front().pages.at(table, last));
       pages.targets.push_back(sequence.pages.at(table, last));
     }
+  }
+  if (!pages.sources.empty()) {
+    copies.push_back(std::move(pages));
   }
 }
 

@@ -31,6 +31,7 @@ struct CodecContext {
   // Stored layers that have their own KV projections over the layer's input; fewer than
   // dimensions.layers for a SwiftKV model, whose upper ones are projections of one hidden state.
   int32_t full_layers = 0;
+  bool shares_layers = false;  // several model layers read a stored one (AcrossKV)
   int32_t hidden_size = 0;
   int32_t heads = 0;                             // query heads
   kernels::DType dtype = kernels::DType::kBF16;  // of working pages and of what stays exact

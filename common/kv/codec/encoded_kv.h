@@ -72,6 +72,13 @@ struct PromptRows {
   int32_t row_count = 0;
   const int32_t* positions = nullptr;     // [row_count]
   const int32_t* op_positions = nullptr;  // the same, where ops read them
+
+  // Whether these are the same rows of the same tile: several tiles of a step may begin with the
+  // same position, those of a SwiftKV model's lower layers and those of its upper ones.
+  bool Same(const PromptRows& other) const {
+    return row_begin == other.row_begin && row_count == other.row_count &&
+           positions[0] == other.positions[0];
+  }
 };
 
 // The KV of one sequence in an encoded format, with the pool memory that it may need. Made and

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 
-#include "common/base/check.h"
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/step_kv.h"
@@ -35,33 +35,42 @@ void Widen(const std::byte* source, kernels::DType dtype, int32_t n, float* targ
 
 }  // namespace
 
+std::vector<kernels::SequenceRows> WorkingRows(const WorkingKv& working,
+                                               const PromptRows& rows,
+                                               int64_t first_key) {
+  std::vector<kernels::SequenceRows> by_layer;
+  for (int32_t kv_layer = 0; kv_layer < working.table.layers; ++kv_layer) {
+    by_layer.push_back(
+        {.row_count = rows.row_count,
+         .page_table = working.table.data + static_cast<ptrdiff_t>(kv_layer) * working.table.stride,
+         .key_begin = static_cast<int32_t>(first_key)});
+  }
+  return by_layer;
+}
+
 absl::Status AttendWorkingKeys(const CodecContext& context,
                                const WorkingKv& working,
                                const PromptRows& rows,
                                const KvQueries& queries,
-                               int64_t first_key,
-                               std::span<float> lse) {
-  BATON_CHECK(static_cast<int64_t>(lse.size()) >= int64_t{rows.row_count} * queries.heads);
-  const kernels::SequenceRows sequence = {
-      .row_begin = 0,
-      .row_count = rows.row_count,
-      .page_table =
-          working.table.data + static_cast<ptrdiff_t>(queries.kv_layer) * working.table.stride,
-      .key_begin = static_cast<int32_t>(first_key)};
+                               const kernels::SequenceRows* op_rows,
+                               float* lse) {
+  const kernels::DType activations = context.ops->activations;
   return context.ops->paged_attention(
       context.exec,
-      {.q = kernels::Floats(queries.q) + rows.row_begin * queries.q_stride,
+      {.q = kernels::Advance(queries.q, rows.row_begin * queries.q_stride, activations),
        .q_stride = queries.q_stride,
-       .positions = rows.positions,
-       .sequences = &sequence,
+       .positions = rows.op_positions,
+       .sequences = op_rows,
        .num_sequences = 1,
        .pages = working.pages,
        .heads = queries.heads,
        .scale = queries.scale,
        .sliding_window = queries.sliding_window,
-       .out = kernels::Floats(queries.out) + rows.row_begin * queries.out_stride,
+       .rows = rows.row_count,
+       .max_sequence_rows = rows.row_count,
+       .out = kernels::Advance(queries.out, rows.row_begin * queries.out_stride, activations),
        .out_stride = queries.out_stride,
-       .lse = lse.data()});
+       .lse = lse});
 }
 
 void ReadWorkingTokens(const WorkingKv& working,

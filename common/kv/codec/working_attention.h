@@ -3,24 +3,33 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/step_kv.h"
+#include "kernels/ops/params.h"
 
 namespace baton::kv {
 
-// Causal attention of the rows over the working keys from `first_key` on. Writes the rows of
-// queries.out and the log-sum-exps, lse[row_count][heads], so that attention over the tokens before
-// first_key can be merged into both (kernels/ops/params.h). Executor thread.
+// `rows` of an extension for AttendWorkingKeys, by stored layer: they see the working keys from
+// `first_key` on.
+std::vector<kernels::SequenceRows> WorkingRows(const WorkingKv& working,
+                                               const PromptRows& rows,
+                                               int64_t first_key);
+
+// Causal attention of the rows over working keys. Writes the rows of queries.out and the
+// log-sum-exps, lse[row_count][heads], so that attention over the tokens before can be merged into
+// both (kernels/ops/params.h). `op_rows`: those of the queries' layer where ops read them.
+// Executor thread.
 absl::Status AttendWorkingKeys(const CodecContext& context,
                                const WorkingKv& working,
                                const PromptRows& rows,
                                const KvQueries& queries,
-                               int64_t first_key,
-                               std::span<float> lse);
+                               const kernels::SequenceRows* op_rows,
+                               float* lse);
 
 // The keys (after RoPE) and values of the working tokens [first, first + count) of a stored layer,
 // widened: [count][kv_heads x head_dim] each.

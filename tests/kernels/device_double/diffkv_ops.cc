@@ -72,6 +72,7 @@ absl::Status Classify(const ExecContext& context, const DiffKvClassifyParams& pa
       CheckPointers("diffkv_classify",
                     {{"scores", params.scores},
                      {"policy.unobserved", params.policy.unobserved, /*optional=*/true},
+                     {"held", params.held, /*optional=*/true},
                      {"classes", params.classes},
                      {"token_counts", params.token_counts}});
   return status.ok() ? CpuOps().diffkv_classify(context, params) : status;

@@ -420,13 +420,22 @@ INSTANTIATE_TEST_SUITE_P(Policies,
                          EngineDevicePagesTest,
                          testing::Combine(testing::Values("tiny-llama-needle",
                                                           "tiny-llama-needle-swiftkv-l6-across2"),
-                                          testing::Values("dense", "fp8")),
+                                          testing::Values("dense",
+                                                          "fp8",
+                                                          "diffkv:ah=2,al=0.5,w=16",
+                                                          "diffkv:ah=2,al=0.5,score=all,w=16,"
+                                                          "sinks=2,every=4")),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(UpperLayers,
+                         EngineDevicePagesTest,
+                         testing::Combine(testing::Values("tiny-llama-needle-swiftkv-l6"),
+                                          testing::Values("fp8", "diffkv:al=0")),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(
     Policies,
     EngineDeviceLimitedTest,
     testing::Combine(testing::Values("tiny-llama-needle"),
-                     testing::Values("diffkv", "shadowkv:rank=32,budget=48,outliers=2,local=7")),
+                     testing::Values("shadowkv:rank=32,budget=48,outliers=2,local=7")),
     NameOf);
 
 }  // namespace

@@ -75,6 +75,7 @@ struct CodecWorker {
     CodecContext context;
     context.calibration = std::move(calibration);
     context.full_layers = kTestFullLayers;
+    context.shares_layers = true;
     context.ops = &ops;
     context.exec = exec;
     context.dimensions = {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -37,7 +38,7 @@ DiffKvDeviceArrays::KeptArrays DiffKvDeviceArrays::CarveKept(const DiffKvArraySi
   const int64_t tables = int64_t{sizes.layers} * sizes.kv_heads;
   return {.lease = carver.Take<kernels::DiffKvLease>(1),
           .token_counts = carver.Take<int32_t>(sizes.counts()),
-          .unobserved = carver.Take<kernels::UnobservedRange>(kUnobservedRanges),
+          .unobserved = carver.Take<kernels::UnobservedRange>(sizes.unobserved),
           .actions = carver.Take<kernels::DiffKvAction>(tables),
           .lease_ids = carver.Take<PageId>(sizes.lease_ids),
           .page_table = carver.Take<PageId>(tables * sizes.columns),
@@ -52,21 +53,24 @@ absl::StatusOr<std::unique_ptr<DiffKvDeviceArrays>> DiffKvDeviceArrays::Allocate
   BATON_ASSIGN_OR_RETURN(arrays->kept_, blocks.Take(counter.used()));
   kernels::Carver carver(arrays->kept_.data());
   arrays->kept_arrays_ = CarveKept(sizes, carver);
+  const auto floats =
+      static_cast<size_t>(sizes.scores() + sizes.row_lses + sizes.stored_probabilities);
   const auto classes = static_cast<size_t>(int64_t{sizes.kv_heads} * sizes.prompt_tokens);
-  BATON_ASSIGN_OR_RETURN(arrays->prompt_,
-                         blocks.Take(static_cast<size_t>(sizes.scores()) * sizeof(float) +
-                                     classes * sizeof(kernels::DiffKvClass)));
+  BATON_ASSIGN_OR_RETURN(
+      arrays->prompt_,
+      blocks.Take(floats * sizeof(float) + classes * sizeof(kernels::DiffKvClass)));
   return arrays;
 }
 
 absl::Status DiffKvDeviceArrays::Fill(kernels::MemorySpace& space,
                                       std::span<const int32_t> token_counts,
                                       std::span<const PageId> lease_ids,
-                                      std::span<const kernels::UnobservedRange> unobserved) const {
+                                      std::span<const kernels::UnobservedRange> unobserved,
+                                      std::span<const PageId> page_table) const {
   BATON_CHECK(static_cast<int64_t>(token_counts.size()) == sizes_.counts());
   BATON_CHECK(static_cast<int64_t>(lease_ids.size()) <= sizes_.lease_ids);
-  BATON_CHECK(unobserved.size() <= kUnobservedRanges);
-  // Page tables and probabilities are written before they are read.
+  BATON_CHECK(std::cmp_less_equal(unobserved.size(), sizes_.unobserved));
+  // What page tables have no pages of, and probabilities, are written before they are read.
   const size_t ids_place = PlaceOf(kept_arrays_.lease_ids);
   std::vector<std::byte> begin(ids_place + lease_ids.size_bytes());
   const kernels::DiffKvLease lease = {
@@ -79,6 +83,11 @@ absl::Status DiffKvDeviceArrays::Fill(kernels::MemorySpace& space,
       begin.data() + PlaceOf(kept_arrays_.unobserved), unobserved.data(), unobserved.size_bytes());
   std::memcpy(begin.data() + ids_place, lease_ids.data(), lease_ids.size_bytes());
   BATON_RETURN_IF_ERROR(space.Upload(kept_.data(), begin.data(), begin.size()));
+  if (!page_table.empty()) {
+    BATON_RETURN_IF_ERROR(space.Upload(kept_.data() + PlaceOf(kept_arrays_.page_table),
+                                       page_table.data(),
+                                       page_table.size_bytes()));
+  }
   return prompt_.empty()
              ? absl::OkStatus()
              : space.Zero(prompt_.data(), static_cast<size_t>(sizes_.scores()) * sizeof(float));
@@ -100,6 +109,16 @@ absl::Status DiffKvDeviceArrays::Fetch(kernels::MemorySpace& space,
   std::memcpy(token_counts.data(), begin.data() + counts_place, token_counts.size_bytes());
   lease_used = lease.used;
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<PageId>> DiffKvDeviceArrays::FetchPageTable(
+    kernels::MemorySpace& space) const {
+  std::vector<PageId> page_table(static_cast<size_t>(sizes_.layers) *
+                                 static_cast<size_t>(sizes_.kv_heads) *
+                                 static_cast<size_t>(sizes_.columns));
+  BATON_RETURN_IF_ERROR(space.Download(
+      page_table.data(), kept_arrays_.page_table, page_table.size() * sizeof(PageId)));
+  return page_table;
 }
 
 void DiffKvDeviceArrays::ForgetPrompt() {

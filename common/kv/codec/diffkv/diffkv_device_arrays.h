@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -26,6 +27,11 @@ struct DiffKvArraySizes {
   int64_t lease_ids = 0;           // pages of the sequence
   int64_t prompt_tokens = 0;       // that are scored and classified here
   int64_t probability_stride = 0;  // tokens that a head may come to store
+  int64_t unobserved = 2;          // ranges: one of the prompt, one of what is generated
+  // Floats that an extension needs besides: log-sum-exps of its rows, and probabilities of stored
+  // tokens that layers share.
+  int64_t row_lses = 0;
+  int64_t stored_probabilities = 0;
 
   int64_t counts() const { return int64_t{layers} * kv_heads * kernels::kDiffKvTiers; }
   int64_t scores() const { return int64_t{layers} * kv_heads * prompt_tokens; }
@@ -35,25 +41,25 @@ struct DiffKvArraySizes {
 // Executor thread, but for Allocate, ForgetPrompt and the end.
 class DiffKvDeviceArrays {
  public:
-  // At most, of a sequence that is not extended: one of its prompt, one of what is generated.
-  static constexpr size_t kUnobservedRanges = 2;
-
   // kResourceExhausted when the device has no memory for them.
   static absl::StatusOr<std::unique_ptr<DiffKvDeviceArrays>> Allocate(
       BlockCache& blocks, const DiffKvArraySizes& sizes);
 
-  // A sequence of so many tokens by layer, head and tier, which have no pages yet, without scores,
-  // with all of `lease_ids` to take pages from.
+  // A sequence of so many tokens by layer, head and tier, without scores, with all of `lease_ids`
+  // to take pages from. `page_table`: of those that the tokens have; empty if they have none yet.
   absl::Status Fill(kernels::MemorySpace& space,
                     std::span<const int32_t> token_counts,
                     std::span<const PageId> lease_ids,
-                    std::span<const kernels::UnobservedRange> unobserved) const;
+                    std::span<const kernels::UnobservedRange> unobserved,
+                    std::span<const PageId> page_table) const;
   // Only the first `count` ids may be taken from now on.
   absl::Status LimitLease(kernels::MemorySpace& space, int32_t count) const;
   // Waits for the ops before, then reads the token counts and how much of the lease is used.
   absl::Status Fetch(kernels::MemorySpace& space,
                      std::span<int32_t> token_counts,
                      int32_t& lease_used) const;
+  // Likewise the page tables, [layers][kv_heads][columns].
+  absl::StatusOr<std::vector<PageId>> FetchPageTable(kernels::MemorySpace& space) const;
   // Gives back what only a prompt that is computed needs.
   void ForgetPrompt();
   // Room for what several layers that share a cache observe, `floats` of them; the same each time.
@@ -68,11 +74,13 @@ class DiffKvDeviceArrays {
   kernels::DiffKvAction* actions() const { return kept_arrays_.actions; }
   int32_t* page_table() const { return kept_arrays_.page_table; }
   float* probabilities() const { return kept_arrays_.probabilities; }
-  // Of the prompt, until ForgetPrompt.
+  // Of the prompt or extension, until ForgetPrompt.
   float* scores() const { return prompt_.as<float>(); }
+  float* row_lses() const { return scores() + sizes_.scores(); }
+  float* stored_probabilities() const { return row_lses() + sizes_.row_lses; }
   kernels::DiffKvClass* classes() const {
-    return prompt_.as<kernels::DiffKvClass>() +
-           sizes_.scores() * static_cast<int64_t>(sizeof(float));
+    return reinterpret_cast<kernels::DiffKvClass*>(stored_probabilities() +
+                                                   sizes_.stored_probabilities);
   }
 
  private:
@@ -97,7 +105,7 @@ class DiffKvDeviceArrays {
   const DiffKvArraySizes sizes_;
   BlockCache::Block kept_;
   KeptArrays kept_arrays_;
-  BlockCache::Block prompt_;  // scores, then classes
+  BlockCache::Block prompt_;  // scores, row_lses, stored_probabilities, classes
   BlockCache::Block shared_;
   BlockCache::Block own_;
 };

@@ -143,7 +143,7 @@ std::unique_ptr<EncodedKv> DiffKvFormat::Allocate(const KvResidentPolicy& policy
 }
 
 bool DiffKvFormat::Extend(EncodedKv& sequence, int64_t prompt_tokens, int64_t max_tokens) {
-  return extends() && static_cast<DiffKvSequence&>(sequence).Extend(prompt_tokens, max_tokens);
+  return static_cast<DiffKvSequence&>(sequence).Extend(prompt_tokens, max_tokens);
 }
 
 PoolBytes DiffKvFormat::pool() const {

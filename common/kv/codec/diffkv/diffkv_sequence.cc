@@ -85,12 +85,16 @@ void DiffKvSequence::AddUnobservedGenerated() {
 DiffKvSequence::~DiffKvSequence() { codec_.pool().ReleaseAll(owned_); }
 
 absl::Status DiffKvSequence::PrepareStep() {
+  extension_tiles_.clear();
   if (device_ == nullptr) {
     return absl::OkStatus();
   }
   kernels::MemorySpace& space = *codec_.context().exec.memory;
+  if (before_extension_ != nullptr) {
+    BATON_RETURN_IF_ERROR(TakeOver());
+  }
   if (!filled_) {
-    BATON_RETURN_IF_ERROR(device_->Fill(space, token_counts_, lease_ids_, unobserved_));
+    BATON_RETURN_IF_ERROR(device_->Fill(space, token_counts_, lease_ids_, unobserved_, {}));
     filled_ = true;
     lease_limited_ = true;
     if (landed_) {
@@ -213,12 +217,9 @@ absl::Status DiffKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_la
   const kernels::OpTable& ops = *codec_.context().ops;
   BATON_RETURN_IF_ERROR(AwaitObservation());
   BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec, codec_.ExecToEncode(encode_turn_));
-  // Of an extension, whose counts the host has.
-  std::vector<int32_t> held;
-  if (extension_begin_ > 0) {
-    const std::span<const int32_t> counts = TierTokens(kv_layer);
-    held.assign(counts.begin(), counts.end());
-  }
+  const int32_t* const held = extension_begin_ == 0
+                                  ? nullptr
+                                  : op_held_counts_ + int64_t{kv_layer} * kv_heads_ * kDiffKvTiers;
   kernels::DiffKvClass* const token_classes = classes();
   BATON_RETURN_IF_ERROR(ops.diffkv_classify(exec,
                                             {.scores = scores(kv_layer),
@@ -227,15 +228,11 @@ absl::Status DiffKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_la
                                              .tokens = prompt_tokens_,
                                              .kv_heads = kv_heads_,
                                              .policy = policy(kv_layer),
+                                             .held = held,
                                              .classes = token_classes,
                                              .token_counts = target.token_counts}));
-  for (size_t i = 0; i < held.size(); ++i) {
-    target.token_counts[i] += held[i];
-  }
-  const int32_t* const held_counts = held.empty() ? nullptr : held.data();
   BATON_RETURN_IF_ERROR(ops.diffkv_assign_pages(
-      exec,
-      {.geometry = codec_.geometry(), .layer = target, .held = held_counts, .lease = op_lease()}));
+      exec, {.geometry = codec_.geometry(), .layer = target, .held = held, .lease = op_lease()}));
   BATON_RETURN_IF_ERROR(ops.diffkv_encode(
       exec,
       {.source = working.pages,
@@ -245,7 +242,7 @@ absl::Status DiffKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_la
        .classes = token_classes,
        .scores = scores(kv_layer),
        .score_stride = new_tokens(),
-       .held = held_counts,
+       .held = held,
        .layer = target,
        .pages = codec_.pages()}));
   held_.TakeLayers(1);
@@ -331,7 +328,8 @@ void DiffKvSequence::ForgetPrompt() {
   scores_ = {};
   placed_scores_ = nullptr;
   shared_probabilities_ = {};
-  shared_stored_ = {};
+  stored_probabilities_ = {};
+  row_lses_ = {};
   classes_ = {};
 }
 

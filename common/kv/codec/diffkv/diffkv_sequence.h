@@ -19,8 +19,10 @@
 #include "common/kv/codec/kv_calibration.h"
 #include "common/kv/pool/page_copies.h"
 #include "common/kv/pool/page_pool.h"
+#include "kernels/core/step_arrays.h"
 #include "kernels/kv_format/unobserved_range.h"
 #include "kernels/ops/diffkv_params.h"
+#include "kernels/ops/params.h"
 
 namespace baton::kv {
 
@@ -63,7 +65,9 @@ struct DiffKvSettings {
 // attended_tokens are behind. A prompt is scored and coded on a side queue, one for all of its
 // layers: they take pages from one lease in turn, so that the host knows the pages of each by their
 // counts. Pages of a prompt that lands get there by others (StagedWindow); the tables follow with
-// the first step. Such a sequence can't be kept or extended.
+// the first step. What was promised for generation stays so until a sequence that is kept is
+// extended: the engine thread doesn't know what of it is used. An extension has arrays of its own,
+// which the first step that refers to it fills from those before.
 class DiffKvSequence final : public EncodedKv {
  public:
   // Generated tokens after which the host reads counts from a device again: about a page of a head.
@@ -89,6 +93,9 @@ class DiffKvSequence final : public EncodedKv {
                        const KvQueries& queries) override;
   absl::Status EncodeLayer(const WorkingKv& working, int32_t kv_layer) override;
   absl::Status Settle() override;
+  void PrepareExtension(const WorkingKv& working,
+                        const PromptRows& rows,
+                        kernels::StepArrays& arrays) override;
   absl::Status AttendExtension(const WorkingKv& working,
                                const PromptRows& rows,
                                const KvQueries& queries) override;
@@ -162,24 +169,39 @@ class DiffKvSequence final : public EncodedKv {
                           const float* probabilities,
                           int64_t stride,
                           int32_t kv_layer);
-  // Attention of row `row` of the tile over the stored tokens, merged into queries.out and lse;
-  // without scratch and probabilities.
-  kernels::DiffKvAttentionRow StoredAttention(const PromptRows& rows,
-                                              const KvQueries& queries,
-                                              int32_t row,
-                                              std::span<float> lse);
-  absl::Status AttendStored(std::span<const kernels::DiffKvAttentionRow> rows,
+  // Rows of an extension in a tile, as ops take them: over the working keys, [layers]; over the
+  // stored tokens, [layers][rows of the tile], those first that score nothing; the others where
+  // layers share what they read, [layers][rows that score].
+  struct ExtensionTile {
+    PromptRows rows;
+    int32_t silent = 0;  // rows that score nothing
+    std::vector<kernels::SequenceRows> working;
+    std::vector<kernels::DiffKvAttentionRow> stored;
+    std::vector<kernels::DiffKvAttentionRow> shared;
+    const kernels::SequenceRows* op_working = nullptr;
+    const kernels::DiffKvAttentionRow* op_stored = nullptr;
+    const kernels::DiffKvAttentionRow* op_shared = nullptr;
+  };
+  // `stored_probabilities`: StoredProbabilities() where layers share what they read, else null.
+  void AddLayer(const PromptRows& rows,
+                int32_t kv_layer,
+                float* stored_probabilities,
+                ExtensionTile& tile);
+  // Merges attention over the stored tokens into the rows' results.
+  absl::Status AttendStored(const kernels::DiffKvAttentionRow* op_rows,
+                            int64_t count,
                             const KvQueries& queries,
-                            float* scratch);
-  // The first `count` rows, which score nothing.
-  absl::Status AttendSilently(const PromptRows& rows,
-                              const KvQueries& queries,
-                              int32_t count,
-                              std::span<float> lse);
-  absl::Status AttendObserved(const PromptRows& rows,
-                              const KvQueries& queries,
-                              int32_t row,
-                              std::span<float> lse);
+                            bool scored);
+  absl::Status AttendSilently(const ExtensionTile& tile, const KvQueries& queries);
+  absl::Status AttendObserved(const ExtensionTile& tile, const KvQueries& queries);
+  // Log-sum-exps of the extension's row at `position`, [heads].
+  float* RowLse(int64_t position);
+  // Of the observed rows' stored tokens, for layers that share a cache.
+  float* StoredProbabilities();
+  // Scratch of one row of attention over stored tokens.
+  int64_t RowFloats(int32_t kv_layer) const;
+  // Queries of one attention call over stored tokens that score nothing.
+  int32_t SilentRowsAtOnce(int32_t kv_layer) const;
   // Tokens stored in the fullest head of a layer; at least 1.
   int64_t StoredTokens(int32_t kv_layer) const;
   // Tokens of the prompt, or of the extension, that are computed here.
@@ -195,6 +217,11 @@ class DiffKvSequence final : public EncodedKv {
   // Takes or gives back pages until `count` are in no page table; false, and nothing changed, when
   // too few are free.
   bool SetUnused(int64_t count);
+  // On a device: arrays for an extension, and pages; false, and nothing changed, when there is too
+  // little of either.
+  bool TakeForExtension(const DiffKvPagePlan& plan, int64_t prompt_tokens, int64_t max_tokens);
+  // On a device, in the extension's first step: fills its arrays from those before.
+  absl::Status TakeOver();
   void GiveBackUnused(int64_t count);
   void SetColumns(int32_t columns);
   // From the end of the prompt on.
@@ -235,8 +262,9 @@ class DiffKvSequence final : public EncodedKv {
   std::vector<kernels::DiffKvAction> actions_;
   std::vector<float> probabilities_;
   // On a device: null elsewhere.
-  const std::unique_ptr<DiffKvDeviceArrays> device_;
-  const int32_t encode_turn_;     // DiffKvCodec::ExecToEncode
+  std::unique_ptr<DiffKvDeviceArrays> device_;
+  std::unique_ptr<DiffKvDeviceArrays> before_extension_;  // until TakeOver
+  const int32_t encode_turn_;                             // DiffKvCodec::ExecToEncode
   bool observing_aside_ = false;  // queries of the layer that runs are read on the side queue
   bool filled_ = false;           // device_ is
   bool landed_ = false;           // on a device: the tokens are another worker's
@@ -254,7 +282,13 @@ class DiffKvSequence final : public EncodedKv {
   float* placed_scores_ = nullptr;
   int32_t placed_layer_begin_ = 0;
   std::vector<float> shared_probabilities_;
-  std::vector<float> shared_stored_;
+  std::vector<float> stored_probabilities_;
+  std::vector<float> row_lses_;                 // of an extension, on the host
+  std::vector<ExtensionTile> extension_tiles_;  // of the running step
+  // Token counts when the step of an extension began, and where ops read them: [layers][kv_heads]
+  // [tiers].
+  std::vector<int32_t> held_counts_;
+  const int32_t* op_held_counts_ = nullptr;
   std::vector<kernels::DiffKvClass> classes_;
 };
 

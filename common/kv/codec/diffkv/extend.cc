@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -82,23 +83,56 @@ void DiffKvSequence::SetColumns(int32_t columns) {
   columns_ = columns;
 }
 
+bool DiffKvSequence::TakeForExtension(const DiffKvPagePlan& plan,
+                                      int64_t prompt_tokens,
+                                      int64_t max_tokens) {
+  BATON_CHECK(before_extension_ == nullptr);
+  const int64_t new_tokens = prompt_tokens - held_.tokens();
+  const int64_t observed = settings_.policy.scoring == kernels::DiffKvScoring::kAllLater
+                               ? new_tokens
+                               : std::min<int64_t>(new_tokens, kernels::kDiffKvWindowQueries);
+  const int64_t stride = prompt_tokens + max_tokens;
+  auto arrays = DiffKvDeviceArrays::Allocate(
+      codec_.blocks(),
+      {.layers = layers_,
+       .kv_heads = kv_heads_,
+       .columns = codec_.geometry().columns_for(stride),
+       .lease_ids = static_cast<int64_t>(lease_ids_.size()) + plan.pages(),
+       .prompt_tokens = new_tokens,
+       .probability_stride = stride,
+       .unobserved = static_cast<int64_t>(unobserved_.size()) + 2,
+       .row_lses = new_tokens * codec_.context().heads,
+       .stored_probabilities = codec_.context().shares_layers ? observed * kv_heads_ * stride : 0});
+  if (!arrays.ok()) {
+    return false;
+  }
+  const auto more = codec_.pool().Allocate(plan.pages());
+  if (!more.has_value()) {
+    return false;
+  }
+  owned_.insert(owned_.end(), more->begin(), more->end());
+  lease_ids_.insert(lease_ids_.end(), more->begin(), more->end());
+  PointLease();
+  before_extension_ = std::exchange(device_, *std::move(arrays));
+  return true;
+}
+
 bool DiffKvSequence::Extend(int64_t prompt_tokens, int64_t max_tokens) {
   const int64_t begin = held_.tokens();
   BATON_CHECK(prompt_tokens > begin);
+  ForgetPrompt();
   // Every new token high, and a page per tier and head, whatever room the last pages have.
   const DiffKvPagePlan plan =
       PlanDiffKvPages(codec_.geometry(), layers_, prompt_tokens - begin, max_tokens);
-  if (!SetUnused(plan.pages())) {
+  if (!(device_ == nullptr ? SetUnused(plan.pages())
+                           : TakeForExtension(plan, prompt_tokens, max_tokens))) {
     return false;
   }
-  ForgetPrompt();
   plan_ = plan;
   prompt_tokens_ = prompt_tokens;
   max_tokens_ = max_tokens;
   extension_begin_ = begin;
   held_.Await(prompt_tokens);
-  SetColumns(codec_.geometry().columns_for(prompt_tokens + max_tokens));
-  probabilities_.resize(static_cast<size_t>(kv_heads_) * static_cast<size_t>(probability_stride()));
   const kernels::UnobservedRange unobserved = {.begin = static_cast<int32_t>(begin),
                                                .end = static_cast<int32_t>(first_observed())};
   unobserved_.back().end = std::min(unobserved_.back().end, unobserved.begin);
@@ -106,46 +140,46 @@ bool DiffKvSequence::Extend(int64_t prompt_tokens, int64_t max_tokens) {
     unobserved_.push_back(unobserved);
   }
   AddUnobservedGenerated();
+  if (device_ == nullptr) {
+    SetColumns(codec_.geometry().columns_for(prompt_tokens + max_tokens));
+    probabilities_.resize(static_cast<size_t>(kv_heads_) *
+                          static_cast<size_t>(probability_stride()));
+    row_lses_.resize(static_cast<size_t>(new_tokens() * codec_.context().heads));
+  }
   return true;
 }
 
+absl::Status DiffKvSequence::TakeOver() {
+  const std::unique_ptr<DiffKvDeviceArrays> before = std::move(before_extension_);
+  const int32_t columns = codec_.geometry().columns_for(prompt_tokens_ + max_tokens_);
+  if (!filled_) {  // it has landed, and no step has referred to it
+    columns_ = columns;
+    return absl::OkStatus();
+  }
+  kernels::MemorySpace& space = *codec_.context().exec.memory;
+  BATON_RETURN_IF_ERROR(before->Fetch(space, token_counts_, lease_.used));
+  BATON_ASSIGN_OR_RETURN(page_table_, before->FetchPageTable(space));
+  SetColumns(columns);
+  lease_ids_.erase(lease_ids_.begin(), lease_ids_.begin() + lease_.used);
+  lease_.used = 0;
+  PointLease();
+  BATON_RETURN_IF_ERROR(
+      device_->Fill(space, token_counts_, lease_ids_, unobserved_, std::exchange(page_table_, {})));
+  lease_limited_ = true;
+  fetched_tokens_ = held_.tokens();
+  return absl::OkStatus();
+}
+
 void DiffKvSequence::Shrink() {
+  ForgetPrompt();
+  if (device_ != nullptr) {
+    return;
+  }
   GiveBackUnused(lease_.count - lease_.used);
   plan_.growth_pages_per_layer = 0;
   max_tokens_ = 0;
   SetColumns(codec_.geometry().columns_for(held_.tokens()));
   probabilities_ = {};
-  ForgetPrompt();
-}
-
-absl::Status DiffKvSequence::AttendExtension(const WorkingKv& working,
-                                             const PromptRows& rows,
-                                             const KvQueries& queries) {
-  const auto heads = static_cast<size_t>(queries.heads);
-  std::vector<float> lse(static_cast<size_t>(rows.row_count) * heads);
-  BATON_RETURN_IF_ERROR(
-      AttendWorkingKeys(codec_.context(), working, rows, queries, extension_begin_, lse));
-  const int32_t* end = rows.positions + rows.row_count;
-  const auto silent = static_cast<int32_t>(std::lower_bound(rows.positions, end, first_observed()) -
-                                           rows.positions);
-  BATON_RETURN_IF_ERROR(AttendSilently(rows, queries, silent, lse));
-  for (int32_t row = silent; row < rows.row_count; ++row) {
-    BATON_RETURN_IF_ERROR(AttendObserved(rows, queries, row, lse));
-  }
-  for (int32_t row = 0; row < rows.row_count; ++row) {
-    CountAttention(queries.kv_layer);
-    counters_.attended_tokens += kv_heads_ * (rows.positions[row] + 1 - extension_begin_);
-  }
-  if (silent == rows.row_count) {
-    return absl::OkStatus();
-  }
-  return ObserveNew(working,
-                    {.row_begin = rows.row_begin + silent,
-                     .row_count = rows.row_count - silent,
-                     .positions = rows.positions + silent,
-                     .op_positions = rows.op_positions + silent},
-                    queries,
-                    lse.data() + static_cast<size_t>(silent) * heads);
 }
 
 int64_t DiffKvSequence::StoredTokens(int32_t kv_layer) const {
@@ -157,20 +191,120 @@ int64_t DiffKvSequence::StoredTokens(int32_t kv_layer) const {
   return stored;
 }
 
-kernels::DiffKvAttentionRow DiffKvSequence::StoredAttention(const PromptRows& rows,
-                                                            const KvQueries& queries,
-                                                            int32_t row,
-                                                            std::span<float> lse) {
-  return {.layer = layer(queries.kv_layer),
-          .row = rows.row_begin + row,
-          .position = rows.positions[row],
-          .lse = lse.data() + static_cast<ptrdiff_t>(row) * queries.heads,
-          .probability_stride = StoredTokens(queries.kv_layer)};
+float* DiffKvSequence::RowLse(int64_t position) {
+  float* const first = device_ == nullptr ? row_lses_.data() : device_->row_lses();
+  return first + (position - extension_begin_) * codec_.context().heads;
 }
 
-absl::Status DiffKvSequence::AttendStored(std::span<const kernels::DiffKvAttentionRow> rows,
+// Bounds the scratch of one attention call.
+int32_t DiffKvSequence::SilentRowsAtOnce(int32_t kv_layer) const {
+  return static_cast<int32_t>(std::max<int64_t>(1, kScratchFloats / RowFloats(kv_layer)));
+}
+
+int64_t DiffKvSequence::RowFloats(int32_t kv_layer) const {
+  return kernels::DiffKvScratchFloats(
+      codec_.geometry(), codec_.context().heads, StoredTokens(kv_layer));
+}
+
+float* DiffKvSequence::StoredProbabilities() {
+  if (device_ != nullptr) {
+    return device_->stored_probabilities();
+  }
+  int64_t stored = 0;
+  for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
+    stored = std::max(stored, StoredTokens(kv_layer));
+  }
+  const int64_t floats = (prompt_tokens_ - first_observed()) * kv_heads_ * stored;
+  stored_probabilities_.resize(std::max(stored_probabilities_.size(), static_cast<size_t>(floats)));
+  return stored_probabilities_.data();
+}
+
+void DiffKvSequence::AddLayer(const PromptRows& rows,
+                              int32_t kv_layer,
+                              float* stored_probabilities,
+                              ExtensionTile& tile) {
+  const int32_t at_once = SilentRowsAtOnce(kv_layer);
+  const int64_t stride = StoredTokens(kv_layer);
+  for (int32_t row = 0; row < rows.row_count; ++row) {
+    const int32_t position = rows.positions[row];
+    kernels::DiffKvAttentionRow stored = {.layer = layer(kv_layer),
+                                          .row = rows.row_begin + row,
+                                          .position = position,
+                                          .lse = RowLse(position),
+                                          .probability_stride = stride};
+    if (row < tile.silent) {
+      stored.scratch_begin = (row % at_once) * RowFloats(kv_layer);
+    } else {
+      stored.probabilities = probabilities();
+    }
+    tile.stored.push_back(stored);
+    if (row >= tile.silent && stored_probabilities != nullptr) {
+      stored.probabilities =
+          stored_probabilities + (position - first_observed()) * kv_heads_ * stride;
+      tile.shared.push_back(stored);
+    }
+  }
+}
+
+void DiffKvSequence::PrepareExtension(const WorkingKv& working,
+                                      const PromptRows& rows,
+                                      kernels::StepArrays& arrays) {
+  if (extension_tiles_.empty()) {
+    held_counts_ = token_counts_;
+    op_held_counts_ = arrays.Add(held_counts_);
+  }
+  ExtensionTile& tile = extension_tiles_.emplace_back();
+  const int32_t* const end = rows.positions + rows.row_count;
+  tile.rows = rows;
+  tile.silent = static_cast<int32_t>(std::lower_bound(rows.positions, end, first_observed()) -
+                                     rows.positions);
+  tile.working = WorkingRows(working, rows, extension_begin_);
+  float* const stored = codec_.context().shares_layers ? StoredProbabilities() : nullptr;
+  for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
+    AddLayer(rows, kv_layer, stored, tile);
+  }
+  tile.op_working = arrays.Add(tile.working);
+  tile.op_stored = arrays.Add(tile.stored);
+  tile.op_shared = arrays.Add(tile.shared);
+}
+
+absl::Status DiffKvSequence::AttendExtension(const WorkingKv& working,
+                                             const PromptRows& rows,
+                                             const KvQueries& queries) {
+  const auto tile = std::ranges::find_if(
+      extension_tiles_, [&](const ExtensionTile& candidate) { return candidate.rows.Same(rows); });
+  BATON_CHECK(tile != extension_tiles_.end());
+  BATON_RETURN_IF_ERROR(AttendWorkingKeys(codec_.context(),
+                                          working,
+                                          rows,
+                                          queries,
+                                          tile->op_working + queries.kv_layer,
+                                          RowLse(rows.positions[0])));
+  BATON_RETURN_IF_ERROR(AttendSilently(*tile, queries));
+  BATON_RETURN_IF_ERROR(AttendObserved(*tile, queries));
+  for (int32_t row = 0; row < rows.row_count; ++row) {
+    CountAttention(queries.kv_layer);
+    counters_.attended_tokens += kv_heads_ * (rows.positions[row] + 1 - extension_begin_);
+  }
+  const int32_t silent = tile->silent;
+  if (silent == rows.row_count) {
+    return absl::OkStatus();
+  }
+  return ObserveNew(working,
+                    {.row_begin = rows.row_begin + silent,
+                     .row_count = rows.row_count - silent,
+                     .positions = rows.positions + silent,
+                     .op_positions = rows.op_positions + silent},
+                    queries,
+                    RowLse(rows.positions[silent]));
+}
+
+absl::Status DiffKvSequence::AttendStored(const kernels::DiffKvAttentionRow* op_rows,
+                                          int64_t count,
                                           const KvQueries& queries,
-                                          float* scratch) {
+                                          bool scored) {
+  BATON_ASSIGN_OR_RETURN(float* const scratch,
+                         codec_.Scratch(static_cast<size_t>(count * RowFloats(queries.kv_layer))));
   const CodecContext& context = codec_.context();
   return context.ops->diffkv_attention(context.exec,
                                        {.q = queries.q,
@@ -178,59 +312,40 @@ absl::Status DiffKvSequence::AttendStored(std::span<const kernels::DiffKvAttenti
                                         .out = queries.out,
                                         .out_stride = queries.out_stride,
                                         .scratch = scratch,
-                                        .rows = rows.data(),
-                                        .num_rows = static_cast<int64_t>(rows.size()),
+                                        .rows = op_rows,
+                                        .num_rows = count,
                                         .pages = codec_.pages(),
                                         .heads = queries.heads,
                                         .scale = queries.scale,
                                         .sliding_window = queries.sliding_window,
                                         .first = queries.first_reader,
-                                        .last = queries.last_reader});
+                                        .last = queries.last_reader,
+                                        .scored = scored});
 }
 
-absl::Status DiffKvSequence::AttendSilently(const PromptRows& rows,
-                                            const KvQueries& queries,
-                                            int32_t count,
-                                            std::span<float> lse) {
-  const int64_t row_floats = kernels::DiffKvScratchFloats(
-      codec_.geometry(), queries.heads, StoredTokens(queries.kv_layer));
-  const auto most = static_cast<int32_t>(std::max<int64_t>(1, kScratchFloats / row_floats));
-  std::vector<kernels::DiffKvAttentionRow> together;
-  for (int32_t begin = 0; begin < count; begin += most) {
-    const int32_t end = std::min(count, begin + most);
-    BATON_ASSIGN_OR_RETURN(float* const scratch,
-                           codec_.Scratch(static_cast<size_t>((end - begin) * row_floats)));
-    together.clear();
-    for (int32_t row = begin; row < end; ++row) {
-      together.push_back(StoredAttention(rows, queries, row, lse));
-      together.back().scratch_begin = (row - begin) * row_floats;
-    }
-    BATON_RETURN_IF_ERROR(AttendStored(together, queries, scratch));
+absl::Status DiffKvSequence::AttendSilently(const ExtensionTile& tile, const KvQueries& queries) {
+  const int32_t at_once = SilentRowsAtOnce(queries.kv_layer);
+  const kernels::DiffKvAttentionRow* const rows =
+      tile.op_stored + int64_t{queries.kv_layer} * tile.rows.row_count;
+  for (int32_t begin = 0; begin < tile.silent; begin += at_once) {
+    const int32_t count = std::min(at_once, tile.silent - begin);
+    BATON_RETURN_IF_ERROR(AttendStored(rows + begin, count, queries, /*scored=*/false));
   }
   return absl::OkStatus();
 }
 
-// One query after another, since each adds to the scores in the pages.
-absl::Status DiffKvSequence::AttendObserved(const PromptRows& rows,
-                                            const KvQueries& queries,
-                                            int32_t row,
-                                            std::span<float> lse) {
-  kernels::DiffKvAttentionRow attention = StoredAttention(rows, queries, row, lse);
-  BATON_ASSIGN_OR_RETURN(float* const scratch,
-                         codec_.Scratch(static_cast<size_t>(kernels::DiffKvScratchFloats(
-                             codec_.geometry(), queries.heads, attention.probability_stride))));
-  attention.probabilities = probabilities_.data();
-  if (!queries.first_reader || !queries.last_reader) {
-    // Kept until the last layer that reads the cache has attended.
-    const size_t row_floats =
-        static_cast<size_t>(kv_heads_) * static_cast<size_t>(attention.probability_stride);
-    const int64_t first = first_observed();
-    const size_t needed = static_cast<size_t>(prompt_tokens_ - first) * row_floats;
-    shared_stored_.resize(std::max(shared_stored_.size(), needed));
-    attention.probabilities =
-        shared_stored_.data() + static_cast<size_t>(attention.position - first) * row_floats;
+// One query after another, since each adds to the scores in the pages. What layers that share a
+// cache found is kept until the last of them has attended.
+absl::Status DiffKvSequence::AttendObserved(const ExtensionTile& tile, const KvQueries& queries) {
+  const int32_t observed = tile.rows.row_count - tile.silent;
+  const kernels::DiffKvAttentionRow* const rows =
+      queries.first_reader && queries.last_reader
+          ? tile.op_stored + int64_t{queries.kv_layer} * tile.rows.row_count + tile.silent
+          : tile.op_shared + int64_t{queries.kv_layer} * observed;
+  for (int32_t row = 0; row < observed; ++row) {
+    BATON_RETURN_IF_ERROR(AttendStored(rows + row, 1, queries, /*scored=*/true));
   }
-  return AttendStored({&attention, 1}, queries, scratch);
+  return absl::OkStatus();
 }
 
 }  // namespace baton::kv

@@ -15,6 +15,7 @@
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/fp8/fp8_codec.h"
 #include "common/kv/codec/step_kv.h"
+#include "common/kv/codec/working_attention.h"
 #include "common/kv/pool/page_pool.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/memory.h"
@@ -111,14 +112,9 @@ void Fp8Sequence::PrepareExtension(const WorkingKv& working,
                                    const PromptRows& rows,
                                    kernels::StepArrays& arrays) {
   ExtensionRows& extension = extension_rows_.emplace_back();
-  extension.first_position = rows.positions[0];
+  extension.tile_rows = rows;
+  extension.rows = WorkingRows(working, rows, extension_begin_);
   const auto begin = static_cast<int32_t>(extension_begin_);
-  for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
-    extension.rows.push_back(
-        {.row_count = rows.row_count,
-         .page_table = working.table.data + static_cast<ptrdiff_t>(kv_layer) * working.table.stride,
-         .key_begin = begin});
-  }
   for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
     extension.rows.push_back(
         {.row_count = rows.row_count, .page_table = op_page_table(kv_layer), .key_end = begin});
@@ -133,34 +129,34 @@ absl::Status Fp8Sequence::AttendExtension(const WorkingKv& working,
                                           const KvQueries& queries) {
   const auto extension = std::find_if(
       extension_rows_.begin(), extension_rows_.end(), [&](const ExtensionRows& candidate) {
-        return candidate.first_position == rows.positions[0];
+        return candidate.tile_rows.Same(rows);
       });
   BATON_CHECK(extension != extension_rows_.end() && queries.lse != nullptr);
   for (int32_t row = 0; row < rows.row_count; ++row) {
     CountAttention(rows.positions[row]);
   }
+  float* const lse = queries.lse + int64_t{rows.row_begin} * queries.heads;
   const CodecContext& context = codec_.context();
+  const kernels::SequenceRows* const op_rows = extension->op_rows + queries.kv_layer;
+  BATON_RETURN_IF_ERROR(AttendWorkingKeys(context, working, rows, queries, op_rows, lse));
   const kernels::DType activations = context.ops->activations;
-  kernels::PagedAttentionParams params = {
-      .q = kernels::Advance(queries.q, rows.row_begin * queries.q_stride, activations),
-      .q_stride = queries.q_stride,
-      .positions = rows.op_positions,
-      .sequences = extension->op_rows + queries.kv_layer,
-      .num_sequences = 1,
-      .pages = working.pages,
-      .heads = queries.heads,
-      .scale = queries.scale,
-      .sliding_window = queries.sliding_window,
-      .rows = rows.row_count,
-      .max_sequence_rows = rows.row_count,
-      .out = kernels::Advance(queries.out, rows.row_begin * queries.out_stride, activations),
-      .out_stride = queries.out_stride,
-      .lse = queries.lse + int64_t{rows.row_begin} * queries.heads};
-  BATON_RETURN_IF_ERROR(context.ops->paged_attention(context.exec, params));
-  params.sequences += layers_;
-  params.pages = codec_.pages();
-  params.merge = true;
-  return context.ops->paged_attention(context.exec, params);
+  return context.ops->paged_attention(
+      context.exec,
+      {.q = kernels::Advance(queries.q, rows.row_begin * queries.q_stride, activations),
+       .q_stride = queries.q_stride,
+       .positions = rows.op_positions,
+       .sequences = op_rows + layers_,
+       .num_sequences = 1,
+       .pages = codec_.pages(),
+       .heads = queries.heads,
+       .scale = queries.scale,
+       .sliding_window = queries.sliding_window,
+       .rows = rows.row_count,
+       .max_sequence_rows = rows.row_count,
+       .out = kernels::Advance(queries.out, rows.row_begin * queries.out_stride, activations),
+       .out_stride = queries.out_stride,
+       .lse = lse,
+       .merge = true});
 }
 
 absl::Status Fp8Sequence::EncodeLayer(const WorkingKv& working, int32_t kv_layer) {

@@ -86,7 +86,7 @@ class Fp8Sequence final : public EncodedKv {
  private:
   // Rows of an extension in a tile, as ops take them: over the exact keys, over the coded ones.
   struct ExtensionRows {
-    int32_t first_position = 0;
+    PromptRows tile_rows;
     std::vector<kernels::SequenceRows> rows;  // [2][layers]
     const kernels::SequenceRows* op_rows = nullptr;
   };

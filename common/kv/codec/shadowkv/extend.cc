@@ -108,15 +108,15 @@ absl::Status ShadowKvSequence::AppendWorking(const WorkingKv& working,
 absl::Status ShadowKvSequence::AttendExtension(const WorkingKv& working,
                                                const PromptRows& rows,
                                                const KvQueries& queries) {
-  std::vector<float> lse(static_cast<size_t>(rows.row_count) * static_cast<size_t>(queries.heads));
-  BATON_RETURN_IF_ERROR(
-      AttendWorkingKeys(codec_.context(), working, rows, queries, extension_begin_, lse));
+  float* const lse = queries.lse + int64_t{rows.row_begin} * queries.heads;
+  const std::vector<kernels::SequenceRows> by_layer = WorkingRows(working, rows, extension_begin_);
+  BATON_RETURN_IF_ERROR(AttendWorkingKeys(
+      codec_.context(), working, rows, queries, by_layer.data() + queries.kv_layer, lse));
   for (int32_t row = 0; row < rows.row_count; ++row) {
     attended_extension_ +=
         map_.layout(0).config.kv_heads * (rows.positions[row] + 1 - extension_begin_);
   }
-  return codec_.AttendBehind(
-      *this, static_cast<int32_t>(extension_begin_ - 1), rows, queries, lse.data());
+  return codec_.AttendBehind(*this, static_cast<int32_t>(extension_begin_ - 1), rows, queries, lse);
 }
 
 }  // namespace baton::kv
