@@ -33,6 +33,7 @@
 #include "common/engine/step.h"
 #include "common/kv/codec/codec_set.h"
 #include "common/kv/codec/kv_format.h"
+#include "common/kv/pool/page_copies.h"
 #include "common/kv/pool/page_pool.h"
 #include "common/kv/pool/reservation_table.h"
 #include "common/kv/pool/run_pool.h"

@@ -21,6 +21,7 @@
 #include "common/engine/step_kv.h"
 #include "common/kv/codec/dense_step_kv.h"
 #include "common/kv/codec/encoded_kv.h"
+#include "common/kv/pool/page_copies.h"
 #include "common/kv/pool/page_pool.h"
 #include "common/model/forward.h"
 #include "kernels/core/op_graphs.h"
@@ -126,6 +127,7 @@ absl::Status Executor::ShipEncoded(const StepSequence& rows) {
 absl::Status Executor::CopyPages(const Step& step) {
   arrays_.Clear();
   std::vector<kernels::CopyPagesParams> calls;
+  calls.reserve(step.copies.size());
   for (const kv::PageCopies& copies : step.copies) {
     calls.push_back({.source = arrays_.Add(copies.sources),
                      .target = arrays_.Add(copies.targets),

@@ -1,7 +1,15 @@
 #include "common/engine/model_codecs.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <span>
+
+#include "common/kv/codec/codec_context.h"
+#include "common/model/forward.h"
+#include "common/model/model.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/ops/op_table.h"
 
 namespace baton::engine {
 

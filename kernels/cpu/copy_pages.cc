@@ -1,7 +1,14 @@
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 
+#include "absl/status/status.h"
+
+#include "kernels/core/exec_context.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/isa_kernels.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/ops/params.h"
 #include "kernels/ops/validate.h"
 
 namespace baton::kernels::cpu {

@@ -1,5 +1,11 @@
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 
+#include "absl/status/status.h"
+
+#include "kernels/core/exec_context.h"
+#include "kernels/ops/params.h"
 #include "kernels/ops/validate.h"
 #include "kernels/reference/reference_kernels.h"
 

@@ -1,5 +1,6 @@
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "common/base/status_macros.h"
 #include "common/engine/operations/operations.h"
@@ -7,6 +8,8 @@
 #include "common/engine/sequence_memory.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/kv_format.h"
+#include "common/kv/pool/page_copies.h"
+#include "common/kv/pool/page_pool.h"
 
 namespace baton::engine {
 namespace {

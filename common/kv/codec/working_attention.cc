@@ -39,6 +39,7 @@ std::vector<kernels::SequenceRows> WorkingRows(const WorkingKv& working,
                                                const PromptRows& rows,
                                                int64_t first_key) {
   std::vector<kernels::SequenceRows> by_layer;
+  by_layer.reserve(static_cast<size_t>(working.table.layers));
   for (int32_t kv_layer = 0; kv_layer < working.table.layers; ++kv_layer) {
     by_layer.push_back(
         {.row_count = rows.row_count,

@@ -14,6 +14,7 @@
 #include "common/kv/codec/host_codec.h"
 #include "common/kv/codec/policy_params.h"
 #include "common/kv/codec/step_kv.h"
+#include "common/kv/pool/page_copies.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/half.h"
 #include "kernels/ops/activations.h"

@@ -15,6 +15,7 @@
 
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/kv_format.h"
+#include "common/kv/pool/page_copies.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/ops/op_table.h"

@@ -311,9 +311,10 @@ inline absl::StatusOr<std::vector<float>> Decode(EncodedKv& kv,
 inline absl::Status CopyPrompt(const EncodedKv& source, EncodedKv& target) {
   std::vector<PageCopies> copies;
   BATON_RETURN_IF_ERROR(source.CopyTo(target, copies));
+  kernels::ThreadPool threads{1};
   for (const PageCopies& pages : copies) {
     BATON_RETURN_IF_ERROR(
-        kernels::CpuOps().copy_pages({},
+        kernels::CpuOps().copy_pages({.pool = &threads},
                                      {.source = pages.sources.data(),
                                       .target = pages.targets.data(),
                                       .count = static_cast<int64_t>(pages.sources.size()),

@@ -13,6 +13,7 @@
 
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/kv_policy.h"
+#include "common/kv/pool/page_copies.h"
 #include "services/lab/baselines/baseline.h"
 #include "services/lab/baselines/make_baseline.h"
 #include "tests/kernels/support/backends.h"

@@ -14,6 +14,7 @@
 #include "common/kv/codec/diffkv/diffkv_device_arrays.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/kv_calibration.h"
+#include "common/kv/pool/page_copies.h"
 #include "common/kv/pool/page_pool.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/core/memory.h"

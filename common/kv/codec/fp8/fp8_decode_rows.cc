@@ -4,12 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 
-#include "common/base/status_macros.h"
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/fp8/fp8_codec.h"

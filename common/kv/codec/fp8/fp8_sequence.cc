@@ -16,6 +16,7 @@
 #include "common/kv/codec/fp8/fp8_codec.h"
 #include "common/kv/codec/step_kv.h"
 #include "common/kv/codec/working_attention.h"
+#include "common/kv/pool/page_copies.h"
 #include "common/kv/pool/page_pool.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/memory.h"

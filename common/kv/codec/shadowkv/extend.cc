@@ -18,6 +18,7 @@
 #include "common/kv/codec/working_attention.h"
 #include "common/kv/pool/run_pool.h"
 #include "kernels/ops/op_table.h"
+#include "kernels/ops/params.h"
 #include "kernels/ops/shadowkv_params.h"
 
 namespace baton::kv {

@@ -24,6 +24,7 @@
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
 #include "common/kv/codec/shadowkv/tailed_run.h"
 #include "common/kv/codec/staged_window.h"
+#include "common/kv/pool/page_copies.h"
 #include "kernels/core/buffer.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/core/memory.h"
