@@ -125,6 +125,9 @@ absl::Status Executor::ShipEncoded(const StepSequence& rows) {
 }
 
 absl::Status Executor::CopyPages(const Step& step) {
+  if (step.copies.empty()) {
+    return absl::OkStatus();
+  }
   arrays_.Clear();
   std::vector<kernels::CopyPagesParams> calls;
   calls.reserve(step.copies.size());

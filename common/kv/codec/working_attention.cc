@@ -49,12 +49,13 @@ std::vector<kernels::SequenceRows> WorkingRows(const WorkingKv& working,
   return by_layer;
 }
 
-absl::Status AttendWorkingKeys(const CodecContext& context,
-                               const WorkingKv& working,
-                               const PromptRows& rows,
-                               const KvQueries& queries,
-                               const kernels::SequenceRows* op_rows,
-                               float* lse) {
+absl::Status AttendDenseKeys(const CodecContext& context,
+                             const kernels::DensePages& pages,
+                             const PromptRows& rows,
+                             const KvQueries& queries,
+                             const kernels::SequenceRows* op_rows,
+                             float* lse,
+                             bool merge) {
   const kernels::DType activations = context.ops->activations;
   return context.ops->paged_attention(
       context.exec,
@@ -63,7 +64,7 @@ absl::Status AttendWorkingKeys(const CodecContext& context,
        .positions = rows.op_positions,
        .sequences = op_rows,
        .num_sequences = 1,
-       .pages = working.pages,
+       .pages = pages,
        .heads = queries.heads,
        .scale = queries.scale,
        .sliding_window = queries.sliding_window,
@@ -71,7 +72,8 @@ absl::Status AttendWorkingKeys(const CodecContext& context,
        .max_sequence_rows = rows.row_count,
        .out = kernels::Advance(queries.out, rows.row_begin * queries.out_stride, activations),
        .out_stride = queries.out_stride,
-       .lse = lse});
+       .lse = lse,
+       .merge = merge});
 }
 
 void ReadWorkingTokens(const WorkingKv& working,

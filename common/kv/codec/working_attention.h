@@ -14,22 +14,23 @@
 
 namespace baton::kv {
 
-// `rows` of an extension for AttendWorkingKeys, by stored layer: they see the working keys from
+// `rows` of an extension for AttendDenseKeys, by stored layer: they see the working keys from
 // `first_key` on.
 std::vector<kernels::SequenceRows> WorkingRows(const WorkingKv& working,
                                                const PromptRows& rows,
                                                int64_t first_key);
 
-// Causal attention of the rows over working keys. Writes the rows of queries.out and the
-// log-sum-exps, lse[row_count][heads], so that attention over the tokens before can be merged into
-// both (kernels/ops/params.h). `op_rows`: those of the queries' layer where ops read them.
-// Executor thread.
-absl::Status AttendWorkingKeys(const CodecContext& context,
-                               const WorkingKv& working,
-                               const PromptRows& rows,
-                               const KvQueries& queries,
-                               const kernels::SequenceRows* op_rows,
-                               float* lse);
+// Causal attention of the rows over keys in dense pages. Writes the rows of queries.out and the
+// log-sum-exps, lse[row_count][heads], so that attention over other keys can be merged into both;
+// with `merge` it is merged into what is there (kernels/ops/params.h). `op_rows`: those of the
+// queries' layer, with the keys that they see, where ops read them. Executor thread.
+absl::Status AttendDenseKeys(const CodecContext& context,
+                             const kernels::DensePages& pages,
+                             const PromptRows& rows,
+                             const KvQueries& queries,
+                             const kernels::SequenceRows* op_rows,
+                             float* lse,
+                             bool merge = false);
 
 // The keys (after RoPE) and values of the working tokens [first, first + count) of a stored layer,
 // widened: [count][kv_heads x head_dim] each.

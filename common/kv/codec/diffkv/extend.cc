@@ -227,6 +227,7 @@ void DiffKvSequence::AddLayer(const PromptRows& rows,
                               float* stored_probabilities,
                               ExtensionTile& tile) {
   const int32_t at_once = SilentRowsAtOnce(kv_layer);
+  const int64_t row_floats = RowFloats(kv_layer);
   const int64_t stride = StoredTokens(kv_layer);
   for (int32_t row = 0; row < rows.row_count; ++row) {
     const int32_t position = rows.positions[row];
@@ -236,7 +237,7 @@ void DiffKvSequence::AddLayer(const PromptRows& rows,
                                           .lse = RowLse(position),
                                           .probability_stride = stride};
     if (row < tile.silent) {
-      stored.scratch_begin = (row % at_once) * RowFloats(kv_layer);
+      stored.scratch_begin = (row % at_once) * row_floats;
     } else {
       stored.probabilities = probabilities();
     }
@@ -277,12 +278,12 @@ absl::Status DiffKvSequence::AttendExtension(const WorkingKv& working,
   const auto tile = std::ranges::find_if(
       extension_tiles_, [&](const ExtensionTile& candidate) { return candidate.rows.Same(rows); });
   BATON_CHECK(tile != extension_tiles_.end());
-  BATON_RETURN_IF_ERROR(AttendWorkingKeys(codec_.context(),
-                                          working,
-                                          rows,
-                                          queries,
-                                          tile->op_working + queries.kv_layer,
-                                          RowLse(rows.positions[0])));
+  BATON_RETURN_IF_ERROR(AttendDenseKeys(codec_.context(),
+                                        working.pages,
+                                        rows,
+                                        queries,
+                                        tile->op_working + queries.kv_layer,
+                                        RowLse(rows.positions[0])));
   BATON_RETURN_IF_ERROR(AttendSilently(*tile, queries));
   BATON_RETURN_IF_ERROR(AttendObserved(*tile, queries));
   for (int32_t row = 0; row < rows.row_count; ++row) {

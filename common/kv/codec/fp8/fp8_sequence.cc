@@ -18,10 +18,8 @@
 #include "common/kv/codec/working_attention.h"
 #include "common/kv/pool/page_copies.h"
 #include "common/kv/pool/page_pool.h"
-#include "kernels/core/dtype.h"
 #include "kernels/core/memory.h"
 #include "kernels/core/step_arrays.h"
-#include "kernels/ops/activations.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/params.h"
 
@@ -139,25 +137,9 @@ absl::Status Fp8Sequence::AttendExtension(const WorkingKv& working,
   float* const lse = queries.lse + int64_t{rows.row_begin} * queries.heads;
   const CodecContext& context = codec_.context();
   const kernels::SequenceRows* const op_rows = extension->op_rows + queries.kv_layer;
-  BATON_RETURN_IF_ERROR(AttendWorkingKeys(context, working, rows, queries, op_rows, lse));
-  const kernels::DType activations = context.ops->activations;
-  return context.ops->paged_attention(
-      context.exec,
-      {.q = kernels::Advance(queries.q, rows.row_begin * queries.q_stride, activations),
-       .q_stride = queries.q_stride,
-       .positions = rows.op_positions,
-       .sequences = op_rows + layers_,
-       .num_sequences = 1,
-       .pages = codec_.pages(),
-       .heads = queries.heads,
-       .scale = queries.scale,
-       .sliding_window = queries.sliding_window,
-       .rows = rows.row_count,
-       .max_sequence_rows = rows.row_count,
-       .out = kernels::Advance(queries.out, rows.row_begin * queries.out_stride, activations),
-       .out_stride = queries.out_stride,
-       .lse = lse,
-       .merge = true});
+  BATON_RETURN_IF_ERROR(AttendDenseKeys(context, working.pages, rows, queries, op_rows, lse));
+  return AttendDenseKeys(
+      context, codec_.pages(), rows, queries, op_rows + layers_, lse, /*merge=*/true);
 }
 
 absl::Status Fp8Sequence::EncodeLayer(const WorkingKv& working, int32_t kv_layer) {

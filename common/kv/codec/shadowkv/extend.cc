@@ -111,8 +111,8 @@ absl::Status ShadowKvSequence::AttendExtension(const WorkingKv& working,
                                                const KvQueries& queries) {
   float* const lse = queries.lse + int64_t{rows.row_begin} * queries.heads;
   const std::vector<kernels::SequenceRows> by_layer = WorkingRows(working, rows, extension_begin_);
-  BATON_RETURN_IF_ERROR(AttendWorkingKeys(
-      codec_.context(), working, rows, queries, by_layer.data() + queries.kv_layer, lse));
+  BATON_RETURN_IF_ERROR(AttendDenseKeys(
+      codec_.context(), working.pages, rows, queries, by_layer.data() + queries.kv_layer, lse));
   for (int32_t row = 0; row < rows.row_count; ++row) {
     attended_extension_ +=
         map_.layout(0).config.kv_heads * (rows.positions[row] + 1 - extension_begin_);
