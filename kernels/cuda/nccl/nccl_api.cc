@@ -37,6 +37,12 @@ absl::Status ResolveAll(NcclApi& api) {
   return status;
 }
 
+// What no service needs: the functions stay null in a library without them.
+void ResolveOptional(NcclApi& api) {
+  api.library.Resolve("ncclCommRegister", api.register_buffer).IgnoreError();
+  api.library.Resolve("ncclCommDeregister", api.deregister_buffer).IgnoreError();
+}
+
 absl::StatusCode CodeOf(ncclResult_t result) {
   switch (result) {
     case ncclRemoteError:
@@ -54,6 +60,14 @@ absl::StatusCode CodeOf(ncclResult_t result) {
 
 std::string NcclApi::Description() const {
   return absl::StrCat(VersionText(version), " of ", library.path());
+}
+
+absl::Status NcclApi::CanRegister() const {
+  if (register_buffer == nullptr || deregister_buffer == nullptr) {
+    return absl::UnimplementedError(
+        absl::StrCat("NCCL ", Description(), " lacks ncclCommRegister or ncclCommDeregister"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status NcclApi::ToStatus(ncclResult_t result, std::string_view doing, ncclComm_t comm) const {
@@ -83,6 +97,7 @@ absl::StatusOr<std::shared_ptr<const NcclApi>> LoadNccl(const LibrarySearch& sea
   if (absl::Status status = ResolveAll(*api); !status.ok()) {
     return status;
   }
+  ResolveOptional(*api);
   setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
   return api;
 }

@@ -34,9 +34,14 @@ struct NcclApi {
   decltype(&ncclMemFree) free = nullptr;
   decltype(&ncclSend) send = nullptr;
   decltype(&ncclRecv) receive = nullptr;
+  // Null where the library has none; CanRegister says so.
+  decltype(&ncclCommRegister) register_buffer = nullptr;
+  decltype(&ncclCommDeregister) deregister_buffer = nullptr;
 
   // "2.28.9 of /usr/lib/.../libnccl.so.2"; for logs.
   std::string Description() const;
+  // kUnimplemented, naming them and the library, without the functions that register buffers.
+  absl::Status CanRegister() const;
   // OK also for a call of a communicator that goes on in the background. kResourceExhausted for
   // memory that is not there, kUnavailable for a peer that can't be reached, else kInternal.
   absl::Status ToStatus(ncclResult_t result, std::string_view doing, ncclComm_t comm) const;

@@ -4,6 +4,7 @@
 #include <driver_types.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <memory>
@@ -17,6 +18,7 @@
 
 #include "kernels/core/device_link.h"
 #include "kernels/cuda/nccl/nccl_api.h"
+#include "kernels/cuda/nccl/nccl_link_options.h"
 #include "kernels/cuda/runtime/cuda_status.h"
 
 namespace baton::kernels::cuda {
@@ -32,8 +34,9 @@ absl::StatusOr<std::unique_ptr<DeviceLink>> NcclLink::Open(std::shared_ptr<const
                                                            int device,
                                                            const ncclUniqueId& id,
                                                            LinkEnd end,
-                                                           const LinkSizes& sizes) {
-  std::unique_ptr<NcclLink> link(new NcclLink(std::move(api), device, end, sizes));
+                                                           const LinkSizes& sizes,
+                                                           const NcclLinkOptions& options) {
+  std::unique_ptr<NcclLink> link(new NcclLink(std::move(api), device, end, sizes, options));
   if (absl::Status status = link->Bring(id); !status.ok()) {
     return status;
   }
@@ -78,8 +81,12 @@ absl::Status NcclLink::Bring(const ncclUniqueId& id) {
 
 NcclLink::~NcclLink() {
   cudaSetDevice(device_);
-  // Also where nothing is under way: an orderly end would wait for the peer.
   if (comm_ != nullptr) {
+    // Not while anything is under way: the peer's process would unmap what its kernel writes to.
+    if (!registration_.empty() && AtRest()) {
+      registration_.Clear(comm_);
+    }
+    // Also where nothing is under way: an orderly end would wait for the peer.
     api_->abort(comm_);
   }
   for (const cudaStream_t stream : {stream_, loads_}) {
@@ -113,21 +120,46 @@ absl::StatusOr<bool> NcclLink::Settled() const {
   return result == ncclSuccess;
 }
 
+bool NcclLink::AtRest() const {
+  const absl::StatusOr<bool> settled = Settled();
+  return settled.ok() && *settled &&
+         std::ranges::all_of(slots_, [](const Slot& slot) { return slot.move == Move::kNone; });
+}
+
+absl::Status NcclLink::Warm() {
+  if (options_.registers_slots) {
+    for (const Slot& slot : slots_) {
+      if (absl::Status status = registration_.Add(comm_, {slot.data, sizes_.slot_bytes});
+          !status.ok()) {
+        return status;
+      }
+    }
+  }
+  for (size_t i = 0; i < WarmedSlots(); ++i) {
+    if (absl::Status status = Queue(i, sizes_.slot_bytes); !status.ok()) {
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<bool> NcclLink::Connected() {
   if (state_ == State::kJoining) {
     absl::StatusOr<bool> joined = Settled();
     if (!joined.ok() || !*joined) {
       return joined;
     }
-    if (absl::Status status = Queue(0, sizes_.slot_bytes); !status.ok()) {
+    if (absl::Status status = Warm(); !status.ok()) {
       return status;
     }
     state_ = State::kWarming;
   }
   if (state_ == State::kWarming) {
-    absl::StatusOr<bool> warm = Idle(0);
-    if (!warm.ok() || !*warm) {
-      return warm;
+    for (size_t i = 0; i < WarmedSlots(); ++i) {
+      absl::StatusOr<bool> warm = Idle(i);
+      if (!warm.ok() || !*warm) {
+        return warm;
+      }
     }
     state_ = State::kConnected;
   }

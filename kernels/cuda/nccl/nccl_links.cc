@@ -21,6 +21,7 @@
 #include "kernels/cuda/libraries/library_paths.h"
 #include "kernels/cuda/nccl/nccl_api.h"
 #include "kernels/cuda/nccl/nccl_link.h"
+#include "kernels/cuda/nccl/nccl_link_options.h"
 #include "kernels/cuda/runtime/cuda_status.h"
 
 namespace baton::kernels::cuda {
@@ -31,8 +32,8 @@ constexpr int kMappedBytes = 8 << 20;
 
 class NcclLinks final : public DeviceLinks {
  public:
-  NcclLinks(std::shared_ptr<const NcclApi> api, int device)
-      : api_(std::move(api)), device_(device) {}
+  NcclLinks(std::shared_ptr<const NcclApi> api, int device, const NcclLinkOptions& options)
+      : api_(std::move(api)), device_(device), options_(options) {}
 
   std::string Description() const override { return absl::StrCat("NCCL ", api_->Description()); }
 
@@ -55,17 +56,18 @@ class NcclLinks final : public DeviceLinks {
           "NCCL's ids have ", sizeof(unique.internal), " bytes, this one has ", id.size()));
     }
     std::memcpy(unique.internal, id.data(), id.size());
-    return NcclLink::Open(api_, device_, unique, end, sizes);
+    return NcclLink::Open(api_, device_, unique, end, sizes, options_);
   }
 
  private:
   const std::shared_ptr<const NcclApi> api_;
   const int device_;
+  const NcclLinkOptions options_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DeviceLinks>> MakeNcclLinks() {
+absl::StatusOr<std::unique_ptr<DeviceLinks>> MakeNcclLinks(const NcclLinkOptions& options) {
   int device = 0;
   if (absl::Status status = ToStatus(cudaGetDevice(&device), "find the current device");
       !status.ok()) {
@@ -77,10 +79,14 @@ absl::StatusOr<std::unique_ptr<DeviceLinks>> MakeNcclLinks() {
   if (!api.ok()) {
     return api.status();
   }
+  if (absl::Status status = options.registers_slots ? (*api)->CanRegister() : absl::OkStatus();
+      !status.ok()) {
+    return status;
+  }
   // A communicator takes some 35 MiB of the host while it is made, in a thread of its own. malloc
   // would learn from the first to take as much from the heaps of threads, and keep it in each.
   mallopt(M_MMAP_THRESHOLD, kMappedBytes);
-  return std::make_unique<NcclLinks>(*std::move(api), device);
+  return std::make_unique<NcclLinks>(*std::move(api), device, options);
 }
 
 }  // namespace baton::kernels::cuda

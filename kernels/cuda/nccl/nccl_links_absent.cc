@@ -5,11 +5,12 @@
 #include "absl/status/statusor.h"
 
 #include "kernels/core/device_link.h"
+#include "kernels/cuda/nccl/nccl_link_options.h"
 #include "kernels/cuda/nccl/nccl_links.h"
 
 namespace baton::kernels::cuda {
 
-absl::StatusOr<std::unique_ptr<DeviceLinks>> MakeNcclLinks() {
+absl::StatusOr<std::unique_ptr<DeviceLinks>> MakeNcclLinks(const NcclLinkOptions& /*options*/) {
   return absl::UnimplementedError("this build has no NCCL: nccl.h was not found");
 }
 

@@ -5,7 +5,8 @@
 //                                           while it decodes
 //
 //   carrier             ipc: the receiver's copy engine reads; nccl: with `blocks` thread blocks at
-//                       most and slots of `slot_mib`
+//                       most and slots of `slot_mib`, which are `registered` or not (no such rows,
+//                       and a line that says why, where NCCL can't)
 //   bytes, us           of one transfer, from post to completion, which has the receiver's checksum
 //   gb_per_s, share_of_371  10^9 bytes a second, and of what copies over NVLink reach
 //                       (performance.md section 2)

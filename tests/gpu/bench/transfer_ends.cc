@@ -25,13 +25,22 @@
 #include "common/transport/nccl/nccl_transport.h"
 #include "common/transport/transport.h"
 #include "kernels/backend.h"
+#include "kernels/core/device_link.h"
 #include "kernels/core/memory.h"
-#include "tests/unit/transport/transport_pair.h"
+#include "kernels/cuda/nccl/nccl_links.h"
+#include "tests/gpu/bench/transfer_nccl_end.h"
 
 namespace baton::kernels::cuda {
 
 using transport::IpcTransport;
 using transport::NcclTransport;
+
+namespace {
+
+// In place of both words of a carrier that the receiver has not.
+constexpr char kAbsent[] = "-";
+
+}  // namespace
 
 TransferLine::TransferLine(int fd) : in_(fdopen(fd, "r")), out_(fdopen(dup(fd), "w")) {}
 
@@ -62,55 +71,88 @@ absl::StatusOr<std::unique_ptr<TransferReceiver>> TransferReceiver::Open(const T
                                                                          size_t bytes) {
   std::unique_ptr<TransferReceiver> end(new TransferReceiver());
   BATON_ASSIGN_OR_RETURN(end->backend_, Backend::Open("cuda", 1));
-  BATON_ASSIGN_OR_RETURN(end->links_, end->backend_->MakeLinks());
   MemorySpace& space = end->space();
   BATON_ASSIGN_OR_RETURN(end->memory_, space.Allocate(bytes));
   BATON_ASSIGN_OR_RETURN(end->ipc_,
                          IpcTransport::Make({.listens = true, .device = &space.landing()}));
-  BATON_ASSIGN_OR_RETURN(
-      end->nccl_, NcclTransport::Make({.links = end->links_.get(), .memory = &space.landing()}));
-  end->service_ = std::make_unique<transport::LinkService>(end->nccl_.get());
-  end->nccl_->set_address(end->server_.Start(*end->service_));
+  BATON_RETURN_IF_ERROR(end->OpenNccl());
   std::vector<std::string> hello;
-  for (const TransferCarrier::Kind kind : {TransferCarrier::kIpc, TransferCarrier::kNccl}) {
-    transport::Transport& transport = end->transport(kind);
-    BATON_ASSIGN_OR_RETURN(end->windows_.emplace_back(),
-                           transport.Register({{end->memory_.data(), bytes}}, space.landing()));
-    hello.push_back(transport.connection_data());
-    hello.push_back(absl::BytesToHexString(end->windows_.back()->descriptor()));
+  for (const TransferCarrier::Kind kind : TransferCarrier::kKinds) {
+    BATON_ASSIGN_OR_RETURN(const std::vector<std::string> words, end->Introduce(kind, bytes));
+    hello.insert(hello.end(), words.begin(), words.end());
   }
   line.Say(absl::StrJoin(hello, " "));
   return end;
+}
+
+absl::Status TransferReceiver::OpenNccl() {
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<DeviceLinks> links, MakeNcclLinks());
+  BATON_ASSIGN_OR_RETURN(nccl_[0], TransferNcclEnd::Open(std::move(links), space().landing()));
+  absl::StatusOr<std::unique_ptr<DeviceLinks>> registered =
+      MakeNcclLinks({.registers_slots = true});
+  if (absl::IsUnimplemented(registered.status())) {
+    return absl::OkStatus();
+  }
+  BATON_RETURN_IF_ERROR(registered.status());
+  BATON_ASSIGN_OR_RETURN(nccl_[1],
+                         TransferNcclEnd::Open(*std::move(registered), space().landing()));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> TransferReceiver::Introduce(TransferCarrier::Kind kind,
+                                                                     size_t bytes) {
+  std::unique_ptr<transport::Window>& window = windows_.emplace_back();
+  if (kind == TransferCarrier::kNcclRegistered && nccl_[1] == nullptr) {
+    return std::vector<std::string>{kAbsent, kAbsent};
+  }
+  BATON_ASSIGN_OR_RETURN(window,
+                         transport(kind).Register({{memory_.data(), bytes}}, space().landing()));
+  return std::vector<std::string>{transport(kind).connection_data(),
+                                  absl::BytesToHexString(window->descriptor())};
 }
 
 transport::Transport& TransferReceiver::transport(TransferCarrier::Kind kind) {
   if (kind == TransferCarrier::kIpc) {
     return *ipc_;
   }
-  return *nccl_;
+  return nccl_[kind == TransferCarrier::kNccl ? 0 : 1]->transport();
 }
 
 absl::StatusOr<std::unique_ptr<TransferSender>> TransferSender::Open(const TransferLine& line,
                                                                      size_t bytes) {
   std::unique_ptr<TransferSender> end(new TransferSender());
   BATON_ASSIGN_OR_RETURN(end->backend_, Backend::Open("cuda", 1));
-  BATON_ASSIGN_OR_RETURN(end->links_, end->backend_->MakeLinks());
+  BATON_ASSIGN_OR_RETURN(end->links_, MakeNcclLinks());
+  end->registered_links_ = MakeNcclLinks({.registers_slots = true});
   MemorySpace* const space = end->backend_->exec().memory->shared();
   BATON_ASSIGN_OR_RETURN(end->memory_, space->Allocate(bytes));
   const std::vector<uint64_t> words = TransferSource(bytes);
   BATON_RETURN_IF_ERROR(space->Upload(end->memory_.data(), words.data(), bytes));
   end->peer_ = line.Await();
-  if (end->peer_.size() != 4) {
+  if (end->peer_.size() != 2 * TransferCarrier::kKinds.size()) {
     return absl::InternalError("the receiver failed");
   }
   return end;
 }
 
+absl::Status TransferSender::Supports(TransferCarrier::Kind kind) const {
+  if (kind != TransferCarrier::kNcclRegistered) {
+    return absl::OkStatus();
+  }
+  BATON_RETURN_IF_ERROR(registered_links_.status());
+  return peer_[2 * kind] == kAbsent
+             ? absl::UnimplementedError("the NCCL of the receiver can't register memory")
+             : absl::OkStatus();
+}
+
 absl::Status TransferSender::Connect(const TransferCarrier& carrier) {
+  BATON_RETURN_IF_ERROR(Supports(carrier.kind));
   connection_.reset();
-  if (carrier.kind == TransferCarrier::kNccl) {
+  if (carrier.kind != TransferCarrier::kIpc) {
+    DeviceLinks* const links =
+        carrier.kind == TransferCarrier::kNccl ? links_.get() : registered_links_->get();
     BATON_ASSIGN_OR_RETURN(transport_,
-                           NcclTransport::Make({.links = links_.get(),
+                           NcclTransport::Make({.links = links,
                                                 .credentials = grpc::InsecureChannelCredentials(),
                                                 .sizes = carrier.sizes}));
   } else {

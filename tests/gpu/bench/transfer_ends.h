@@ -1,6 +1,7 @@
 // Two processes that move KV from one GPU to another: what both measurements of transfers need.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -13,13 +14,12 @@
 #include "absl/time/time.h"
 
 #include "common/transport/ipc/ipc_transport.h"
-#include "common/transport/nccl/nccl_transport.h"
 #include "common/transport/transport.h"
 #include "kernels/backend.h"
 #include "kernels/core/device_link.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/core/memory.h"
-#include "tests/unit/transport/transport_pair.h"
+#include "tests/gpu/bench/transfer_nccl_end.h"
 
 namespace baton::kernels::cuda {
 
@@ -41,17 +41,20 @@ class TransferLine {
 };
 
 struct TransferCarrier {
-  enum Kind : uint8_t { kIpc, kNccl };
+  // kNcclRegistered: NCCL whose slots are registered on both ends.
+  enum Kind : uint8_t { kIpc, kNccl, kNcclRegistered };
+  static constexpr std::array kKinds = {kIpc, kNccl, kNcclRegistered};
 
   Kind kind = kIpc;
-  LinkSizes sizes{};  // of kNccl
+  LinkSizes sizes{};  // of NCCL's
   const char* name() const { return kind == kIpc ? "ipc" : "nccl"; }
 };
 
 // What the sender's memory holds: words that are all different.
 std::vector<uint64_t> TransferSource(size_t bytes);
 
-// A block of a device's memory as a window of each kind of carrier.
+// A block of a device's memory as a window of each kind of carrier that there is: an NCCL may be
+// unable to register slots.
 class TransferReceiver {
  public:
   // On the first device that this process sees. Tells the sender how to reach the windows.
@@ -65,15 +68,15 @@ class TransferReceiver {
 
  private:
   TransferReceiver() = default;
+  absl::Status OpenNccl();
+  // Makes the window of the next kind; the words that tell the sender of it.
+  absl::StatusOr<std::vector<std::string>> Introduce(TransferCarrier::Kind kind, size_t bytes);
 
   std::unique_ptr<Backend> backend_;
-  std::unique_ptr<DeviceLinks> links_;
   Memory memory_;
   std::unique_ptr<transport::IpcTransport> ipc_;
-  std::unique_ptr<transport::NcclTransport> nccl_;
-  std::unique_ptr<transport::LinkService> service_;
-  transport::LocalServer server_;
-  std::vector<std::unique_ptr<transport::Window>> windows_;
+  std::array<std::unique_ptr<TransferNcclEnd>, 2> nccl_;     // the second with registered slots
+  std::vector<std::unique_ptr<transport::Window>> windows_;  // by kind; null where there is none
 };
 
 // A block of another device's memory that holds TransferSource, and a connection to the receiver.
@@ -83,7 +86,10 @@ class TransferSender {
   static absl::StatusOr<std::unique_ptr<TransferSender>> Open(const TransferLine& line,
                                                               size_t bytes);
 
-  // In place of the connection before. kInternal where the receiver can't read this device.
+  // kUnimplemented where one of the ends has no such carrier.
+  absl::Status Supports(TransferCarrier::Kind kind) const;
+  // In place of the connection before. Supports' error; kInternal where the receiver can't read
+  // this device.
   absl::Status Connect(const TransferCarrier& carrier);
   double connect_ms() const { return connect_ms_; }
 
@@ -98,6 +104,7 @@ class TransferSender {
 
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<DeviceLinks> links_;
+  absl::StatusOr<std::unique_ptr<DeviceLinks>> registered_links_;
   Memory memory_;
   std::vector<std::string> peer_;  // connection data and window of each kind of carrier
   std::unique_ptr<transport::Transport> transport_;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -85,14 +86,14 @@ class Receiver {
     return absl::OkStatus();
   }
 
-  // "alone", or "receive CARRIER FIRST_ID COUNT BYTES SUM DECODES".
+  // "alone", or "receive KIND FIRST_ID COUNT BYTES SUM DECODES".
   absl::StatusOr<std::string> Answer(const TransferLine& line,
                                      const std::vector<std::string>& words) {
     if (words[0] == "alone") {
       BATON_RETURN_IF_ERROR(decode_->Start());
       return absl::StrCat(decode_->Milliseconds());
     }
-    const auto kind = words[1] == "0" ? TransferCarrier::kIpc : TransferCarrier::kNccl;
+    const auto kind = static_cast<TransferCarrier::Kind>(std::stoi(words[1]));
     transport::Transport& transport = end_->transport(kind);
     const uint64_t first = std::stoull(words[2]);
     const uint64_t count = std::stoull(words[3]);
@@ -200,15 +201,16 @@ class Sender {
   }
 
   void Print(const TransferCarrier& carrier, size_t bytes, const Times& times, bool decodes) const {
-    const bool is_nccl = carrier.kind == TransferCarrier::kNccl;
+    const bool is_nccl = carrier.kind != TransferCarrier::kIpc;
     const double rate = static_cast<double>(bytes) / times.seconds;
     absl::PrintF(
         "{\"bench\":\"transfer\",\"carrier\":\"%s\",\"blocks\":%d,\"slot_mib\":%d,"
-        "\"connect_ms\":%.0f,\"bytes\":%d,\"us\":%.1f,\"gb_per_s\":%.1f,\"share_of_371\":%.3f,"
-        "\"decoding\":%s,\"decode_ratio\":%.3f}\n",
+        "\"registered\":%s,\"connect_ms\":%.0f,\"bytes\":%d,\"us\":%.1f,\"gb_per_s\":%.1f,"
+        "\"share_of_371\":%.3f,\"decoding\":%s,\"decode_ratio\":%.3f}\n",
         carrier.name(),
         is_nccl ? carrier.sizes.max_blocks : 0,
         is_nccl ? carrier.sizes.slot_bytes >> 20 : 0,
+        carrier.kind == TransferCarrier::kNcclRegistered ? "true" : "false",
         end_.connect_ms(),
         bytes,
         times.seconds * 1e6,
@@ -226,6 +228,19 @@ class Sender {
   uint64_t next_ = 1;
 };
 
+// Those with registered slots come last, so that the others' rows are there if they fail.
+std::vector<TransferCarrier> AllCarriers() {
+  constexpr std::pair<int32_t, size_t> kBlocksAndMib[] = {
+      {1, 32}, {4, 32}, {8, 16}, {8, 32}, {16, 16}, {16, 32}, {16, 64}, {32, 32}};
+  std::vector<TransferCarrier> carriers = {TransferCarrier{}};
+  for (const auto kind : {TransferCarrier::kNccl, TransferCarrier::kNcclRegistered}) {
+    for (const auto& [blocks, slot_mib] : kBlocksAndMib) {
+      carriers.push_back({kind, {.slot_bytes = slot_mib << 20, .max_blocks = blocks}});
+    }
+  }
+  return carriers;
+}
+
 }  // namespace
 
 absl::Status SendAtRates(const TransferLine& line) {
@@ -233,19 +248,11 @@ absl::Status SendAtRates(const TransferLine& line) {
                          TransferSender::Open(line, kMostBytes));
   Sender sender(line, *end);
   BATON_RETURN_IF_ERROR(sender.Bring());
-  const auto nccl = [](int32_t blocks, size_t slot_mib) {
-    return TransferCarrier{TransferCarrier::kNccl,
-                           {.slot_bytes = slot_mib << 20, .max_blocks = blocks}};
-  };
-  for (const TransferCarrier& carrier : {TransferCarrier{},
-                                         nccl(1, 32),
-                                         nccl(4, 32),
-                                         nccl(8, 16),
-                                         nccl(8, 32),
-                                         nccl(16, 16),
-                                         nccl(16, 32),
-                                         nccl(16, 64),
-                                         nccl(32, 32)}) {
+  for (const TransferCarrier& carrier : AllCarriers()) {
+    if (absl::Status status = end->Supports(carrier.kind); absl::IsUnimplemented(status)) {
+      std::fprintf(stderr, "no rows with registered slots: %s\n", status.ToString().c_str());
+      break;
+    }
     BATON_RETURN_IF_ERROR(sender.Measure(carrier));
   }
   return absl::OkStatus();
