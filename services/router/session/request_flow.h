@@ -160,6 +160,13 @@ class RequestFlow {
   bool AwaitsFirstTokens() const;
   // Whether a repeated prefill begins the sequence as it began.
   static bool BeginsAlike(const SequenceOutput& sequence, const FirstToken& token);
+  // Whether decode can go on from what the client has of the sequence, however prefill begins it:
+  // workers round differently by what else is in a step (docs/adr/0013). Prefill that ends a
+  // sequence ships no KV of it.
+  static bool CanGoOn(const SequenceOutput& sequence, const FirstToken& token);
+  bool All(bool (*holds)(const SequenceOutput&, const FirstToken&),
+           const std::vector<FirstToken>& tokens) const;
+  void OnOtherFirstTokens(const std::vector<FirstToken>& tokens, absl::Time now);
   absl::StatusOr<std::vector<FirstToken>> ReadFirstTokens(
       const worker::v1::FirstTokens& first) const;
   void OnCommitted(const worker::v1::PrefillCommitted& committed, absl::Time now);

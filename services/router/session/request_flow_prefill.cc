@@ -80,17 +80,36 @@ bool RequestFlow::BeginsAlike(const SequenceOutput& sequence, const FirstToken& 
                               token.stop_token_id == sequence.finished().stop_token_id());
 }
 
+bool RequestFlow::CanGoOn(const SequenceOutput& sequence, const FirstToken& token) {
+  return sequence.done() || !token.finished;
+}
+
+bool RequestFlow::All(bool (*holds)(const SequenceOutput&, const FirstToken&),
+                      const std::vector<FirstToken>& tokens) const {
+  return std::ranges::equal(sequences_, tokens, holds);
+}
+
+// Decode that continues an answer takes the tokens that the client has in place of prefill's. A
+// reservation from before the client had any is given up for one that does.
+void RequestFlow::OnOtherFirstTokens(const std::vector<FirstToken>& tokens, absl::Time now) {
+  if (resuming_ || !All(CanGoOn, tokens) || ++failures_ >= limits_.max_attempts) {
+    EndLost(rpc::reason::kPrefillLost, "a repeated prefill gave another first token", now);
+    return;
+  }
+  observer_->OnRetry(RetryReason::kPrefillLost);
+  ++retries_;
+  StartOver();
+}
+
 void RequestFlow::OnFirstTokens(const worker::v1::FirstTokens& first, absl::Time now) {
   absl::StatusOr<std::vector<FirstToken>> tokens = ReadFirstTokens(first);
   if (!tokens.ok()) {
     Fail(tokens.status(), now);
     return;
   }
-  for (size_t i = 0; i < sequences_.size(); ++i) {
-    if (!BeginsAlike(sequences_[i], (*tokens)[i])) {
-      EndLost(rpc::reason::kPrefillLost, "a repeated prefill gave another first token", now);
-      return;
-    }
+  if (!All(BeginsAlike, *tokens) && !(resuming_ && All(CanGoOn, *tokens))) {
+    OnOtherFirstTokens(*tokens, now);
+    return;
   }
   first_tokens_seen_ = true;
   BeginOutput(now);

@@ -153,6 +153,21 @@ TEST_P(EngineContinueTest, GivesTheRestOnAnotherDecodeEngine) {
   EXPECT_TRUE(Eventually([&] { return prefill.AtBaseline() && decode.AtBaseline(); }));
 }
 
+// As a prefill that rounds differently draws it.
+TEST_P(EngineContinueTest, WhatWasDeliveredStandsBeforeAnotherFirstToken) {
+  RealEngine both(*checkpoint_, Role::kBoth, 64, 128, kPools);
+  const int32_t other = Run(both, MakeRequest(GetParam(), {}))->tokens(0).front() + 1;
+  const auto want = Run(both, MakeRequest(GetParam(), {{other}, {}}));
+  RealEngine prefill(*checkpoint_, Role::kPrefill, 64, 128, kPools);
+  RealEngine decode(*checkpoint_, Role::kDecode, 64, 128, kPools);
+  const auto rest = RunSplit(prefill, decode, MakeRequest(GetParam(), {{other}, {}}));
+  EXPECT_EQ(rest->tokens(0).size(), size_t{kMaxTokens} - 1);
+  // Hidden states are rounded where they are handed off.
+  if (!GetParam().starts_with("hidden")) {
+    EXPECT_EQ(rest->tokens(0), want->tokens(0));
+  }
+}
+
 TEST_P(EngineContinueTest, AStopTokenBehindWhatWasDeliveredEndsTheSequence) {
   RealEngine both(*checkpoint_, Role::kBoth, 64, 128, kPools);
   const std::vector<int32_t> whole = Run(both, MakeRequest(GetParam(), {}))->tokens(0);

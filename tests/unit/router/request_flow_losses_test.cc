@@ -50,13 +50,35 @@ TEST_F(RequestFlowTest, ARepeatedFirstTokenIsDropped) {
   EXPECT_THAT(Output(), ElementsAre("S", "D:1"));
 }
 
-TEST_F(RequestFlowTest, AnotherFirstTokenOfARepeatedPrefillAborts) {
+TEST_F(RequestFlowTest, AnotherFirstTokenOfARepeatedPrefillIsContinuedFromTheClientsByANextPair) {
   Start();
   Reserve();
   SendFirst("1");
   flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
   flow_->OnPrefillWorker(now_);
   SendFirst("2");
+  ASSERT_FALSE(flow_->ended());
+  EXPECT_EQ(flow_->phase(), Phase::kQueued);
+  EXPECT_THAT(flow_->delivered(), ElementsAre(ElementsAre(Token("1"))));
+  Reserve();
+  SendFirst("2");
+  SendCommit();
+  SendTokens("3");
+  EXPECT_FALSE(flow_->ended());
+  EXPECT_THAT(Output(), ElementsAre("S", "D:13"));
+}
+
+TEST_F(RequestFlowTest, ARepeatedPrefillThatEndsWhatTheClientSawBeginAborts) {
+  Start();
+  Reserve();
+  SendFirst("1");
+  flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
+  flow_->OnPrefillWorker(now_);
+  worker::v1::PrefillEvent stopped;
+  worker::v1::SequenceFinished* finished = stopped.mutable_first_tokens()->add_finished();
+  finished->set_reason(worker::v1::FINISH_REASON_STOP);
+  finished->set_stop_token_id(4084);
+  flow_->OnPrefillEvent(stopped, now_);
   ASSERT_TRUE(flow_->ended());
   EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(rpc::ReasonMetadata(flow_->final_status()).at("tokens_delivered"), "1");
@@ -242,7 +264,7 @@ TEST_F(RequestFlowTest, ASequenceThatHadNotBegunTakesItsFirstTokenFromTheNextPre
   EXPECT_THAT(Output(), ElementsAre("D:42"));
 }
 
-TEST_F(RequestFlowTest, AnotherFirstTokenOfTheNextPairAborts) {
+TEST_F(RequestFlowTest, AnotherFirstTokenOfTheNextPairGivesWayToTheClients) {
   Start();
   Reserve();
   SendFirst();
@@ -250,8 +272,10 @@ TEST_F(RequestFlowTest, AnotherFirstTokenOfTheNextPairAborts) {
   flow_->OnDecodeEnd(absl::UnavailableError("gone"), now_);
   Reserve();
   SendFirst("2");
-  ASSERT_TRUE(flow_->ended());
-  EXPECT_EQ(flow_->final_status().code(), absl::StatusCode::kAborted);
+  SendCommit();
+  SendTokens("3");
+  EXPECT_FALSE(flow_->ended());
+  EXPECT_THAT(Output(), ElementsAre("S", "D:13"));
 }
 
 TEST_F(RequestFlowTest, AnAnswerThatNobodyCanContinueAbortsWithTheCount) {
