@@ -27,6 +27,10 @@ absl::Status HostBlockSpace::Download(void* target, const void* source, size_t b
   return HostMemory().Download(target, source, bytes);
 }
 
+absl::Status HostBlockSpace::Copy(std::byte* target, const std::byte* source, size_t bytes) {
+  return HostMemory().Copy(target, source, bytes);
+}
+
 absl::Status HostBlockSpace::Zero(std::byte* target, size_t bytes) {
   return HostMemory().Zero(target, bytes);
 }

@@ -18,6 +18,7 @@ class HostBlockSpace : public MemorySpace {
   absl::StatusOr<Memory> Adopt(Buffer source) override;
   absl::Status Upload(std::byte* target, const void* source, size_t bytes) override;
   absl::Status Download(void* target, const void* source, size_t bytes) override;
+  absl::Status Copy(std::byte* target, const std::byte* source, size_t bytes) override;
   absl::Status Zero(std::byte* target, size_t bytes) override;
 };
 

@@ -46,11 +46,15 @@ class HostSpace final : public MemorySpace {
   }
 
   absl::Status Upload(std::byte* target, const void* source, size_t bytes) override {
-    return Copy(target, source, bytes);
+    return CopyBytes(target, source, bytes);
   }
 
   absl::Status Download(void* target, const void* source, size_t bytes) override {
-    return Copy(target, source, bytes);
+    return CopyBytes(target, source, bytes);
+  }
+
+  absl::Status Copy(std::byte* target, const std::byte* source, size_t bytes) override {
+    return CopyBytes(target, source, bytes);
   }
 
   absl::Status Zero(std::byte* target, size_t bytes) override {
@@ -63,7 +67,7 @@ class HostSpace final : public MemorySpace {
   MemorySpace* shared() override { return &SharedHostMemory(); }
 
  private:
-  static absl::Status Copy(void* target, const void* source, size_t bytes) {
+  static absl::Status CopyBytes(void* target, const void* source, size_t bytes) {
     if (bytes > 0) {
       std::memcpy(target, source, bytes);
     }

@@ -280,6 +280,17 @@ struct ShadowKvTailLayout {
     const int64_t next = BlocksAt(position);
     return BlocksAt(position + 1) > next ? std::optional(next) : std::nullopt;
   }
+  // Of the positions [first, end), the end of those that one call may append: behind the first that
+  // makes a block due, or kShadowKvBlockTokens of them.
+  constexpr int64_t EndOfAppend(int64_t first, int64_t end) const {
+    const int64_t most = std::min(end, first + kShadowKvBlockTokens);
+    for (int64_t position = first; position < most; ++position) {
+      if (BlockDueAt(position).has_value()) {
+        return position + 1;
+      }
+    }
+    return most;
+  }
   // Coded tokens of prompt and tail; positions from here on are exact.
   constexpr int64_t CodedTokensAt(int64_t tokens) const {
     return prompt_coded_tokens + BlocksAt(tokens) * kShadowKvBlockTokens;

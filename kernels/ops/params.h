@@ -33,7 +33,7 @@ struct PackMatrixParams {
   std::byte* target = nullptr;  // packed_matrix_bytes(out_features, in_features, dtype), 64-aligned
 };
 
-// out[r] = table[token_ids[r]].
+// out[r] = table[token_ids[r]]: embeddings, or vectors that lie in memory like a table of them.
 struct EmbedParams {
   const std::byte* table = nullptr;  // [vocab, dim], of `dtype` (bf16 or f32)
   DType dtype = DType::kBF16;

@@ -86,8 +86,8 @@ struct ShadowKvCounters {
 // sequence holds position + 1 tokens once shadowkv_append ran. In a decode step that is the query
 // row's token; a query whose own and other newest keys are elsewhere (ShadowKvAttentionParams::lse)
 // has the newest token held, which may be the prompt's last. Sequences of one call share dtype,
-// kv_heads and head_dim; all else may differ, and they may be the same one if nothing is appended
-// and they have neither cache nor counters.
+// kv_heads and head_dim; all else may differ. They may be the same one, to select and attend if
+// they have neither cache nor counters, to append as ShadowKvAppendParams says.
 struct ShadowKvSequence {
   const ShadowKvPromptLayout* layout = nullptr;
   const std::byte* prompt = nullptr;  // layout->bytes
@@ -147,7 +147,9 @@ struct ShadowKvBounds {
 };
 
 // Writes the key (after RoPE) and value of its row to each sequence; codes the oldest 64 exact
-// tokens when they are due. Every position must be appended, in order, exactly once.
+// tokens when they are due. Every position must be appended, in order, exactly once. A call may
+// have up to 64 consecutive positions of one sequence, of which only the last makes tokens due:
+// those of the call are neither among the due ones nor where these are read.
 struct ShadowKvAppendParams {
   const void* k = nullptr;  // [..., kv_heads, head_dim]
   int64_t k_stride = 0;     // elements from row to row

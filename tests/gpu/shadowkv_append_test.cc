@@ -127,6 +127,41 @@ class Batch {
       sequences.push_back(device_[s]->get(problem.Sequence().position));
       sequences.back().row = row;
     }
+    AppendRows(k, v, stride, sequences);
+  }
+
+  // Appends the next `count` tokens of the first sequence, on the device in one call.
+  void AppendTogether(int64_t count) {
+    ShadowKvProblem& problem = *problems_.front();
+    const int64_t first = problem.tokens();
+    std::vector<ShadowKvSequence> sequences;
+    for (int64_t i = 0; i < count; ++i) {
+      problem.Append(ReferenceOps(), **host_contexts_.front());
+      sequences.push_back(device_.front()->get(static_cast<int32_t>(first + i)));
+      sequences.back().row = static_cast<int32_t>(i);
+    }
+    const int64_t elements = count * width();
+    AppendRows({problem.key(first), problem.key(first) + elements},
+               {problem.value(first), problem.value(first) + elements},
+               width(),
+               sequences);
+  }
+
+  size_t size() const { return problems_.size(); }
+  int64_t width() const { return problems_.front()->layout().config.width(); }
+  ShadowKvSequence host(size_t s) const { return problems_[s]->Sequence(); }
+  std::vector<std::byte> tail(size_t s) const { return device_[s]->tail(); }
+  std::span<const std::byte> value_tail(size_t s) const { return device_[s]->value_tail(); }
+  const ShadowKvProblem& problem(size_t s) const { return *problems_[s]; }
+  int64_t blocks(size_t s) const {
+    return problems_[s]->tail_layout().BlocksAt(problems_[s]->tokens());
+  }
+
+ private:
+  void AppendRows(const std::vector<float>& k,
+                  const std::vector<float>& v,
+                  int64_t stride,
+                  const std::vector<ShadowKvSequence>& sequences) {
     const DeviceArray<uint16_t> device_k = Activations(k);
     const DeviceArray<uint16_t> device_v = Activations(v);
     const DeviceArray<ShadowKvSequence> device_sequences(sequences);
@@ -143,16 +178,6 @@ class Batch {
     ASSERT_TRUE(context_.queue->Wait().ok());
   }
 
-  size_t size() const { return problems_.size(); }
-  int64_t width() const { return problems_.front()->layout().config.width(); }
-  ShadowKvSequence host(size_t s) const { return problems_[s]->Sequence(); }
-  std::vector<std::byte> tail(size_t s) const { return device_[s]->tail(); }
-  std::span<const std::byte> value_tail(size_t s) const { return device_[s]->value_tail(); }
-  int64_t blocks(size_t s) const {
-    return problems_[s]->tail_layout().BlocksAt(problems_[s]->tokens());
-  }
-
- private:
   const OpTable& ops_;
   const ExecContext& context_;
   std::vector<std::unique_ptr<ShadowKvContext>> host_contexts_;
@@ -191,6 +216,26 @@ ShadowKvShape Short(int64_t prompt_tokens) {
   shape.prompt_tokens = prompt_tokens;
   shape.generated_tokens = 130;
   return shape;
+}
+
+// As an extension does: up to 64 of a call, of which the last may make a block due.
+TEST_F(ShadowKvAppendGpuTest, ManyTokensOfASequenceInACall) {
+  for (const ShadowKvGenerated generated :
+       {ShadowKvGenerated::kBlocks, ShadowKvGenerated::kExact}) {
+    SCOPED_TRACE(absl::StrCat("generated ", static_cast<int>(generated)));
+    ShadowKvShape shape = Short(133);
+    shape.generated_tokens = 333;
+    shape.config.generated = generated;
+    Batch batch(ops(), context(), {shape});
+    const ShadowKvTailLayout tail = batch.problem(0).tail_layout();
+    const int64_t end = shape.prompt_tokens + shape.generated_tokens;
+    while (batch.problem(0).tokens() < end) {
+      const int64_t first = batch.problem(0).tokens();
+      ASSERT_NO_FATAL_FAILURE(batch.AppendTogether(tail.EndOfAppend(first, end) - first));
+      SCOPED_TRACE(absl::StrCat("from token ", first));
+      ASSERT_NO_FATAL_FAILURE(ExpectSameTail(batch.host(0), batch.tail(0)));
+    }
+  }
 }
 
 TEST_F(ShadowKvAppendGpuTest, EverySelector) {

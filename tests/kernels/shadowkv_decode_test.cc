@@ -193,6 +193,46 @@ TEST_P(ShadowKvDecodeTest, ABlockLeavesEarlierBytesOfTheTailAlone) {
   }
 }
 
+// A call ends with a token that makes a block due, and has at most 64.
+TEST_P(ShadowKvDecodeTest, ACallAppendsManyTokensLikeManyCalls) {
+  for (const ShadowKvGenerated generated :
+       {ShadowKvGenerated::kBlocks, ShadowKvGenerated::kExact}) {
+    ShadowKvShape shape;
+    shape.config.generated = generated;
+    shape.prompt_tokens = 133;
+    shape.generated_tokens = 333;
+    const ShadowKvContext context(ops(), 2, shape);
+    ShadowKvProblem one(ops(), *context, shape);
+    const ShadowKvProblem many(ops(), *context, shape);
+    const ShadowKvTailLayout tail = many.tail_layout();
+    const int64_t end = shape.prompt_tokens + shape.generated_tokens;
+    for (int64_t first = shape.prompt_tokens; first < end;) {
+      const int64_t next = tail.EndOfAppend(first, end);
+      std::vector<ShadowKvSequence> sequences(static_cast<size_t>(next - first), many.Sequence());
+      for (int64_t position = first; position < next; ++position) {
+        sequences[static_cast<size_t>(position - first)].position = static_cast<int32_t>(position);
+        sequences[static_cast<size_t>(position - first)].row =
+            static_cast<int32_t>(position - first);
+      }
+      ASSERT_TRUE(ops()
+                      .shadowkv_append(*context,
+                                       {.k = many.key(first),
+                                        .k_stride = shape.config.width(),
+                                        .v = many.value(first),
+                                        .v_stride = shape.config.width(),
+                                        .sequences = sequences.data(),
+                                        .num_sequences = static_cast<int64_t>(sequences.size()),
+                                        .rope = many.rope(),
+                                        .key_bias = many.key_bias()})
+                      .ok());
+      for (; first < next; ++first) {
+        one.Append(ops(), *context);
+      }
+      ASSERT_TRUE(std::ranges::equal(many.tail_bytes(), one.tail_bytes())) << "token " << first;
+    }
+  }
+}
+
 TEST_P(ShadowKvDecodeTest, LowRankAloneErrsByWhatTheRankLeavesOut) {
   double previous = 2.0;
   for (const int32_t rank : {8, 20, 64}) {

@@ -17,7 +17,6 @@ bool CanKeep(const EngineState& state, const ActiveRequest& request) {
   return !request.session_id.empty() && state.parts.options.max_kept_sessions > 0 &&
          request.decode_started != absl::InfiniteFuture() && request.sequences.size() == 1 &&
          request.sequences.front().staged == nullptr &&
-         (request.kv.encoded == nullptr || request.kv.encoded->extends()) &&
          (request.end_status.ok() || absl::IsCancelled(request.end_status));
 }
 

@@ -59,8 +59,6 @@ class EncodedFormat {
   // little is free now or the format can't be extended. May be called any number of times, each
   // time once the tokens of the extension before are taken in; see EncodedKv.
   virtual bool Extend(EncodedKv& sequence, int64_t prompt_tokens, int64_t max_tokens) = 0;
-  // False: Extend never succeeds here, and sequences need not be kept for it.
-  virtual bool extends() const { return true; }
   virtual PoolBytes pool() const = 0;
   // On a device: memory of the host that a part of the sequences takes; nothing without one.
   virtual PoolBytes host_pool() const { return {}; }

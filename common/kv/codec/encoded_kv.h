@@ -59,11 +59,11 @@ class KvCodec {
                                                               kernels::StepArrays& arrays) = 0;
 };
 
-// A prompt in dense pages, where prefill computes it whatever becomes of it afterwards. The table
-// is where ops read it.
+// A prompt in dense pages, where prefill computes it whatever becomes of it afterwards.
 struct WorkingKv {
   kernels::DensePages pages;
-  DenseTable table;
+  DenseTable table;            // where ops read it
+  DenseTable host_table = {};  // the same where the host reads it; of an extension
 };
 
 // The queries of consecutive prompt rows of one sequence.
@@ -105,7 +105,8 @@ class EncodedKv {
   virtual int64_t tokens() const = 0;
 
   // A step that refers to the sequence begins: brings what ops read of it to where they read it.
-  // Executor thread, before the step's first op. A back end on the host needs no call.
+  // Executor thread, before the step's first op. On the host only steps with rows of an extension
+  // need the call.
   virtual absl::Status PrepareStep() { return absl::OkStatus(); }
 
   // Prompt positions from here on have their queries observed; the prompt's length: none are.
@@ -125,9 +126,11 @@ class EncodedKv {
   virtual absl::Status Settle() { return absl::OkStatus(); }
   // Before a step with rows of an extension, behind PrepareStep, for each of its tiles: what ops
   // have to be told of them goes to `arrays`, which are uploaded before the first AttendExtension.
-  virtual void PrepareExtension(const WorkingKv& /*working*/,
-                                const PromptRows& /*rows*/,
-                                kernels::StepArrays& /*arrays*/) {}
+  virtual absl::Status PrepareExtension(const WorkingKv& /*working*/,
+                                        const PromptRows& /*rows*/,
+                                        kernels::StepArrays& /*arrays*/) {
+    return absl::OkStatus();
+  }
   // Attention of extension rows, in each model layer that reads the stored layer: over the encoded
   // tokens and, exact and causal, the extension's own in `working`, of which only pages from
   // B / page_tokens on exist. Writes the rows of queries.out and observes rows at or behind

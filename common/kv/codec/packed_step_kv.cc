@@ -67,7 +67,8 @@ absl::StatusOr<PackedStepKv::Tile> PackedStepKv::PrepareTile(const KvRows& rows,
     if (Extends(sequence)) {
       written.push_back(run);
       tile.extensions.push_back(run);
-      sequence.encoded->PrepareExtension(Working(run.sequence), RowsOf(rows, run), arrays);
+      BATON_RETURN_IF_ERROR(
+          sequence.encoded->PrepareExtension(Working(run.sequence), RowsOf(rows, run), arrays));
     } else if (sequence.prefill || sequence.encoded == nullptr) {
       written.push_back(run);
       attended.push_back(run);

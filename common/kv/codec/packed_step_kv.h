@@ -96,7 +96,9 @@ class PackedStepKv : public StepKv {
   absl::Status Observe(const KvRows& rows, const KvQueries& queries);
   // The prompt of a sequence of the step, where ops read it.
   WorkingKv Working(int32_t sequence) const {
-    return {.pages = dense_.pages(), .table = dense_.op_table(sequence)};
+    return {.pages = dense_.pages(),
+            .table = dense_.op_table(sequence),
+            .host_table = dense_.table(sequence)};
   }
 
   std::vector<StepSequenceKv> sequences_;

@@ -2,8 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,28 +10,11 @@
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/step_kv.h"
 #include "kernels/core/dtype.h"
-#include "kernels/core/half.h"
-#include "kernels/kv_format/dense.h"
 #include "kernels/ops/activations.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/params.h"
 
 namespace baton::kv {
-namespace {
-
-// `n` elements of a dense page as fp32.
-void Widen(const std::byte* source, kernels::DType dtype, int32_t n, float* target) {
-  if (dtype == kernels::DType::kF32) {
-    std::memcpy(target, source, static_cast<size_t>(n) * sizeof(float));
-    return;
-  }
-  const auto* bits = reinterpret_cast<const uint16_t*>(source);
-  for (int32_t i = 0; i < n; ++i) {
-    target[i] = kernels::BF16ToF32(bits[i]);
-  }
-}
-
-}  // namespace
 
 std::vector<kernels::SequenceRows> WorkingRows(const WorkingKv& working,
                                                const PromptRows& rows,
@@ -74,30 +55,6 @@ absl::Status AttendDenseKeys(const CodecContext& context,
        .out_stride = queries.out_stride,
        .lse = lse,
        .merge = merge});
-}
-
-void ReadWorkingTokens(const WorkingKv& working,
-                       int32_t kv_layer,
-                       int64_t first,
-                       int64_t count,
-                       std::span<float> keys,
-                       std::span<float> values) {
-  const kernels::DensePageLayout& layout = working.pages.layout;
-  const int32_t* table =
-      working.table.data + static_cast<ptrdiff_t>(kv_layer) * working.table.stride;
-  float* key = keys.data();
-  float* value = values.data();
-  for (int64_t token = first; token < first + count; ++token) {
-    const auto slot = static_cast<int32_t>(token % layout.page_tokens);
-    const auto id = static_cast<size_t>(table[token / layout.page_tokens]);
-    const std::byte* page = working.pages.base + id * layout.stride_bytes();
-    for (int32_t head = 0; head < layout.kv_heads; ++head) {
-      Widen(page + layout.key_offset(head, slot), layout.dtype, layout.head_dim, key);
-      Widen(page + layout.value_offset(head, slot), layout.dtype, layout.head_dim, value);
-      key += layout.head_dim;
-      value += layout.head_dim;
-    }
-  }
 }
 
 }  // namespace baton::kv

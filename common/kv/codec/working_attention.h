@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,14 +30,5 @@ absl::Status AttendDenseKeys(const CodecContext& context,
                              const kernels::SequenceRows* op_rows,
                              float* lse,
                              bool merge = false);
-
-// The keys (after RoPE) and values of the working tokens [first, first + count) of a stored layer,
-// widened: [count][kv_heads x head_dim] each.
-void ReadWorkingTokens(const WorkingKv& working,
-                       int32_t kv_layer,
-                       int64_t first,
-                       int64_t count,
-                       std::span<float> keys,
-                       std::span<float> values);
 
 }  // namespace baton::kv

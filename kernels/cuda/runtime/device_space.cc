@@ -34,6 +34,17 @@ Memory Owned(DeviceMemory memory) {
   return {std::make_unique<DeviceBlock>(std::move(memory)), data, size};
 }
 
+const char* CopyName(cudaMemcpyKind kind) {
+  switch (kind) {
+    case cudaMemcpyHostToDevice:
+      return "copy to the device";
+    case cudaMemcpyDeviceToHost:
+      return "copy from the device";
+    default:
+      return "copy inside the device";
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<Memory> DeviceSpace::Allocate(size_t bytes) {
@@ -62,24 +73,27 @@ absl::Status DeviceSpace::Flush() {
   return graphs_ == nullptr ? absl::OkStatus() : graphs_->Flush();
 }
 
-absl::Status DeviceSpace::Copy(void* target,
-                               const void* source,
-                               size_t bytes,
-                               cudaMemcpyKind kind) {
+absl::Status DeviceSpace::Enqueue(void* target,
+                                  const void* source,
+                                  size_t bytes,
+                                  cudaMemcpyKind kind) {
   if (absl::Status status = Flush(); !status.ok()) {
     return status;
   }
-  return ToStatus(cudaMemcpyAsync(target, source, bytes, kind, queue_.stream()),
-                  kind == cudaMemcpyHostToDevice ? "copy to the device" : "copy from the device");
+  return ToStatus(cudaMemcpyAsync(target, source, bytes, kind, queue_.stream()), CopyName(kind));
 }
 
 absl::Status DeviceSpace::Upload(std::byte* target, const void* source, size_t bytes) {
-  return Copy(target, source, bytes, cudaMemcpyHostToDevice);
+  return Enqueue(target, source, bytes, cudaMemcpyHostToDevice);
 }
 
 absl::Status DeviceSpace::Download(void* target, const void* source, size_t bytes) {
-  absl::Status status = Copy(target, source, bytes, cudaMemcpyDeviceToHost);
+  absl::Status status = Enqueue(target, source, bytes, cudaMemcpyDeviceToHost);
   return status.ok() ? queue_.Wait() : status;
+}
+
+absl::Status DeviceSpace::Copy(std::byte* target, const std::byte* source, size_t bytes) {
+  return Enqueue(target, source, bytes, cudaMemcpyDeviceToDevice);
 }
 
 MemorySpace& DeviceSpace::staging() { return PinnedMemory(); }

@@ -34,6 +34,7 @@ class DeviceSpace : public MemorySpace {
   absl::StatusOr<Memory> Adopt(Buffer source) override;
   absl::Status Upload(std::byte* target, const void* source, size_t bytes) override;
   absl::Status Download(void* target, const void* source, size_t bytes) override;
+  absl::Status Copy(std::byte* target, const std::byte* source, size_t bytes) override;
   absl::Status Zero(std::byte* target, size_t bytes) override;
   MemorySpace& staging() override;
   MemorySpace* shared() override { return shared_; }
@@ -43,7 +44,7 @@ class DeviceSpace : public MemorySpace {
   // Launches the ops that were called before a copy.
   absl::Status Flush();
   // Puts a copy on the stream.
-  absl::Status Copy(void* target, const void* source, size_t bytes, cudaMemcpyKind kind);
+  absl::Status Enqueue(void* target, const void* source, size_t bytes, cudaMemcpyKind kind);
 
   const DeviceQueue& queue_;
   OpGraphs* const graphs_;

@@ -34,6 +34,10 @@ class DeferredQueues::Queue final : public MemorySpace {
   absl::Status Download(void* /*target*/, const void* /*source*/, size_t /*bytes*/) override {
     return absl::InternalError("device double: a side queue is read before it is joined");
   }
+  absl::Status Copy(std::byte* target, const std::byte* source, size_t bytes) override {
+    work_.emplace_back([=] { return Device().Copy(target, source, bytes); });
+    return absl::OkStatus();
+  }
   absl::Status Zero(std::byte* target, size_t bytes) override {
     work_.emplace_back([target, bytes] { return Device().Zero(target, bytes); });
     return absl::OkStatus();

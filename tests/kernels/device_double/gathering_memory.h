@@ -32,6 +32,10 @@ class GatheringMemory final : public MemorySpace {
     absl::Status status = graphs_.Flush();
     return status.ok() ? Device().Download(target, source, bytes) : status;
   }
+  absl::Status Copy(std::byte* target, const std::byte* source, size_t bytes) override {
+    absl::Status status = graphs_.Flush();
+    return status.ok() ? Device().Copy(target, source, bytes) : status;
+  }
   absl::Status Zero(std::byte* target, size_t bytes) override {
     absl::Status status = graphs_.Flush();
     return status.ok() ? Device().Zero(target, bytes) : status;

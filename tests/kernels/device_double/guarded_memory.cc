@@ -131,6 +131,12 @@ absl::Status GuardedMemory::Download(void* target, const void* source, size_t by
   return absl::OkStatus();
 }
 
+absl::Status GuardedMemory::Copy(std::byte* target, const std::byte* source, size_t bytes) {
+  const Access access;
+  std::memcpy(target, source, bytes);
+  return absl::OkStatus();
+}
+
 absl::Status GuardedMemory::Zero(std::byte* target, size_t bytes) {
   const Access access;
   std::memset(target, 0, bytes);

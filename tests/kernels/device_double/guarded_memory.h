@@ -30,6 +30,7 @@ class GuardedMemory final : public MemorySpace {
   absl::StatusOr<Memory> Adopt(Buffer source) override;
   absl::Status Upload(std::byte* target, const void* source, size_t bytes) override;
   absl::Status Download(void* target, const void* source, size_t bytes) override;
+  absl::Status Copy(std::byte* target, const std::byte* source, size_t bytes) override;
   absl::Status Zero(std::byte* target, size_t bytes) override;
   MemorySpace* shared() override { return this; }
   LandingMemory& landing() override;

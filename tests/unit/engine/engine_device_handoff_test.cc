@@ -483,7 +483,10 @@ TEST_P(EngineDeviceHandoffTurnsTest, ATurnGoesOnFromKvThatHadLanded) {
 
 INSTANTIATE_TEST_SUITE_P(Policies,
                          EngineDeviceHandoffTurnsTest,
-                         testing::Values("dense", "fp8", "diffkv:ah=2,al=0.5,w=16"),
+                         testing::Values("dense",
+                                         "fp8",
+                                         "diffkv:ah=2,al=0.5,w=16",
+                                         "shadowkv:rank=32,budget=48,outliers=2"),
                          [](const auto& test) {
                            return std::string(test.param, std::strcspn(test.param, ":"));
                          });

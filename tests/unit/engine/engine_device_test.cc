@@ -222,12 +222,11 @@ TEST_P(EngineDeviceAnswersTest, SeveralAnswersToAPromptAreThoseOfTheHost) {
   }
 }
 
-// Formats whose sequences can be extended on a device.
-class EngineDevicePagesTest : public EngineDeviceTest {};
+class EngineDeviceTurnsTest : public EngineDeviceTest {};
 
 // Turns whose new tokens begin within a page and are computed in one step or in several, with
 // another request in the same steps.
-TEST_P(EngineDevicePagesTest, TurnsOfAConversationAreThoseOfTheHost) {
+TEST_P(EngineDeviceTurnsTest, TurnsOfAConversationAreThoseOfTheHost) {
   constexpr int64_t kTurns = 4;
   const auto talk = [](const RealEngine& engine) {
     std::vector<std::vector<int32_t>> answers;
@@ -263,27 +262,7 @@ TEST_P(EngineDevicePagesTest, TurnsOfAConversationAreThoseOfTheHost) {
     const RealEngine device = OnDevice(chunk);
     EXPECT_EQ(talk(device), want) << "chunk " << chunk;
   }
-}
-
-// Formats whose sequences can't be extended on a device.
-class EngineDeviceLimitedTest : public EngineDeviceTest {};
-
-TEST_P(EngineDeviceLimitedTest, NothingIsKeptBetweenTurns) {
-  const RealEngine device = OnDevice(64);
-  for (const char* turn : {"first", "second"}) {
-    const auto listener = std::make_shared<RecordingListener>();
-    GenerateRequest request = Request(0);
-    request.request_id = turn;
-    request.session_id = "talk";
-    request.prompt.resize(200);
-    request.sampling.max_tokens = 3;
-    ASSERT_TRUE(device.engine->Submit(std::move(request), listener).ok());
-    ASSERT_TRUE(listener->AwaitDone());
-    EXPECT_TRUE(listener->status().ok()) << listener->status();
-    EXPECT_EQ(listener->stats().cached_tokens, 0);
-    ExpectFree(device);
-    EXPECT_EQ(device.engine->load().kept_sessions, 0);
-  }
+  EXPECT_EQ(kernels::GuardedMemory::Get().blocks(), 0);
 }
 
 TEST(EngineDeviceLimitsTest, PoliciesThatADeviceHasNoPlaceForAreRefused) {
@@ -417,26 +396,33 @@ INSTANTIATE_TEST_SUITE_P(JointKeys,
                                                           "local=7,joint=80")),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(Policies,
-                         EngineDevicePagesTest,
+                         EngineDeviceTurnsTest,
                          testing::Combine(testing::Values("tiny-llama-needle",
                                                           "tiny-llama-needle-swiftkv-l6-across2"),
                                           testing::Values("dense",
                                                           "fp8",
                                                           "diffkv:ah=2,al=0.5,w=16",
                                                           "diffkv:ah=2,al=0.5,score=all,w=16,"
-                                                          "sinks=2,every=4")),
+                                                          "sinks=2,every=4",
+                                                          "shadowkv:rank=32,budget=48,outliers=2,"
+                                                          "local=7,landmarks=int8",
+                                                          "shadowkv:rank=32,budget=48,outliers=2,"
+                                                          "local=2,v=v2,vplace=host",
+                                                          "shadowkv:rank=32,budget=48,outliers=1,"
+                                                          "local=2,sel=bounds,gen=exact",
+                                                          "shadowkv:rank=32,budget=0.2,outliers=0,"
+                                                          "local=56,chunk=1,sel=q2,a=int8")),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(UpperLayers,
-                         EngineDevicePagesTest,
+                         EngineDeviceTurnsTest,
                          testing::Combine(testing::Values("tiny-llama-needle-swiftkv-l6"),
-                                          testing::Values("fp8", "diffkv:al=0")),
+                                          testing::Values("fp8",
+                                                          "diffkv:al=0",
+                                                          "shadowkv:rank=32,budget=48,outliers=2,"
+                                                          "local=2,joint=80",
+                                                          "shadowkv:rank=32,budget=48,outliers=2,"
+                                                          "local=2,v=v2,vplace=host,joint=80")),
                          NameOf);
-INSTANTIATE_TEST_SUITE_P(
-    Policies,
-    EngineDeviceLimitedTest,
-    testing::Combine(testing::Values("tiny-llama-needle"),
-                     testing::Values("shadowkv:rank=32,budget=48,outliers=2,local=7")),
-    NameOf);
 
 }  // namespace
 }  // namespace baton::engine

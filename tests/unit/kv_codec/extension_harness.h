@@ -67,8 +67,8 @@ class TestExtension {
   int32_t end() const { return end_; }
   uint32_t salt() const { return salt_; }
   WorkingKv working() const {
-    return {.pages = pages_,
-            .table = {.data = table_.data(), .stride = stride_, .layers = kTestLayers}};
+    const DenseTable table = {.data = table_.data(), .stride = stride_, .layers = kTestLayers};
+    return {.pages = pages_, .table = table, .host_table = table};
   }
 
   // Computes all rows in steps of `piece` and lets `kv` take the tokens in. Outputs
@@ -129,7 +129,7 @@ class TestExtension {
                                     .op_positions = positions.data()};
     kernels::StepArrays arrays(kernels::HostMemory());
     BATON_RETURN_IF_ERROR(kv.PrepareStep());
-    kv.PrepareExtension(working(), prompt_rows, arrays);
+    BATON_RETURN_IF_ERROR(kv.PrepareExtension(working(), prompt_rows, arrays));
     BATON_RETURN_IF_ERROR(kv.AttendExtension(working(),
                                              prompt_rows,
                                              {.kv_layer = layer,

@@ -87,6 +87,9 @@ class FiniteMemory final : public kernels::MemorySpace {
   absl::Status Download(void* target, const void* source, size_t bytes) override {
     return kernels::HostMemory().Download(target, source, bytes);
   }
+  absl::Status Copy(std::byte* target, const std::byte* source, size_t bytes) override {
+    return kernels::HostMemory().Copy(target, source, bytes);
+  }
   absl::Status Zero(std::byte* target, size_t bytes) override {
     return kernels::HostMemory().Zero(target, bytes);
   }

@@ -93,9 +93,9 @@ class DiffKvSequence final : public EncodedKv {
                        const KvQueries& queries) override;
   absl::Status EncodeLayer(const WorkingKv& working, int32_t kv_layer) override;
   absl::Status Settle() override;
-  void PrepareExtension(const WorkingKv& working,
-                        const PromptRows& rows,
-                        kernels::StepArrays& arrays) override;
+  absl::Status PrepareExtension(const WorkingKv& working,
+                                const PromptRows& rows,
+                                kernels::StepArrays& arrays) override;
   absl::Status AttendExtension(const WorkingKv& working,
                                const PromptRows& rows,
                                const KvQueries& queries) override;

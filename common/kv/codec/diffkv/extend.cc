@@ -250,9 +250,9 @@ void DiffKvSequence::AddLayer(const PromptRows& rows,
   }
 }
 
-void DiffKvSequence::PrepareExtension(const WorkingKv& working,
-                                      const PromptRows& rows,
-                                      kernels::StepArrays& arrays) {
+absl::Status DiffKvSequence::PrepareExtension(const WorkingKv& working,
+                                              const PromptRows& rows,
+                                              kernels::StepArrays& arrays) {
   if (extension_tiles_.empty()) {
     held_counts_ = token_counts_;
     op_held_counts_ = arrays.Add(held_counts_);
@@ -270,6 +270,7 @@ void DiffKvSequence::PrepareExtension(const WorkingKv& working,
   tile.op_working = arrays.Add(tile.working);
   tile.op_stored = arrays.Add(tile.stored);
   tile.op_shared = arrays.Add(tile.shared);
+  return absl::OkStatus();
 }
 
 absl::Status DiffKvSequence::AttendExtension(const WorkingKv& working,

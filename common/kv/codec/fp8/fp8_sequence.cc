@@ -107,9 +107,9 @@ void Fp8Sequence::Shrink() {
   BATON_CHECK(fewer);
 }
 
-void Fp8Sequence::PrepareExtension(const WorkingKv& working,
-                                   const PromptRows& rows,
-                                   kernels::StepArrays& arrays) {
+absl::Status Fp8Sequence::PrepareExtension(const WorkingKv& working,
+                                           const PromptRows& rows,
+                                           kernels::StepArrays& arrays) {
   ExtensionRows& extension = extension_rows_.emplace_back();
   extension.tile_rows = rows;
   extension.rows = WorkingRows(working, rows, extension_begin_);
@@ -119,6 +119,7 @@ void Fp8Sequence::PrepareExtension(const WorkingKv& working,
         {.row_count = rows.row_count, .page_table = op_page_table(kv_layer), .key_end = begin});
   }
   extension.op_rows = arrays.Add(extension.rows);
+  return absl::OkStatus();
 }
 
 // The exact keys first: the quantized ones before them are merged in. The page in which the

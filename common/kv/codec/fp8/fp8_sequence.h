@@ -47,9 +47,9 @@ class Fp8Sequence final : public EncodedKv {
     return absl::OkStatus();
   }
   absl::Status EncodeLayer(const WorkingKv& working, int32_t kv_layer) override;
-  void PrepareExtension(const WorkingKv& working,
-                        const PromptRows& rows,
-                        kernels::StepArrays& arrays) override;
+  absl::Status PrepareExtension(const WorkingKv& working,
+                                const PromptRows& rows,
+                                kernels::StepArrays& arrays) override;
   // queries.lse is scratch, and never null.
   absl::Status AttendExtension(const WorkingKv& working,
                                const PromptRows& rows,

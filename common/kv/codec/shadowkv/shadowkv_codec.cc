@@ -25,8 +25,8 @@
 #include "kernels/core/memory.h"
 #include "kernels/core/side_queues.h"
 #include "kernels/core/step_arrays.h"
+#include "kernels/kv_format/dense.h"
 #include "kernels/kv_format/shadowkv.h"
-#include "kernels/ops/activations.h"
 #include "kernels/ops/shadowkv_params.h"
 
 namespace baton::kv {
@@ -127,6 +127,28 @@ absl::StatusOr<std::unique_ptr<DecodeRows>> ShadowKvCodec::Prepare(std::span<con
   return prepared;
 }
 
+absl::Status ShadowKvCodec::PrepareToExtend(const kernels::DensePageLayout& layout,
+                                            const ShadowKvCallSizes& sizes,
+                                            int64_t rows) {
+  BATON_RETURN_IF_ERROR(working_reader_.Prepare(layout));
+  return SelectionOf(sizes, rows, context_.heads).status();
+}
+
+absl::Status ShadowKvCodec::Append(const KvEntries& entries,
+                                   const kernels::ShadowKvSequence* sequences,
+                                   int64_t count,
+                                   size_t workspace_bytes) {
+  return context_.ops->shadowkv_append(ExecWith(workspace_bytes),
+                                       {.k = entries.k,
+                                        .k_stride = entries.stride,
+                                        .v = entries.v,
+                                        .v_stride = entries.stride,
+                                        .sequences = sequences,
+                                        .num_sequences = count,
+                                        .rope = rope_,
+                                        .key_bias = key_bias(entries.kv_layer)});
+}
+
 absl::Status ShadowKvCodec::CodeJoint(const kernels::ShadowKvSequence* layers,
                                       const float* const* key_biases,
                                       size_t num_layers,
@@ -199,41 +221,6 @@ absl::Status ShadowKvCodec::Attend(const ShadowKvCall& call,
                                            .out_stride = queries.out_stride,
                                            .lse = lse,
                                            .bounds = call.sizes.bounds});
-}
-
-// Attention goes row by row, so that a selection finds in the cache what the row before has
-// reconstructed.
-absl::Status ShadowKvCodec::AttendBehind(ShadowKvSequence& sequence,
-                                         int32_t newest,
-                                         const PromptRows& rows,
-                                         const KvQueries& queries,
-                                         float* lse) {
-  BATON_RETURN_IF_ERROR(sequence.MakeCache());
-  extension_rows_.assign(static_cast<size_t>(rows.row_count),
-                         sequence.AtStep(queries.kv_layer, newest));
-  for (int32_t row = 0; row < rows.row_count; ++row) {
-    extension_rows_[static_cast<size_t>(row)].row = row;
-  }
-  KvQueries own = queries;
-  own.q = kernels::Floats(queries.q) + rows.row_begin * queries.q_stride;
-  own.out = kernels::Floats(queries.out) + rows.row_begin * queries.out_stride;
-  ShadowKvCall call = {.sequences = extension_rows_.data(),
-                       .count = rows.row_count,
-                       .sizes = {},
-                       .workspace_bytes = sequence.workspace_bytes()};
-  sequence.AddTo(call.sizes, queries.kv_layer, newest);
-  BATON_ASSIGN_OR_RETURN(ShadowKvSelection selection, Select(call, own));
-  call.count = 1;
-  for (int32_t row = 0; row < rows.row_count; ++row) {
-    sequence.CountAttention();
-    BATON_RETURN_IF_ERROR(Attend(call, own, selection, lse));
-    ++call.sequences;
-    selection.chunk_ids += call.sizes.chunk_ids(1);
-    if (selection.cluster_logits != nullptr) {
-      selection.cluster_logits += call.sizes.cluster_logits(1, queries.heads);
-    }
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace baton::kv

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,17 +13,19 @@
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/shadowkv/shadowkv_call.h"
+#include "common/kv/codec/shadowkv/shadowkv_device_arrays.h"
 #include "common/kv/codec/step_kv.h"
+#include "common/kv/codec/working_reader.h"
 #include "kernels/core/buffer.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/core/memory.h"
 #include "kernels/core/step_arrays.h"
+#include "kernels/kv_format/dense.h"
 #include "kernels/ops/shadowkv_params.h"
 
 namespace baton::kv {
 
 class ShadowKvMap;
-class ShadowKvSequence;
 
 // Sequences of one call may have different parameters. Borrowed parts outlive it. Executor thread,
 // except Create and blocks(), which are the engine thread's, and WorkspaceBytes.
@@ -37,6 +38,18 @@ class ShadowKvCodec final : public KvCodec {
   absl::StatusOr<std::unique_ptr<DecodeRows>> Prepare(std::span<const DecodeRow> rows,
                                                       kernels::StepArrays& arrays) override;
 
+  // Before a step with rows of an extension, whose working pages have this layout: memory for what
+  // selection writes for `rows` of them at once, and to take their tokens in.
+  absl::Status PrepareToExtend(const kernels::DensePageLayout& layout,
+                               const ShadowKvCallSizes& sizes,
+                               int64_t rows);
+  // Keys and values of working tokens, up to ShadowKvDeviceArrays::kAppended of them.
+  const WorkingReader& working_reader() const { return working_reader_; }
+  // The tokens of the entries' rows to `sequences`, in their layer.
+  absl::Status Append(const KvEntries& entries,
+                      const kernels::ShadowKvSequence* sequences,
+                      int64_t count,
+                      size_t workspace_bytes);
   // Joint coefficients that are due, of one sequence in the layers of a group.
   absl::Status CodeJoint(const kernels::ShadowKvSequence* layers,
                          const float* const* key_biases,
@@ -51,13 +64,6 @@ class ShadowKvCodec final : public KvCodec {
                       const KvQueries& queries,
                       const ShadowKvSelection& selection,
                       float* lse);
-  // Attention of the rows of one sequence over the tokens up to `newest`, each row with a selection
-  // of its own, merged into what queries.out and lse[row_count][heads] hold. On the host.
-  absl::Status AttendBehind(ShadowKvSequence& sequence,
-                            int32_t newest,
-                            const PromptRows& rows,
-                            const KvQueries& queries,
-                            float* lse);
 
   const CodecContext& context() const { return context_; }
   BlockCache& blocks() const { return blocks_; }
@@ -73,7 +79,10 @@ class ShadowKvCodec final : public KvCodec {
 
  private:
   ShadowKvCodec(const CodecContext& context, BlockCache& blocks)
-      : context_(context), blocks_(blocks), exec_(context.exec) {}
+      : context_(context),
+        blocks_(blocks),
+        working_reader_(context, ShadowKvDeviceArrays::kAppended),
+        exec_(context.exec) {}
   absl::Status FillRope();
   // Room for what selection writes for a call, by so many query heads.
   absl::StatusOr<ShadowKvSelection> SelectionOf(const ShadowKvCallSizes& sizes,
@@ -86,10 +95,10 @@ class ShadowKvCodec final : public KvCodec {
   kernels::Memory sines_;
   kernels::ShadowKvRope rope_;
   kernels::Memory selection_;
+  WorkingReader working_reader_;
   // On the host:
   kernels::Buffer workspace_;
   kernels::ExecContext exec_;
-  std::vector<kernels::ShadowKvSequence> extension_rows_;
 };
 
 }  // namespace baton::kv

@@ -76,15 +76,7 @@ absl::Status ShadowKvDecodeRows::Append(const KvEntries& entries) {
   }
   const auto count = static_cast<int64_t>(rows_.size());
   BATON_RETURN_IF_ERROR(
-      codec_.context().ops->shadowkv_append(codec_.ExecWith(workspace_bytes_),
-                                            {.k = entries.k,
-                                             .k_stride = entries.stride,
-                                             .v = entries.v,
-                                             .v_stride = entries.stride,
-                                             .sequences = op_sequences_ + entries.kv_layer * count,
-                                             .num_sequences = count,
-                                             .rope = codec_.rope(),
-                                             .key_bias = codec_.key_bias(entries.kv_layer)}));
+      codec_.Append(entries, op_sequences_ + entries.kv_layer * count, count, workspace_bytes_));
   return CodeDueBlocks(entries.kv_layer);
 }
 

@@ -1,5 +1,6 @@
 #include "common/kv/codec/shadowkv/shadowkv_device_arrays.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -21,7 +22,9 @@ namespace {
 
 template <typename T>
 absl::Status UploadTo(kernels::MemorySpace& space, T* target, std::span<const T> source) {
-  return space.Upload(reinterpret_cast<std::byte*>(target), source.data(), source.size_bytes());
+  return space.Upload(reinterpret_cast<std::byte*>(target),
+                      static_cast<const void*>(source.data()),
+                      source.size_bytes());
 }
 
 }  // namespace
@@ -29,7 +32,9 @@ absl::Status UploadTo(kernels::MemorySpace& space, T* target, std::span<const T>
 ShadowKvDeviceArrays::Arrays ShadowKvDeviceArrays::Carve(int32_t layers, kernels::Carver& carver) {
   return {.counters = carver.Take<kernels::ShadowKvCounters>(1),
           .layouts = carver.Take<kernels::ShadowKvPromptLayout>(layers),
-          .joint_layers = carver.Take<kernels::ShadowKvJointLayer>(layers)};
+          .joint_layers = carver.Take<kernels::ShadowKvJointLayer>(layers),
+          .appended = carver.Take<kernels::ShadowKvSequence>(std::max(layers, kAppended)),
+          .key_biases = carver.Take<const float*>(layers)};
 }
 
 absl::StatusOr<std::unique_ptr<ShadowKvDeviceArrays>> ShadowKvDeviceArrays::Allocate(
@@ -59,6 +64,20 @@ absl::StatusOr<const kernels::ShadowKvJointLayer*> ShadowKvDeviceArrays::UploadJ
   kernels::ShadowKvJointLayer* const target = arrays_.joint_layers + first;
   BATON_RETURN_IF_ERROR(UploadTo(space, target, layers));
   return target;
+}
+
+absl::StatusOr<const kernels::ShadowKvSequence*> ShadowKvDeviceArrays::UploadAppended(
+    kernels::MemorySpace& space, std::span<const kernels::ShadowKvSequence> appended) const {
+  BATON_CHECK(static_cast<int32_t>(appended.size()) <= std::max(layers_, kAppended));
+  BATON_RETURN_IF_ERROR(UploadTo(space, arrays_.appended, appended));
+  return arrays_.appended;
+}
+
+absl::StatusOr<const float* const*> ShadowKvDeviceArrays::UploadKeyBiases(
+    kernels::MemorySpace& space, std::span<const float* const> key_biases) const {
+  BATON_CHECK(static_cast<int32_t>(key_biases.size()) <= layers_);
+  BATON_RETURN_IF_ERROR(UploadTo(space, arrays_.key_biases, key_biases));
+  return arrays_.key_biases;
 }
 
 absl::StatusOr<kernels::ShadowKvCounters> ShadowKvDeviceArrays::Fetch(

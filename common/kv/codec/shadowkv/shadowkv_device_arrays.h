@@ -21,6 +21,9 @@ namespace baton::kv {
 // Executor thread, but for Allocate and the end.
 class ShadowKvDeviceArrays {
  public:
+  // Tokens of one call that appends.
+  static constexpr int32_t kAppended = static_cast<int32_t>(kernels::kShadowKvBlockTokens);
+
   // For so many stored layers. kResourceExhausted when the device has no memory for them.
   static absl::StatusOr<std::unique_ptr<ShadowKvDeviceArrays>> Allocate(BlockCache& blocks,
                                                                         int32_t layers);
@@ -34,6 +37,13 @@ class ShadowKvDeviceArrays {
       kernels::MemorySpace& space,
       int32_t first,
       std::span<const kernels::ShadowKvJointLayer> layers) const;
+  // Brings a sequence at the positions, or in the layers, that an op appends to, to where the
+  // returned pointer says until the next call. At most kAppended of them, or one for each layer.
+  absl::StatusOr<const kernels::ShadowKvSequence*> UploadAppended(
+      kernels::MemorySpace& space, std::span<const kernels::ShadowKvSequence> appended) const;
+  // Likewise the biases of layers whose joint coefficients are coded.
+  absl::StatusOr<const float* const*> UploadKeyBiases(
+      kernels::MemorySpace& space, std::span<const float* const> key_biases) const;
   // Waits for the ops before, then reads the counters.
   absl::StatusOr<kernels::ShadowKvCounters> Fetch(kernels::MemorySpace& space) const;
 
@@ -48,6 +58,8 @@ class ShadowKvDeviceArrays {
     kernels::ShadowKvCounters* counters = nullptr;
     kernels::ShadowKvPromptLayout* layouts = nullptr;     // [layers]
     kernels::ShadowKvJointLayer* joint_layers = nullptr;  // [layers]
+    kernels::ShadowKvSequence* appended = nullptr;        // [max(layers, kAppended)]
+    const float** key_biases = nullptr;                   // [layers]
   };
 
   explicit ShadowKvDeviceArrays(int32_t layers) : layers_(layers) {}

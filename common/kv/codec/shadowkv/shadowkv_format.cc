@@ -211,7 +211,7 @@ std::unique_ptr<EncodedKv> ShadowKvFormat::Allocate(const KvResidentPolicy& poli
 }
 
 bool ShadowKvFormat::Extend(EncodedKv& sequence, int64_t prompt_tokens, int64_t max_tokens) {
-  return extends() && static_cast<ShadowKvSequence&>(sequence).Extend(prompt_tokens, max_tokens);
+  return static_cast<ShadowKvSequence&>(sequence).Extend(prompt_tokens, max_tokens);
 }
 
 PoolBytes ShadowKvFormat::pool() const {

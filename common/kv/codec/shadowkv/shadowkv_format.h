@@ -53,7 +53,6 @@ class ShadowKvFormat final : public EncodedFormat {
                                       int64_t prompt_tokens,
                                       int64_t max_tokens) override;
   bool Extend(EncodedKv& sequence, int64_t prompt_tokens, int64_t max_tokens) override;
-  bool extends() const override { return on_host(); }
   PoolBytes pool() const override;
   PoolBytes host_pool() const override;
 

@@ -71,12 +71,18 @@ ShadowKvSequence::ShadowKvSequence(ShadowKvCodec& codec,
 }
 
 absl::Status ShadowKvSequence::PrepareStep() {
+  extension_tiles_.clear();
   if (on_host()) {
     return absl::OkStatus();
   }
+  kernels::MemorySpace& space = *codec_.context().exec.memory;
   if (!filled_) {
-    BATON_RETURN_IF_ERROR(device_->Fill(*codec_.context().exec.memory, map_.layouts()));
+    BATON_RETURN_IF_ERROR(device_->Fill(space, map_.layouts()));
     filled_ = true;
+  }
+  BATON_RETURN_IF_ERROR(memory_->MoveTails(space));
+  if (values_ != nullptr) {
+    BATON_RETURN_IF_ERROR(values_->MoveTails(space));
   }
   return held_.tokens() - fetched_tokens_ >= kFetchedTokens ? Fetch() : absl::OkStatus();
 }
@@ -291,6 +297,13 @@ absl::Status ShadowKvSequence::CopyTo(EncodedKv& other, std::vector<PageCopies>&
     copies.push_back(values_->PromptCopies(*target.values_));
   }
   return absl::OkStatus();
+}
+
+void ShadowKvSequence::Trim() {
+  memory_->Trim();
+  if (values_ != nullptr) {
+    values_->Trim();
+  }
 }
 
 int64_t ShadowKvSequence::ResidentBytes() const {

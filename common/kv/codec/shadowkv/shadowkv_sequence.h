@@ -23,9 +23,12 @@
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
 #include "common/kv/codec/shadowkv/tailed_run.h"
 #include "common/kv/codec/staged_window.h"
+#include "common/kv/codec/step_kv.h"
 #include "common/kv/pool/page_copies.h"
 #include "kernels/core/exec_context.h"
+#include "kernels/core/step_arrays.h"
 #include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/params.h"
 #include "kernels/ops/shadowkv_params.h"
 
 namespace baton::kv {
@@ -45,7 +48,9 @@ struct ShadowKvJointBlock {
 // they join the tail like generated ones.
 //
 // On a device the host doesn't look at the run, and reads the counters every kFetchedTokens tokens
-// alone: in between counters() is behind. Such a sequence can't be kept or extended.
+// alone: in between counters() is behind. Hits and misses of extensions are not counted there. What
+// was promised for an answer stays taken until the next extension, which has its tails elsewhere:
+// its first step moves them, and Trim gives back where they were.
 class ShadowKvSequence final : public EncodedKv {
  public:
   // Generated tokens after which the host reads counters from a device again. A read is a copy that
@@ -72,6 +77,9 @@ class ShadowKvSequence final : public EncodedKv {
     return absl::OkStatus();
   }
   absl::Status EncodeLayer(const WorkingKv& working, int32_t kv_layer) override;
+  absl::Status PrepareExtension(const WorkingKv& working,
+                                const PromptRows& rows,
+                                kernels::StepArrays& arrays) override;
   // queries.lse is scratch, and never null.
   absl::Status AttendExtension(const WorkingKv& working,
                                const PromptRows& rows,
@@ -85,7 +93,7 @@ class ShadowKvSequence final : public EncodedKv {
                            const StagedWindow& staged) override;
   absl::StatusOr<std::vector<int32_t>> SentPages(std::string_view state,
                                                  int32_t layers) const override;
-  void Trim() override {}
+  void Trim() override;
   void Shrink() override;
   // kUnimplemented for a sequence that was extended.
   absl::Status CopyTo(EncodedKv& other, std::vector<PageCopies>& copies) const override;
@@ -116,6 +124,16 @@ class ShadowKvSequence final : public EncodedKv {
   void CountAttention() { attended_heads_ += map_.layout(0).config.kv_heads; }
 
  private:
+  // Rows of an extension in a tile, as ops take them.
+  struct ExtensionTile {
+    PromptRows rows;
+    std::vector<kernels::SequenceRows> working;  // [layers]: over the extension's own keys
+    const kernels::SequenceRows* op_working = nullptr;
+    std::vector<kernels::ShadowKvSequence> stored;  // [layers][rows]: over what was held before
+    const kernels::ShadowKvSequence* op_stored = nullptr;
+    std::vector<ShadowKvCallSizes> sizes;  // [layers]: of calls with such rows
+  };
+
   bool on_host() const { return device_ == nullptr; }
   absl::Status ZeroPadding(const kernels::ExecContext& exec, int32_t kv_layer);
   absl::Status EncodePrompt(const WorkingKv& working, int32_t kv_layer);
@@ -126,9 +144,22 @@ class ShadowKvSequence final : public EncodedKv {
   absl::Status CodeJoint(int32_t kv_layer, int32_t position);
   // On a device: reads what the host follows.
   absl::Status Fetch();
+  // Describes the rows of a tile in a layer.
+  void AddLayer(const PromptRows& rows, int32_t kv_layer, ExtensionTile& tile);
+  // Attention of the rows over what was held before, merged into what queries.out and queries.lse
+  // hold.
+  absl::Status AttendStored(const ExtensionTile& tile, const KvQueries& queries);
+  absl::Status AttendSelected(ShadowKvCall call,
+                              const KvQueries& queries,
+                              ShadowKvSelection selection);
+  void CountExtension(const PromptRows& rows, int32_t kv_layer);
   // Takes the extension's tokens into layers [layer_begin, layer_end).
   absl::Status AppendWorking(const WorkingKv& working, int32_t layer_begin, int32_t layer_end);
-  absl::Status AppendWorkingToken(const WorkingKv& working, int32_t kv_layer, int64_t position);
+  // Those at positions [first, end), which one call may append.
+  absl::Status AppendWorkingTokens(const WorkingKv& working,
+                                   int32_t kv_layer,
+                                   int64_t first,
+                                   int64_t end);
   int64_t prompt_tokens() const { return map_.layout(0).prompt_tokens; }
   int64_t tokens_behind() const { return held_.tokens() - prompt_tokens(); }
   std::byte* prompt(int32_t kv_layer) const {
@@ -166,7 +197,9 @@ class ShadowKvSequence final : public EncodedKv {
   bool cache_made_ = false;  // or there was no memory for one
   HeldTokens held_;
   int64_t attended_heads_ = 0;
-  int64_t attended_extension_ = 0;  // tokens of extensions themselves
+  // By the rows of extensions: their own tokens, on a device all.
+  int64_t attended_extension_ = 0;
+  std::vector<ExtensionTile> extension_tiles_;  // of the running step
   // On the host ops add to it; on a device as it was fetched, with the heads of then.
   kernels::ShadowKvCounters counters_;
   int64_t fetched_tokens_;

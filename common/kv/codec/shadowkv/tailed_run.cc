@@ -8,10 +8,15 @@
 #include <optional>
 #include <utility>
 
+#include "absl/status/status.h"
+
+#include "common/base/check.h"
+#include "common/base/status_macros.h"
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
 #include "common/kv/pool/page_copies.h"
 #include "common/kv/pool/page_pool.h"
 #include "common/kv/pool/run_pool.h"
+#include "kernels/core/memory.h"
 
 namespace baton::kv {
 
@@ -39,10 +44,14 @@ TailedRun::~TailedRun() {
   if (tail_run_.units > 0) {
     pool_.Release(tail_run_);
   }
+  if (before_.has_value() && before_->run.units > 0) {
+    pool_.Release(before_->run);
+  }
 }
 
 int64_t TailedRun::ReservedBytes() const {
-  return (run_.units + tail_run_.units) * static_cast<int64_t>(RunPool::kUnitBytes);
+  const int64_t before = before_.has_value() ? before_->run.units : 0;
+  return (run_.units + tail_run_.units + before) * static_cast<int64_t>(RunPool::kUnitBytes);
 }
 
 PageCopies TailedRun::PromptCopies(const TailedRun& other) const {
@@ -59,14 +68,8 @@ std::optional<RunPool::Run> TailedRun::TakeFor(const TailMap& tails) {
   return pool_.Allocate(BytesFor(0, tails));
 }
 
-void TailedRun::MoveTails(std::byte* target, TailMap tails) {
-  for (size_t part = 0; part + 1 < tails.begins.size(); ++part) {
-    const size_t kept = std::min(tails.begins[part + 1] - tails.begins[part],
-                                 map_.begins[part + 1] - map_.begins[part]);
-    std::memmove(target + tails.begins[part], tail(part), kept);
-  }
-  tails_ = target;
-  map_ = std::move(tails);
+size_t TailedRun::CommonBytes(const TailMap& a, const TailMap& b, size_t part) {
+  return std::min(a.begins[part + 1] - a.begins[part], b.begins[part + 1] - b.begins[part]);
 }
 
 // Gives back what lies behind the first `bytes` of a run.
@@ -79,22 +82,53 @@ void TailedRun::Cut(RunPool::Run& run, size_t bytes) {
 }
 
 void TailedRun::Grow(const RunPool::Run& run, TailMap tails) {
-  MoveTails(pool_.bytes(run).data(), std::move(tails));
-  if (tail_run_.units > 0) {
-    pool_.Release(tail_run_);
+  BATON_CHECK(!before_.has_value());
+  before_ = {.map = std::exchange(map_, std::move(tails)),
+             .tails = std::exchange(tails_, pool_.bytes(run).data()),
+             .run = std::exchange(tail_run_, run)};
+  if (on_host()) {
+    BATON_CHECK(MoveTails(kernels::HostMemory()).ok());
+    Trim();
+  }
+}
+
+absl::Status TailedRun::MoveTails(kernels::MemorySpace& space) {
+  if (!before_.has_value() || std::exchange(before_->moved, true)) {
+    return absl::OkStatus();
+  }
+  for (size_t part = 0; part + 1 < map_.begins.size(); ++part) {
+    BATON_RETURN_IF_ERROR(space.Copy(tail(part),
+                                     before_->tails + before_->map.begins[part],
+                                     CommonBytes(map_, before_->map, part)));
+  }
+  return absl::OkStatus();
+}
+
+void TailedRun::Trim() {
+  if (!before_.has_value()) {
+    return;
+  }
+  BATON_CHECK(before_->moved);
+  if (before_->run.units > 0) {
+    pool_.Release(before_->run);
   } else {
     Cut(run_, prompt_bytes_);
   }
-  tail_run_ = run;
+  before_.reset();
 }
 
 void TailedRun::Shrink(TailMap tails) {
-  const size_t bytes = tails.bytes();
-  MoveTails(tails_, std::move(tails));
+  if (!on_host()) {
+    return;
+  }
+  for (size_t part = 0; part + 1 < tails.begins.size(); ++part) {
+    std::memmove(tails_ + tails.begins[part], tail(part), CommonBytes(tails, map_, part));
+  }
+  map_ = std::move(tails);
   if (tail_run_.units == 0) {
-    Cut(run_, prompt_bytes_ + bytes);
+    Cut(run_, prompt_bytes_ + map_.bytes());
   } else {
-    Cut(tail_run_, bytes);
+    Cut(tail_run_, map_.bytes());
   }
 }
 

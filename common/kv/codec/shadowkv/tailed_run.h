@@ -6,14 +6,18 @@
 #include <memory>
 #include <optional>
 
+#include "absl/status/status.h"
+
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
 #include "common/kv/pool/page_copies.h"
 #include "common/kv/pool/run_pool.h"
+#include "kernels/core/memory.h"
 
 namespace baton::kv {
 
 // A run that begins with what there is of the prompt. The tails lie behind it or, once they grew,
-// in a run of their own. Engine thread; prompt(), tail() and on_host() any.
+// in a run of their own. Engine thread; prompt(), tail() and on_host() any, MoveTails the executor
+// thread.
 class TailedRun {
  public:
   // Bytes that such a run takes; at least one.
@@ -37,14 +41,30 @@ class TailedRun {
   // Room for longer tails, which Grow takes over; nothing when the pool has none now.
   std::optional<RunPool::Run> TakeFor(const TailMap& tails);
   void GiveBack(const RunPool::Run& run) { pool_.Release(run); }
-  // The longer tails begin with the bytes of the shorter ones. On the host.
+  // From now on the tails are those in `run`, which begin with the bytes of those before. On the
+  // host they are there at once; on a device once MoveTails was called, and the memory of those
+  // before stays taken until Trim.
   void Grow(const RunPool::Run& run, TailMap tails);
-  // Gives back what lies behind shorter tails. On the host.
+  // Brings tails that grew to where they are, if they aren't there: in order with the ops of
+  // `space`, the memory that they lie in, and before any that looks at them.
+  absl::Status MoveTails(kernels::MemorySpace& space);
+  // Gives back what tails took before they grew.
+  void Trim();
+  // Gives back what lies behind shorter tails. On a device nothing: to move them takes ops.
   void Shrink(TailMap tails);
 
  private:
+  // Tails that grew, as they were.
+  struct Before {
+    TailMap map;
+    std::byte* tails = nullptr;
+    RunPool::Run run;    // no units: they are in run_
+    bool moved = false;  // nobody reads them any more
+  };
+
   TailedRun(RunPool& pool, RunPool::Run run, size_t prompt_bytes, TailMap tails);
-  void MoveTails(std::byte* target, TailMap tails);
+  // Bytes that a part of the tails has in both of two maps.
+  static size_t CommonBytes(const TailMap& a, const TailMap& b, size_t part);
   void Cut(RunPool::Run& run, size_t bytes);
 
   RunPool& pool_;
@@ -53,7 +73,8 @@ class TailedRun {
   RunPool::Run run_;
   RunPool::Run tail_run_;  // no units: the tails are in run_
   std::byte* const base_;
-  std::byte* tails_;  // map_
+  std::byte* tails_;              // map_
+  std::optional<Before> before_;  // from Grow to Trim
 };
 
 }  // namespace baton::kv
