@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 
 #include "common/base/status_macros.h"
+#include "common/kv/codec/dense_step_kv.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "kernels/core/buffer.h"
 #include "kernels/core/memory.h"
