@@ -224,7 +224,7 @@ TEST_F(ShadowKvAppendGpuTest, ManyTokensOfASequenceInACall) {
        {ShadowKvGenerated::kBlocks, ShadowKvGenerated::kExact}) {
     SCOPED_TRACE(absl::StrCat("generated ", static_cast<int>(generated)));
     ShadowKvShape shape = Short(133);
-    shape.generated_tokens = 155;
+    shape.generated_tokens = 333;
     shape.config.generated = generated;
     Batch batch(ops(), context(), {shape});
     const ShadowKvTailLayout tail = batch.problem(0).tail_layout();

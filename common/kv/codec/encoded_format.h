@@ -56,8 +56,8 @@ class EncodedFormat {
                                               int64_t max_tokens) = 0;
   // Takes the memory to extend `sequence`, one of this format, to a prompt of `prompt_tokens`, more
   // than sequence.tokens(), and to generate max_tokens then. False, and nothing changed, when too
-  // little is free now or the format can't be extended. May be called any number of times, each
-  // time once the tokens of the extension before are taken in; see EncodedKv.
+  // little is free now. May be called any number of times, each time once the tokens of the
+  // extension before are taken in; see EncodedKv.
   virtual bool Extend(EncodedKv& sequence, int64_t prompt_tokens, int64_t max_tokens) = 0;
   virtual PoolBytes pool() const = 0;
   // On a device: memory of the host that a part of the sequences takes; nothing without one.
