@@ -1,5 +1,7 @@
 // Ops that are launched together, or on queues beside the main one: the results of one after the
 // other.
+#include <cuda_runtime_api.h>
+#include <driver_types.h>
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -8,12 +10,17 @@
 #include <memory>
 #include <numeric>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 
 #include "kernels/core/exec_context.h"
 #include "kernels/cuda/runtime/copy_stream.h"
+#include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/runtime/device_space.h"
 #include "kernels/cuda/runtime/graph_cache.h"
 #include "kernels/cuda/runtime/landing_stream.h"
@@ -227,6 +234,54 @@ TEST_F(OrderGpuTest, StagedCopiesAreInOrderWithOps) {
     }
     Wait();
   }
+}
+
+// Work of the device that lasts until it is let go, at most for kLongest.
+class HeldQueue {
+ public:
+  static constexpr absl::Duration kLongest = absl::Seconds(20);
+
+  explicit HeldQueue(const DeviceQueue& queue) {
+    EXPECT_EQ(cudaLaunchHostFunc(queue.stream(), Hold, this), cudaSuccess);
+  }
+  void LetGo() { let_go_.Notify(); }
+  // Once the queue has been waited for.
+  bool was_let_go() const { return was_let_go_; }
+
+ private:
+  static void Hold(void* self) {
+    auto* const held = static_cast<HeldQueue*>(self);
+    held->was_let_go_ = held->let_go_.WaitForNotificationWithTimeout(kLongest);
+  }
+
+  absl::Notification let_go_;
+  bool was_let_go_ = false;
+};
+
+TEST_F(OrderGpuTest, CopiesOfOtherThreadsGoOnWhileADownloadWaits) {
+  DeviceSpace space(queue());
+  const auto copies = CopyStream::Create();
+  ASSERT_TRUE(copies.ok()) << copies.status();
+  const auto target = space.staging().Allocate(kDim);
+  ASSERT_TRUE(target.ok()) << target.status();
+  const std::vector<uint8_t> bytes(size_t{3} << 20, 7);
+  const DeviceArray<uint8_t> source(bytes);
+  std::vector<uint8_t> downloaded(bytes.size());
+  HeldQueue held(queue());
+  std::thread waiter([&] {
+    EXPECT_TRUE(space.Download(downloaded.data(), source.data(), downloaded.size()).ok());
+  });
+  // Enough for it to be inside; with less the test could only miss something.
+  absl::SleepFor(absl::Milliseconds(200));
+  const auto* const begin = reinterpret_cast<const std::byte*>(source.data());
+  EXPECT_TRUE((*copies)->StartDownload(target->data(), begin, kDim).ok());
+  const auto mark = (*copies)->MakeMark();
+  ASSERT_TRUE(mark.ok()) << mark.status();
+  EXPECT_TRUE((*mark)->Wait().ok());
+  held.LetGo();
+  waiter.join();
+  EXPECT_TRUE(held.was_let_go()) << "the copy came only when the queue was done";
+  EXPECT_EQ(downloaded, bytes);
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 #include <cuda_runtime_api.h>
 #include <driver_types.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -87,9 +89,32 @@ absl::Status DeviceSpace::Upload(std::byte* target, const void* source, size_t b
   return Enqueue(target, source, bytes, cudaMemcpyHostToDevice);
 }
 
+absl::Status DeviceSpace::TakeDownloadBuffer() {
+  if (downloaded_.data() != nullptr) {
+    return absl::OkStatus();
+  }
+  absl::StatusOr<Memory> buffer = PinnedMemory().Allocate(kDownloadBytes);
+  if (buffer.ok()) {
+    downloaded_ = *std::move(buffer);
+  }
+  return buffer.status();
+}
+
+// To pinned memory, since a copy to other memory waits for the stream inside of CUDA, where no call
+// of another thread gets through meanwhile: copies of a hand-off stood still for a whole step.
 absl::Status DeviceSpace::Download(void* target, const void* source, size_t bytes) {
-  absl::Status status = Enqueue(target, source, bytes, cudaMemcpyDeviceToHost);
-  return status.ok() ? queue_.Wait() : status;
+  absl::Status status = TakeDownloadBuffer();
+  for (size_t done = 0; status.ok() && done < bytes; done += kDownloadBytes) {
+    const size_t size = std::min(bytes - done, kDownloadBytes);
+    const auto* const from = static_cast<const std::byte*>(source) + done;
+    status = Enqueue(downloaded_.data(), from, size, cudaMemcpyDeviceToHost);
+    // Also behind an error: nothing is written to the buffer any more.
+    status.Update(queue_.Wait());
+    if (status.ok()) {
+      std::memcpy(static_cast<std::byte*>(target) + done, downloaded_.data(), size);
+    }
+  }
+  return status;
 }
 
 absl::Status DeviceSpace::Copy(std::byte* target, const std::byte* source, size_t bytes) {

@@ -18,7 +18,8 @@
 namespace baton::kernels::cuda {
 
 // Copies go over the queue's stream, in order with its ops. A source on the host that is not pinned
-// is taken into CUDA's own buffers before Upload returns; staging() is pinned.
+// is taken into CUDA's own buffers before Upload returns; staging() is pinned. Download makes calls
+// of other threads wait as little as its copy takes, however long the work before it does.
 class DeviceSpace : public MemorySpace {
  public:
   // `queue` is borrowed, and so are what gathers its ops, null if nothing does, `landing`, null
@@ -41,6 +42,11 @@ class DeviceSpace : public MemorySpace {
   LandingMemory& landing() override { return *landing_; }
 
  private:
+  // Of what Download takes at once; a step's draws are some KiB.
+  static constexpr size_t kDownloadBytes = size_t{1} << 20;
+
+  // Pinned memory that downloads go through, from the first one on.
+  absl::Status TakeDownloadBuffer();
   // Launches the ops that were called before a copy.
   absl::Status Flush();
   // Puts a copy on the stream.
@@ -50,6 +56,7 @@ class DeviceSpace : public MemorySpace {
   OpGraphs* const graphs_;
   LandingMemory* const landing_;
   MemorySpace* const shared_;
+  Memory downloaded_;
 };
 
 // The same, whose Allocate gives blocks that other processes may read (exported_memory.h).
