@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -63,8 +64,13 @@ struct ActiveRequest {
   kv::ReservationKey reservation;               // phase kReserved
   int64_t pages_held = 0;                       // references of this request's page tables
   int32_t running_slots = 0;                    // of max_running_sequences
-  // Phase kExpanding: the KV of the upper layers is being made from landed hidden states.
-  int64_t expanded_tokens = 0;
+  // The KV of the upper layers is made from hidden states as these land (phase kReserved) and when
+  // all have (kExpanding).
+  int64_t hidden_tokens = 0;    // whose hidden states have landed
+  int64_t expanded_tokens = 0;  // whose KV a step has made
+  // Phase kReserved: the answer to a new attempt, which has to wait for a step that still reads what
+  // an older one has landed. Empty: none does.
+  std::function<void(absl::Status)> accept_attempt;
   std::vector<TokenOutput> first_tokens;  // until a committed request decodes
   // Role prefill, phase kHandingOff: what the sink is committed with when it has all pages.
   std::optional<CommitInfo> commit;

@@ -127,6 +127,10 @@ class EngineImpl final : public Engine {
                     uint64_t epoch,
                     uint32_t attempt,
                     StatusCallback done) override;
+  void HiddenLanded(uint64_t reservation_id,
+                    uint64_t epoch,
+                    uint32_t attempt,
+                    int32_t pages) override;
   void RenewLease(uint64_t reservation_id, uint64_t epoch, StatusCallback done) override;
   void Commit(uint64_t reservation_id,
               uint64_t epoch,
@@ -275,9 +279,21 @@ void EngineImpl::BeginAttempt(uint64_t reservation_id,
                               uint64_t epoch,
                               uint32_t attempt,
                               StatusCallback done) {
-  Ask([key = kv::ReservationKey{reservation_id, epoch},
-       attempt](EngineState& state) { return engine::BeginAttempt(state, key, attempt); },
-      done);
+  const bool queued = commands_->TryPush(
+      [key = kv::ReservationKey{reservation_id, epoch}, attempt, done](EngineState& state) {
+        engine::BeginAttempt(state, key, attempt, done);
+      });
+  if (!queued) {
+    done(CommandQueueFull());
+  }
+}
+
+void EngineImpl::HiddenLanded(uint64_t reservation_id,
+                              uint64_t epoch,
+                              uint32_t attempt,
+                              int32_t pages) {
+  commands_->TryPush([key = kv::ReservationKey{reservation_id, epoch}, attempt, pages](
+                         EngineState& state) { LandHidden(state, key, attempt, pages); });
 }
 
 void EngineImpl::RenewLease(uint64_t reservation_id, uint64_t epoch, StatusCallback done) {

@@ -21,6 +21,8 @@
 #include "common/engine/step_kv.h"
 #include "common/kv/codec/dense_step_kv.h"
 #include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/hidden/hidden_state.h"
+#include "common/kv/codec/staged_window.h"
 #include "common/kv/pool/page_copies.h"
 #include "common/kv/pool/page_pool.h"
 #include "common/model/forward.h"
@@ -226,8 +228,23 @@ absl::Status Executor::Forward(const Step& step) {
   return context_.model->Forward(batch, sampler_.HostLogits(step));
 }
 
+absl::Status Executor::TakeStaged(const StepExpansion& expansion) {
+  const kv::HiddenState& hidden = *expansion.sequence->hidden;
+  const kv::HiddenShape& shape = hidden.shape();
+  const auto first = static_cast<int32_t>(expansion.token_begin / kv::HiddenShape::kPageTokens);
+  const auto last = static_cast<int32_t>((expansion.token_begin + expansion.token_count - 1) /
+                                         kv::HiddenShape::kPageTokens);
+  const int32_t section = layers().full_layers;  // behind the layers that are shipped
+  return context_.exec->memory->Copy(hidden.page(first).data(),
+                                     expansion.sequence->staged->page(section, first).data(),
+                                     static_cast<size_t>((last - first + 1) * shape.page_bytes()));
+}
+
 absl::Status Executor::Expand(const StepExpansion& expansion) {
   const Sequence& sequence = *expansion.sequence;
+  if (expansion.landing && sequence.staged != nullptr) {
+    BATON_RETURN_IF_ERROR(TakeStaged(expansion));
+  }
   const kv::DenseTable table = {.data = sequence.pages.data(),
                                 .stride = sequence.pages.stride(),
                                 .layers = sequence.pages.tables()};

@@ -64,6 +64,8 @@ class Executor {
   absl::Status CopyPages(const Step& step);
   // Makes the KV of the upper layers from hidden states; with the prompt's last ones, encodes them.
   absl::Status Expand(const StepExpansion& expansion);
+  // Brings staged hidden states of the expansion's tokens to where they are read.
+  absl::Status TakeStaged(const StepExpansion& expansion);
   absl::Status EncodeUpperLayers(kv::EncodedKv& encoded, const kv::WorkingKv& working);
   absl::Status Compute(Step& step);
   // The forward pass and the draws.

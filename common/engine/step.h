@@ -60,6 +60,7 @@ struct StepExpansion {
   Sequence* sequence = nullptr;
   int64_t token_begin = 0;
   int32_t token_count = 0;
+  bool landing = false;  // the rest is still on its way: a device's are where they are staged
   bool completes_prompt = false;
 };
 

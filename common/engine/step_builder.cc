@@ -112,15 +112,9 @@ ShipRange StepBuilder::FinalPages(const ActiveRequest& request,
   return ship;
 }
 
-void StepBuilder::AddExpansion(ActiveRequest& request, int32_t max_tokens) {
-  const int64_t rest = request.prompt_tokens - request.expanded_tokens;
-  const auto count = static_cast<int32_t>(std::min<int64_t>(rest, max_tokens));
-  step_->expansion = {.request = &request,
-                      .sequence = &request.sequences.front(),
-                      .token_begin = request.expanded_tokens,
-                      .token_count = count,
-                      .completes_prompt = count == rest};
-  step_->requests.push_back(&request);
+void StepBuilder::AddExpansion(const StepExpansion& expansion) {
+  step_->expansion = expansion;
+  step_->requests.push_back(expansion.request);
 }
 
 void StepBuilder::AddLanding(StepLanding landing) {

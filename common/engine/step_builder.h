@@ -26,8 +26,8 @@ class StepBuilder {
   // become final go to the request's sink. The unused slots of the last prompt page are zeroed
   // before anything is written, so that shipped bytes are a function of the tokens alone.
   void AddPrefillChunk(ActiveRequest& request, const scheduling::PrefillChunk& chunk);
-  // The next hidden states of a request that has landed them, at most max_tokens. Once per step.
-  void AddExpansion(ActiveRequest& request, int32_t max_tokens);
+  // Of a request. Once per step.
+  void AddExpansion(const StepExpansion& expansion);
   // Staged pages of a prompt; its rows come in this step or later.
   void AddLanding(StepLanding landing);
   void AddCopies(ActiveRequest& request, std::span<const kv::PageCopies> copies);

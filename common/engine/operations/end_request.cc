@@ -2,6 +2,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+
 #include "common/base/check.h"
 #include "common/engine/operations/operations.h"
 
@@ -10,6 +12,7 @@ namespace {
 
 void LeavePhase(EngineState& state, ActiveRequest& request) {
   const auto is_this = [&](const auto& entry) { return entry.request == &request; };
+  std::erase(state.expanding, &request);
   switch (std::exchange(request.phase, Phase::kEnded)) {
     case Phase::kQueued:
       std::erase(state.waiting, &request);
@@ -20,18 +23,17 @@ void LeavePhase(EngineState& state, ActiveRequest& request) {
       return;
     case Phase::kReserved:
       ReleaseReservation(state, request);
+      AnswerAttempt(request, absl::FailedPreconditionError("the reservation has ended"));
       return;
     case Phase::kLanding:
       std::erase_if(state.pending_landings, is_this);
-      return;
-    case Phase::kExpanding:
-      std::erase(state.expanding, &request);
       return;
     case Phase::kDecoding:
       std::erase_if(state.decoding, is_this);
       std::erase_if(state.pending_copies, is_this);
       return;
     case Phase::kHandingOff:
+    case Phase::kExpanding:
       return;
     case Phase::kEnded:
       break;

@@ -1,13 +1,49 @@
+#include <algorithm>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "common/engine/operations/operations.h"
 
 namespace baton::engine {
+namespace {
+
+// Tokens of the next step.
+int64_t Expandable(const EngineState& state, const ActiveRequest& request) {
+  const EngineOptions& options = state.parts.options;
+  const int64_t chunk = std::min(options.step_token_budget, options.prefill_chunk_tokens);
+  const int64_t rest = request.prompt_tokens - request.expanded_tokens;
+  if (request.phase == Phase::kExpanding) {
+    return std::min(rest, chunk);
+  }
+  // Before the commit whole chunks, so that results do not depend on when bytes come, and not the
+  // prompt's last tokens, with which the upper layers are encoded.
+  const bool landed = request.hidden_tokens - request.expanded_tokens >= chunk;
+  return request.phase == Phase::kReserved && landed && rest > chunk ? chunk : 0;
+}
+
+}  // namespace
+
+StepExpansion NextExpansion(const EngineState& state) {
+  for (ActiveRequest* request : state.expanding) {
+    const int64_t tokens = Expandable(state, *request);
+    if (tokens > 0) {
+      return {.request = request,
+              .sequence = &request->sequences.front(),
+              .token_begin = request->expanded_tokens,
+              .token_count = static_cast<int32_t>(tokens),
+              .landing = request->phase == Phase::kReserved,
+              .completes_prompt = request->expanded_tokens + tokens == request->prompt_tokens};
+    }
+  }
+  return {};
+}
 
 void StartExpansion(EngineState& state, ActiveRequest& request) {
   request.phase = Phase::kExpanding;
-  state.expanding.push_back(&request);
+  if (std::ranges::find(state.expanding, &request) == state.expanding.end()) {
+    state.expanding.push_back(&request);
+  }
 }
 
 void FinishExpansion(EngineState& state, ActiveRequest& request) {

@@ -71,9 +71,18 @@ void ReservePages(EngineState& state,
                   std::shared_ptr<RequestListener> listener,
                   const Engine::ReserveCallback& granted);
 
-// begin_attempt.cc, renew_lease.cc: see Engine.
-absl::Status BeginAttempt(EngineState& state, const kv::ReservationKey& key, uint32_t attempt);
+// begin_attempt.cc: see Engine. AnswerAttempt gives an attempt that waits for its answer one.
+void BeginAttempt(EngineState& state,
+                  const kv::ReservationKey& key,
+                  uint32_t attempt,
+                  Engine::StatusCallback done);
+void AnswerAttempt(ActiveRequest& request, const absl::Status& status);
+
+// renew_lease.cc: see Engine.
 absl::Status RenewLease(EngineState& state, const kv::ReservationKey& key);
+
+// land_hidden.cc: see Engine::HiddenLanded.
+void LandHidden(EngineState& state, const kv::ReservationKey& key, uint32_t attempt, int32_t pages);
 
 // land.cc: a committed prompt, whose first tokens the request has, and that is staged, `sent` pages
 // of each shipped layer, is moved to its pages beside the next steps. FinishLanding when it is
@@ -142,8 +151,10 @@ void StartDecoding(EngineState& state,
 // one that its client has already. `deliver`: the listener is told what it was not told before.
 void TakeToken(ActiveRequest& request, Sequence& sequence, const TokenOutput& drawn, bool deliver);
 
-// expand.cc: the upper layers of a landed prompt are made from its hidden states, some tokens in
-// each step; then its sequences start to decode.
+// expand.cc: the upper layers of a prompt are made from its hidden states, some tokens in each
+// step: as far as these have landed and, once it is committed, the rest. Then its sequences start
+// to decode. NextExpansion is the next step's, without a request where there is none.
+StepExpansion NextExpansion(const EngineState& state);
 void StartExpansion(EngineState& state, ActiveRequest& request);
 void FinishExpansion(EngineState& state, ActiveRequest& request);
 

@@ -41,7 +41,7 @@ int64_t OrphanedBytes(const EngineState& state) {
 
 void PublishLoad(EngineState& state) {
   const bool has_work = state.step_in_flight || !state.waiting.empty() ||
-                        !state.prefilling.empty() || !state.expanding.empty() ||
+                        !state.prefilling.empty() || NextExpansion(state).request != nullptr ||
                         !state.decoding.empty() || !state.pending_landings.empty();
   if (has_work && !state.had_work) {
     state.last_step_time = state.Now();

@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+
 #include "common/base/status_context.h"
 #include "common/engine/operations/operations.h"
 #include "common/engine/sequence.h"
@@ -99,7 +101,8 @@ void RetireRows(EngineState& state, const Step& step) {
 }
 
 void RetireExpansion(EngineState& state, const StepExpansion& expansion) {
-  if (expansion.request == nullptr || expansion.request->ended()) {
+  if (expansion.request == nullptr || expansion.request->ended() ||
+      expansion.request->accept_attempt != nullptr) {  // of an attempt that is over
     return;
   }
   expansion.request->expanded_tokens += expansion.token_count;
@@ -141,6 +144,9 @@ void RetireStep(EngineState& state, std::unique_ptr<Step> step) {
     RetireRows(state, *step);
   } else {
     FailRequests(state, *step);
+  }
+  for (ActiveRequest* request : step->requests) {
+    AnswerAttempt(*request, absl::OkStatus());
   }
 }
 

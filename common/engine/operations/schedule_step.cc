@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -53,7 +52,8 @@ void ScheduleStep(EngineState& state) {
     return;
   }
   const scheduling::StepPlan plan = Plan(state);
-  if (plan.empty() && state.expanding.empty() && state.pending_landings.empty()) {
+  const StepExpansion expansion = NextExpansion(state);
+  if (plan.empty() && expansion.request == nullptr && state.pending_landings.empty()) {
     return;
   }
   StepBuilder builder(state.next_step++, *state.parts.format);
@@ -65,10 +65,8 @@ void ScheduleStep(EngineState& state) {
     builder.AddCopies(*copies.request, copies.copies);
   }
   state.pending_copies.clear();
-  if (!state.expanding.empty()) {
-    const EngineOptions& options = state.parts.options;
-    builder.AddExpansion(*state.expanding.front(),
-                         std::min(options.step_token_budget, options.prefill_chunk_tokens));
+  if (expansion.request != nullptr) {
+    builder.AddExpansion(expansion);
   }
   AddDecodeRows(state, plan.decode_rows, builder);
   AddChunks(state, plan.chunks, builder);

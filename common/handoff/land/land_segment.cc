@@ -34,6 +34,19 @@ absl::Status TransferSession::ExpectSegment(const std::string& header_bytes) {
   return status;
 }
 
+void TransferSession::TellHiddenLanded() {
+  const int32_t pages = ledger_->hidden_landed();
+  if (pages <= hidden_told_) {
+    return;
+  }
+  hidden_told_ = pages;
+  calls_.Add([core = core_,
+              id = reservation_->id(),
+              epoch = reservation_->epoch(),
+              attempt = attempt_,
+              pages] { core->engine().HiddenLanded(id, epoch, attempt, pages); });
+}
+
 void TransferSession::OnReceived(uint32_t segment_index, const transport::Completion& received) {
   if (absl::IsCancelled(received.status)) {
     return;  // given up by this side, which ends the session with the reason
@@ -48,6 +61,7 @@ void TransferSession::OnReceived(uint32_t segment_index, const transport::Comple
       status = ledger_->MarkLanded(segment_index, received.checksum);
     }
     if (status.ok()) {
+      TellHiddenLanded();
       CommitIfLanded();
     } else {
       EndWith(std::move(status));

@@ -211,6 +211,20 @@ absl::Status SegmentLedger::MarkLanded(uint32_t segment_index, uint64_t checksum
   return absl::OkStatus();
 }
 
+// They are announced in the prompt's order; what is announced in another is not counted.
+int32_t SegmentLedger::hidden_landed() const {
+  if (geometry_.hidden_pages == 0) {
+    return 0;
+  }
+  int64_t pages = 0;
+  for (const SegmentExtent& extent : segments_) {
+    if (extent.layer_begin == geometry_.layers && extent.page_begin == pages && extent.landed) {
+      pages = extent.page_end;
+    }
+  }
+  return static_cast<int32_t>(pages);
+}
+
 absl::Status SegmentLedger::CheckCommit(const worker::v1::Commit& commit,
                                         const std::vector<int32_t>& sent_pages) const {
   if (commit.segments() != segments_.size()) {

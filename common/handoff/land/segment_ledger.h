@@ -51,6 +51,8 @@ class SegmentLedger {
   // another.
   absl::Status MarkLanded(uint32_t segment_index, uint64_t checksum);
   bool all_landed() const { return landed_ == segments_.size(); }
+  // How many pages of hidden states, from the first one on, are in place.
+  int32_t hidden_landed() const;
   // Whether the commit agrees with what was announced and covers the whole prompt.
   // kInvalidArgument: counts or coverage; kDataLoss: the digest.
   // `sent_pages`: pages of each section that the format says were sent.

@@ -46,6 +46,9 @@ class TransferSession final : public LandingSession,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Lets the transport write the payload of this header (land_segment.cc).
   absl::Status ExpectSegment(const std::string& header_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Tells the engine how many pages of hidden states have landed, if it is more than before
+  // (land_segment.cc).
+  void TellHiddenLanded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status HandleCommit(const worker::v1::Commit& commit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CommitIfLanded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndWith(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -63,6 +66,7 @@ class TransferSession final : public LandingSession,
   uint32_t attempt_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t manifest_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<SegmentLedger> ledger_ ABSL_GUARDED_BY(mutex_);
+  int32_t hidden_told_ ABSL_GUARDED_BY(mutex_) = 0;  // pages that the engine knows of
   std::deque<worker::v1::TransferRequest> early_ ABSL_GUARDED_BY(mutex_);  // before acceptance
   std::optional<engine::CommitInfo> commit_ ABSL_GUARDED_BY(mutex_);
 };

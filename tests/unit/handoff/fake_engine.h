@@ -1,6 +1,7 @@
 // An engine that only keeps reservations; for tests of the landing side.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
@@ -31,11 +32,24 @@ class FakeEngine : public engine::Engine {
     return committed_;
   }
 
+  // What was told of pages of hidden states, in order.
+  std::vector<int32_t> hidden_landed() const {
+    absl::MutexLock lock(&mutex_);
+    return hidden_landed_;
+  }
+
   void BeginAttempt(uint64_t reservation_id,
                     uint64_t epoch,
                     uint32_t attempt,
                     StatusCallback done) override {
     done(Begin(reservation_id, epoch, attempt));
+  }
+  void HiddenLanded(uint64_t /*reservation_id*/,
+                    uint64_t /*epoch*/,
+                    uint32_t /*attempt*/,
+                    int32_t pages) override {
+    absl::MutexLock lock(&mutex_);
+    hidden_landed_.push_back(pages);
   }
   void Commit(uint64_t reservation_id,
               uint64_t epoch,
@@ -92,6 +106,7 @@ class FakeEngine : public engine::Engine {
   mutable absl::Mutex mutex_;
   std::map<uint64_t, Reservation> reservations_ ABSL_GUARDED_BY(mutex_);
   std::vector<Committed> committed_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int32_t> hidden_landed_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace baton::handoff

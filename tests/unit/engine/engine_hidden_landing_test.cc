@@ -1,0 +1,241 @@
+// Keys and values of a SwiftKV model's upper layers are made while hidden states land: the answer
+// of a prompt that lands at once, whatever came before.
+#include <gtest/gtest.h>
+
+#include <cctype>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/synchronization/notification.h"
+
+#include "common/checkpoint/checkpoint.h"
+#include "common/engine/engine.h"
+#include "common/engine/request.h"
+#include "tests/unit/engine/await_grant.h"
+#include "tests/unit/engine/eventually.h"
+#include "tests/unit/engine/fake_sink.h"
+#include "tests/unit/engine/host_answer.h"
+#include "tests/unit/engine/placed_engine.h"
+#include "tests/unit/engine/recording_listener.h"
+#include "tests/unit/engine/split_run.h"
+
+namespace baton::engine {
+namespace {
+
+constexpr char kModel[] = "tiny-llama-needle-swiftkv-l6";
+// Of 300 tokens: four whole ones before the last, of two pages of hidden states each.
+constexpr int32_t kChunk = 64;
+constexpr int32_t kChunkPages = 2;
+
+// A prompt on a decode worker, whose bytes come as the test says.
+class LandingPrompt {
+ public:
+  LandingPrompt(Engine& decode,
+                const ReserveRequest& request,
+                std::map<std::pair<int32_t, int32_t>, SinkLog::Page> sent)
+      : decode_(decode), sent_(std::move(sent)) {
+    auto grant = AwaitGrant(decode, request, listener);
+    EXPECT_TRUE(grant.ok()) << grant.status();
+    grant_ = *std::move(grant);
+  }
+
+  const ReservationGrant& grant() const { return grant_; }
+  absl::Status Begin(uint32_t attempt) const {
+    return Await([&](Engine::StatusCallback done) {
+      decode_.BeginAttempt(grant_.reservation_id, grant_.epoch, attempt, std::move(done));
+    });
+  }
+  // Pages of hidden states, up to `end`, land, or others in their place; then the engine is told.
+  void LandHidden(uint32_t attempt, int32_t end, bool damaged = false) const {
+    Land([&](size_t index) { return index >= hidden_begin() && index < hidden_begin() + end; },
+         damaged);
+    decode_.HiddenLanded(grant_.reservation_id, grant_.epoch, attempt, end);
+  }
+  void LandAll() const {
+    Land([](size_t /*index*/) { return true; }, false);
+  }
+  absl::Status Commit(uint32_t attempt, const CommitInfo& info) const {
+    return Await([&](Engine::StatusCallback done) {
+      decode_.Commit(grant_.reservation_id, grant_.epoch, attempt, info, std::move(done));
+    });
+  }
+
+  const std::shared_ptr<RecordingListener> listener = std::make_shared<RecordingListener>();
+
+ private:
+  template <typename Ask>
+  static absl::Status Await(const Ask& ask) {
+    absl::Status status;
+    absl::Notification answered;
+    ask([&](absl::Status answer) {
+      status = std::move(answer);
+      answered.Notify();
+    });
+    answered.WaitForNotification();
+    return status;
+  }
+  size_t hidden_begin() const {
+    return grant_.pages.size() - static_cast<size_t>(grant_.hidden_pages);
+  }
+  template <typename Wanted>
+  void Land(const Wanted& wanted, bool damaged) const {
+    for (const auto& [key, page] : sent_) {
+      const size_t index =
+          static_cast<size_t>(key.first) * static_cast<size_t>(grant_.pages_per_layer) +
+          static_cast<size_t>(key.second);
+      if (wanted(index)) {
+        const std::vector<std::byte> bytes =
+            damaged ? std::vector<std::byte>(page.copy.size(), std::byte{0x3c}) : page.copy;
+        EXPECT_TRUE(grant_.landing->Write(grant_.pages[index].data(), bytes).ok());
+        EXPECT_TRUE(grant_.landing->Wait().ok());
+      }
+    }
+  }
+
+  Engine& decode_;
+  const std::map<std::pair<int32_t, int32_t>, SinkLog::Page> sent_;
+  ReservationGrant grant_;
+};
+
+class EngineHiddenLandingTest : public testing::TestWithParam<std::tuple<std::string, Place>> {
+ protected:
+  EngineHiddenLandingTest() : want_(AnswersOfTheHost(*checkpoint_, policy(), 1).front()) {
+    const PlacedEngine prefill(*checkpoint_, Role::kPrefill, Place::kHost, kChunk);
+    const auto listener = std::make_shared<RecordingListener>();
+    GenerateRequest request = MakeRequest(policy(), 0);
+    request.sink = std::make_unique<FakeSink>(log_);
+    EXPECT_TRUE(prefill.engine().Submit(std::move(request), listener).ok());
+    EXPECT_TRUE(listener->AwaitDone());
+    first_ = listener->tokens();
+  }
+  static const std::string& policy() { return std::get<0>(GetParam()); }
+
+  LandingPrompt Reserve() const {
+    return LandingPrompt(decode_.engine(), ReserveFor(MakeRequest(policy(), 0)), log_->pages());
+  }
+  // So many steps have run, and nothing is left to do.
+  bool Steps(int64_t count) const {
+    return Eventually([&] {
+      const EngineLoad load = decode_.engine().load();
+      return load.steps == count && !load.has_work;
+    });
+  }
+  void ExpectAnswer(const LandingPrompt& prompt, uint32_t attempt) const {
+    prompt.LandAll();
+    const absl::Status committed = prompt.Commit(attempt, *log_->committed());
+    EXPECT_TRUE(committed.ok()) << committed;
+    EXPECT_TRUE(prompt.listener->AwaitDone());
+    EXPECT_TRUE(prompt.listener->status().ok()) << prompt.listener->status();
+    std::vector<int32_t> tokens = first_;
+    const std::vector<int32_t> rest = prompt.listener->tokens();
+    tokens.insert(tokens.end(), rest.begin(), rest.end());
+    EXPECT_EQ(tokens, want_.tokens);
+    EXPECT_EQ(prompt.listener->stats().kv_resident_bytes, want_.resident_bytes);
+    decode_.ExpectFree();
+  }
+
+  const std::unique_ptr<checkpoint::Checkpoint> checkpoint_ = OpenModel(kModel);
+  const HostAnswer want_;
+  const std::shared_ptr<SinkLog> log_ = std::make_shared<SinkLog>();
+  std::vector<int32_t> first_;
+  const PlacedEngine decode_{*checkpoint_, Role::kDecode, std::get<1>(GetParam()), kChunk};
+};
+
+TEST_P(EngineHiddenLandingTest, KvIsMadeWhileTheRestIsOnItsWay) {
+  const LandingPrompt prompt = Reserve();
+  ASSERT_TRUE(prompt.Begin(1).ok());
+  prompt.LandHidden(1, 1);  // half of a chunk
+  EXPECT_TRUE(Steps(0));
+  prompt.LandHidden(1, kChunkPages + 1);
+  EXPECT_TRUE(Steps(1));
+  prompt.LandHidden(1, 3 * kChunkPages);
+  EXPECT_TRUE(Steps(3));
+  ExpectAnswer(prompt, 1);
+}
+
+TEST_P(EngineHiddenLandingTest, TheLastTokensWaitForTheCommit) {
+  const LandingPrompt prompt = Reserve();
+  ASSERT_TRUE(prompt.Begin(1).ok());
+  prompt.LandHidden(1, prompt.grant().hidden_pages);
+  EXPECT_TRUE(Steps(4));
+  ExpectAnswer(prompt, 1);
+}
+
+TEST_P(EngineHiddenLandingTest, NothingOfAnAttemptThatIsOverIsLeft) {
+  int64_t steps = 0;
+  for (const bool awaits_steps : {true, false}) {
+    const LandingPrompt prompt = Reserve();
+    ASSERT_TRUE(prompt.Begin(1).ok());
+    prompt.LandHidden(1, 3 * kChunkPages, /*damaged=*/true);
+    if (awaits_steps) {
+      EXPECT_TRUE(Steps(steps + 3));
+    }
+    // It comes when no step reads what the first one has landed.
+    ASSERT_TRUE(prompt.Begin(2).ok());
+    EXPECT_TRUE(Eventually([&] { return !decode_.engine().load().has_work; }));
+    steps = decode_.engine().load().steps;
+    decode_.engine().HiddenLanded(
+        prompt.grant().reservation_id, prompt.grant().epoch, 1, 4 * kChunkPages);
+    EXPECT_TRUE(Steps(steps));
+    prompt.LandHidden(2, 2 * kChunkPages);
+    EXPECT_TRUE(Steps(steps + 2));
+    ExpectAnswer(prompt, 2);
+    steps = decode_.engine().load().steps;
+  }
+}
+
+TEST_P(EngineHiddenLandingTest, AHintThatIsNoReservationsChangesNothing) {
+  const LandingPrompt prompt = Reserve();
+  ASSERT_TRUE(prompt.Begin(1).ok());
+  const ReservationGrant& grant = prompt.grant();
+  Engine& engine = decode_.engine();
+  engine.HiddenLanded(grant.reservation_id + 1, grant.epoch, 1, 4 * kChunkPages);
+  engine.HiddenLanded(grant.reservation_id, grant.epoch + 1, 1, 4 * kChunkPages);
+  engine.HiddenLanded(grant.reservation_id, grant.epoch, 2, 4 * kChunkPages);
+  engine.HiddenLanded(grant.reservation_id, grant.epoch, 1, 0);
+  EXPECT_TRUE(Steps(0));
+  ExpectAnswer(prompt, 1);
+  engine.HiddenLanded(grant.reservation_id, grant.epoch, 1, 4 * kChunkPages);
+  decode_.ExpectFree();
+}
+
+TEST_P(EngineHiddenLandingTest, ACancelledReservationGivesEverythingBack) {
+  for (const bool awaits_steps : {true, false}) {
+    const LandingPrompt prompt = Reserve();
+    ASSERT_TRUE(prompt.Begin(1).ok());
+    prompt.LandHidden(1, 4 * kChunkPages);
+    if (awaits_steps) {
+      EXPECT_TRUE(Steps(4));
+    }
+    decode_.engine().Cancel("0", absl::CancelledError("enough"));
+    EXPECT_TRUE(prompt.listener->AwaitDone());
+    decode_.ExpectFree();
+    EXPECT_FALSE(prompt.Begin(2).ok());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Policies,
+    EngineHiddenLandingTest,
+    testing::Combine(testing::Values("hidden+dense",
+                                     "hidden8+diffkv:ah=2,al=0.5,w=16",
+                                     "hidden+shadowkv:rank=32,budget=48,outliers=2,local=7"),
+                     testing::Values(Place::kHost, Place::kDevice)),
+    [](const auto& instance) {
+      std::string name = std::get<0>(instance.param) +
+                         (std::get<1>(instance.param) == Place::kHost ? "_host" : "_device");
+      for (char& c : name) {
+        c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+      }
+      return name;
+    });
+
+}  // namespace
+}  // namespace baton::engine
