@@ -1,6 +1,9 @@
 // What landing refuses: every message of the control stream wrong in one way.
+#include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 
@@ -25,6 +28,23 @@ class LandingSessionTest : public HandoffFixture {
     EXPECT_TRUE(status.ok() || engine_.committed().empty());
     landing_->OnReservationReleased(kReservation);
     return status;
+  }
+  // What the engine is told of hidden states, which are given in this order: [begin, end) of pages.
+  std::vector<int32_t> HiddenLanded(const std::vector<std::pair<int64_t, int64_t>>& order) {
+    const int32_t shipped = kLayers - 1;
+    hidden_pages_ = pages_per_layer();
+    prompt_layout_.set_policy("hidden+dense");
+    prompt_layout_.set_shipped_layers(static_cast<uint32_t>(shipped));
+    prompt_layout_.set_hidden_page_bytes(page_.page_bytes());
+    const auto sink = Open(MakeTransfer(Reserve()));
+    Give(*sink, 0, shipped, 0, pages_per_layer());
+    for (const auto& [begin, end] : order) {
+      Give(*sink, shipped, 1, begin, end);
+    }
+    const absl::Status status = Wait(Commit(*sink));
+    EXPECT_TRUE(status.ok()) << status;
+    landing_->OnReservationReleased(kReservation);
+    return engine_.hidden_landed();
   }
   void ExpectRefused(const char* what,
                      absl::StatusCode code,
@@ -135,6 +155,25 @@ TEST_F(LandingSessionTest, EveryWrongCommitIsRefused) {
             kInvalid);
   EXPECT_EQ(Run(edit([](Commit& c) { c.mutable_finished(0)->set_index(2); })).code(), kInvalid);
   EXPECT_EQ(Run(edit([](Commit& c) { c.mutable_finished(0)->clear_reason(); })).code(), kInvalid);
+}
+
+TEST_F(LandingSessionTest, TheEngineHearsHowFarHiddenStatesHaveLanded) {
+  const std::vector<int32_t> told = HiddenLanded({{0, 4}, {4, pages_per_layer()}});
+  ASSERT_FALSE(told.empty());
+  EXPECT_TRUE(std::ranges::is_sorted(told));
+  EXPECT_THAT(told, testing::Contains(4));
+  EXPECT_EQ(told.back(), hidden_pages_);
+}
+
+TEST_F(LandingSessionTest, HiddenStatesBehindAGapAreNotTold) {
+  const std::vector<int32_t> told = HiddenLanded({{4, pages_per_layer()}, {0, 4}});
+  ASSERT_FALSE(told.empty());
+  EXPECT_EQ(told.back(), 4);
+}
+
+TEST_F(LandingSessionTest, WithoutHiddenStatesTheEngineHearsNothing) {
+  EXPECT_TRUE(Run(EditHeader([](kv::SegmentHeader&) {})).ok());
+  EXPECT_THAT(engine_.hidden_landed(), testing::IsEmpty());
 }
 
 TEST_F(LandingSessionTest, MissingSegmentIsRefusedAtCommit) {
