@@ -35,15 +35,14 @@ constexpr int64_t kScratchFloats = int64_t{1} << 20;
 }  // namespace
 
 void DiffKvSequence::GiveBackUnused(int64_t count) {
+  PagePool& pool = codec_.pool();
   const auto first = lease_ids_.end() - static_cast<ptrdiff_t>(count);
-  std::vector<PageId> given_back(first, lease_ids_.end());
+  pool.ReleaseAll({first, lease_ids_.end()});
   lease_ids_.erase(first, lease_ids_.end());
-  codec_.pool().ReleaseAll(given_back);
-  lease_limited_ = lease_limited_ && given_back.empty();
-  std::sort(given_back.begin(), given_back.end());
-  std::erase_if(owned_, [&](PageId id) {
-    return std::binary_search(given_back.begin(), given_back.end(), id);
-  });
+  lease_limited_ = lease_limited_ && count == 0;
+  // Pages belong to one sequence, so that a given back one has no reference left. Of a long prompt
+  // they are tens of thousands, and its decode waits for this.
+  std::erase_if(owned_, [&](PageId id) { return pool.references(id) == 0; });
   PointLease();
 }
 
