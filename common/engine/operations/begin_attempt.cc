@@ -21,7 +21,8 @@ void BeginAttempt(EngineState& state,
   BATON_CHECK(entry != state.reserved.end());
   ActiveRequest& request = *entry->second;
   AnswerAttempt(request, absl::FailedPreconditionError("a newer attempt has begun"));
-  // What an older attempt has landed may be half of a page.
+  // What an older attempt has landed may be half of a page. A device may still read it for a step
+  // that has ended; whatever it makes of it, what is made anew comes behind.
   std::erase(state.expanding, &request);
   request.hidden_tokens = 0;
   request.expanded_tokens = 0;

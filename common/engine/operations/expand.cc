@@ -24,19 +24,26 @@ int64_t Expandable(const EngineState& state, const ActiveRequest& request) {
 
 }  // namespace
 
+// The first one that is committed, whose client waits; else the first of which enough has landed.
 StepExpansion NextExpansion(const EngineState& state) {
+  StepExpansion next;
   for (ActiveRequest* request : state.expanding) {
     const int64_t tokens = Expandable(state, *request);
-    if (tokens > 0) {
-      return {.request = request,
-              .sequence = &request->sequences.front(),
-              .token_begin = request->expanded_tokens,
-              .token_count = static_cast<int32_t>(tokens),
-              .landing = request->phase == Phase::kReserved,
-              .completes_prompt = request->expanded_tokens + tokens == request->prompt_tokens};
+    const bool landing = request->phase == Phase::kReserved;
+    if (tokens == 0 || (landing && next.request != nullptr)) {
+      continue;
+    }
+    next = {.request = request,
+            .sequence = &request->sequences.front(),
+            .token_begin = request->expanded_tokens,
+            .token_count = static_cast<int32_t>(tokens),
+            .landing = landing,
+            .completes_prompt = request->expanded_tokens + tokens == request->prompt_tokens};
+    if (!landing) {
+      break;
     }
   }
-  return {};
+  return next;
 }
 
 void StartExpansion(EngineState& state, ActiveRequest& request) {

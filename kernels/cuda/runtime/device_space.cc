@@ -94,10 +94,11 @@ absl::Status DeviceSpace::TakeDownloadBuffer() {
     return absl::OkStatus();
   }
   absl::StatusOr<Memory> buffer = PinnedMemory().Allocate(kDownloadBytes);
-  if (buffer.ok()) {
-    downloaded_ = *std::move(buffer);
+  if (!buffer.ok()) {
+    return buffer.status();
   }
-  return buffer.status();
+  downloaded_ = *std::move(buffer);
+  return absl::OkStatus();
 }
 
 // To pinned memory, since a copy to other memory waits for the stream inside of CUDA, where no call

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -14,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
 
 #include "common/checkpoint/checkpoint.h"
 #include "common/engine/engine.h"
@@ -39,9 +41,10 @@ class LandingPrompt {
  public:
   LandingPrompt(Engine& decode,
                 const ReserveRequest& request,
-                std::map<std::pair<int32_t, int32_t>, SinkLog::Page> sent)
-      : decode_(decode), sent_(std::move(sent)) {
-    auto grant = AwaitGrant(decode, request, listener);
+                const SinkLog& sent,
+                std::shared_ptr<RequestListener> told = nullptr)
+      : decode_(decode), sent_(sent.pages()) {
+    auto grant = AwaitGrant(decode, request, told != nullptr ? std::move(told) : listener);
     EXPECT_TRUE(grant.ok()) << grant.status();
     grant_ = *std::move(grant);
   }
@@ -104,21 +107,25 @@ class LandingPrompt {
   ReservationGrant grant_;
 };
 
+// Computes MakeRequest(policy, 0) and ships it to `log`; returns its first token.
+std::vector<int32_t> Prefill(const checkpoint::Checkpoint& checkpoint,
+                             const std::string& policy,
+                             const std::shared_ptr<SinkLog>& log) {
+  const PlacedEngine prefill(checkpoint, Role::kPrefill, Place::kHost, kChunk);
+  const auto listener = std::make_shared<RecordingListener>();
+  GenerateRequest request = MakeRequest(policy, 0);
+  request.sink = std::make_unique<FakeSink>(log);
+  EXPECT_TRUE(prefill.engine().Submit(std::move(request), listener).ok());
+  EXPECT_TRUE(listener->AwaitDone());
+  return listener->tokens();
+}
+
 class EngineHiddenLandingTest : public testing::TestWithParam<std::tuple<std::string, Place>> {
  protected:
-  EngineHiddenLandingTest() : want_(AnswersOfTheHost(*checkpoint_, policy(), 1).front()) {
-    const PlacedEngine prefill(*checkpoint_, Role::kPrefill, Place::kHost, kChunk);
-    const auto listener = std::make_shared<RecordingListener>();
-    GenerateRequest request = MakeRequest(policy(), 0);
-    request.sink = std::make_unique<FakeSink>(log_);
-    EXPECT_TRUE(prefill.engine().Submit(std::move(request), listener).ok());
-    EXPECT_TRUE(listener->AwaitDone());
-    first_ = listener->tokens();
-  }
   static const std::string& policy() { return std::get<0>(GetParam()); }
 
   LandingPrompt Reserve() const {
-    return LandingPrompt(decode_.engine(), ReserveFor(MakeRequest(policy(), 0)), log_->pages());
+    return LandingPrompt(decode_.engine(), ReserveFor(MakeRequest(policy(), 0)), *log_);
   }
   // So many steps have run, and nothing is left to do.
   bool Steps(int64_t count) const {
@@ -142,9 +149,9 @@ class EngineHiddenLandingTest : public testing::TestWithParam<std::tuple<std::st
   }
 
   const std::unique_ptr<checkpoint::Checkpoint> checkpoint_ = OpenModel(kModel);
-  const HostAnswer want_;
+  const HostAnswer want_ = AnswersOfTheHost(*checkpoint_, policy(), 1).front();
   const std::shared_ptr<SinkLog> log_ = std::make_shared<SinkLog>();
-  std::vector<int32_t> first_;
+  const std::vector<int32_t> first_ = Prefill(*checkpoint_, policy(), log_);
   const PlacedEngine decode_{*checkpoint_, Role::kDecode, std::get<1>(GetParam()), kChunk};
 };
 
@@ -219,6 +226,70 @@ TEST_P(EngineHiddenLandingTest, ACancelledReservationGivesEverythingBack) {
     decode_.ExpectFree();
     EXPECT_FALSE(prompt.Begin(2).ok());
   }
+}
+
+// How many steps had ended, without the one that drew it, when the first token came.
+class StepsAtFirstToken final : public RequestListener {
+ public:
+  explicit StepsAtFirstToken(Engine& engine) : engine_(engine) {}
+  void OnTokens(int32_t /*sequence*/, std::span<const TokenOutput> /*tokens*/) override {
+    if (!came_.HasBeenNotified()) {
+      steps_ = engine_.load().steps;
+      came_.Notify();
+    }
+  }
+  void OnFinished(int32_t /*sequence*/, const SequenceFinish& /*finish*/) override {}
+  void OnDone(const absl::Status& /*status*/, const RequestStats& /*stats*/) override {}
+  int64_t Await() {
+    EXPECT_TRUE(came_.WaitForNotificationWithTimeout(absl::Seconds(30)));
+    return steps_;
+  }
+
+ private:
+  Engine& engine_;
+  absl::Notification came_;
+  int64_t steps_ = -1;
+};
+
+TEST(EngineHiddenLandingOrderTest, ACommittedPromptGoesBeforeThoseThatStillLand) {
+  const auto checkpoint = OpenModel(kModel);
+  const auto log = std::make_shared<SinkLog>();
+  const std::string policy = "hidden+dense";
+  EXPECT_FALSE(Prefill(*checkpoint, policy, log).empty());
+  const PlacedEngine decode(*checkpoint, Role::kDecode, Place::kHost, kChunk);
+  Engine& engine = decode.engine();
+  ReserveRequest request = ReserveFor(MakeRequest(policy, 0));
+  const LandingPrompt landing(engine, request, *log);
+  request.request_id = "committed";
+  const auto steps = std::make_shared<StepsAtFirstToken>(engine);
+  const LandingPrompt committed(engine, request, *log, steps);
+  ASSERT_TRUE(landing.Begin(1).ok());
+  ASSERT_TRUE(committed.Begin(1).ok());
+  landing.LandAll();
+  committed.LandAll();
+  // Both are told while the engine thread is here, so that no step begins in between.
+  absl::Notification answered;
+  engine.RenewLease(
+      landing.grant().reservation_id, landing.grant().epoch, [&](const absl::Status& renewed) {
+        EXPECT_TRUE(renewed.ok()) << renewed;
+        const ReservationGrant& first = landing.grant();
+        engine.HiddenLanded(first.reservation_id, first.epoch, 1, 4 * kChunkPages);
+        const ReservationGrant& second = committed.grant();
+        engine.Commit(second.reservation_id,
+                      second.epoch,
+                      1,
+                      *log->committed(),
+                      [&](const absl::Status& status) {
+                        EXPECT_TRUE(status.ok()) << status;
+                        answered.Notify();
+                      });
+      });
+  answered.WaitForNotification();
+  EXPECT_EQ(steps->Await(), 5);  // its own chunks
+  for (const char* id : {"0", "committed"}) {
+    engine.Cancel(id, absl::CancelledError("enough"));
+  }
+  decode.ExpectFree();
 }
 
 INSTANTIATE_TEST_SUITE_P(
