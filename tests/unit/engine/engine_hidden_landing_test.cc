@@ -57,8 +57,11 @@ class LandingPrompt {
   }
   // Pages of hidden states, up to `end`, land, or others in their place; then the engine is told.
   void LandHidden(uint32_t attempt, int32_t end, bool damaged = false) const {
-    Land([&](size_t index) { return index >= hidden_begin() && index < hidden_begin() + end; },
-         damaged);
+    Land(
+        [&](size_t index) {
+          return index >= hidden_begin() && index < hidden_begin() + static_cast<size_t>(end);
+        },
+        damaged);
     decode_.HiddenLanded(grant_.reservation_id, grant_.epoch, attempt, end);
   }
   void LandAll() const {
