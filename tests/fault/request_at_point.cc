@@ -72,7 +72,6 @@ absl::Status RequestAtPoint::Reach(absl::Duration timeout) {
   Service& prefill = stack_->prefill();
   Service& decode = stack_->decode();
   const auto reserved = [&] { return Metric(decode, "baton_kv_leases_active") == 1; };
-  const double steps = Metric(prefill, "baton_step_duration_seconds_count");
   switch (point_) {
     case Point::kQueue:
       BATON_RETURN_IF_ERROR(ReachQueue());
@@ -84,9 +83,7 @@ absl::Status RequestAtPoint::Reach(absl::Duration timeout) {
       Start(timeout);
       return Await(reserved);
     case Point::kPrefill:
-      Start(timeout);
-      return HoldWhen(prefill,
-                      [&] { return Metric(prefill, "baton_step_duration_seconds_count") > steps; });
+      return ReachPrefill(timeout, absl::ZeroDuration());
     case Point::kTransfer:
       Start(timeout);
       BATON_RETURN_IF_ERROR(HoldWhen(decode, reserved));
@@ -98,9 +95,20 @@ absl::Status RequestAtPoint::Reach(absl::Duration timeout) {
   return absl::OkStatus();
 }
 
+// The router has to know that the only slot is taken, which takes a report.
 absl::Status RequestAtPoint::ReachQueue() {
   ahead_ = std::make_unique<RequestAtPoint>(stack_, Point::kPrefill);
-  return ahead_->Reach();
+  return ahead_->ReachPrefill(kTimeout, kReports);
+}
+
+absl::Status RequestAtPoint::ReachPrefill(absl::Duration timeout, absl::Duration goes_on) {
+  Service& prefill = stack_->prefill();
+  const auto steps = [&] { return Metric(prefill, "baton_step_duration_seconds_count"); };
+  const double before = steps();
+  Start(timeout);
+  BATON_RETURN_IF_ERROR(Await([&] { return steps() > before; }));
+  absl::SleepFor(goes_on);
+  return HoldWhen(prefill, [] { return true; });
 }
 
 absl::Status RequestAtPoint::HoldWhen(Service& worker, const std::function<bool()>& reached) {

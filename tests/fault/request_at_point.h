@@ -34,12 +34,13 @@ std::string_view PointName(Point point);
 class RequestAtPoint {
  public:
   static constexpr int kMaxTokens = 300;
+  static constexpr absl::Duration kTimeout = absl::Seconds(60);
 
   RequestAtPoint(LocalStack* stack, Point point);
   ~RequestAtPoint();
 
   // Starts the request and returns when it is held at the point.
-  absl::Status Reach(absl::Duration timeout = absl::Seconds(60));
+  absl::Status Reach(absl::Duration timeout = kTimeout);
   void Cancel();
   // Lets the held worker go on; does nothing when it was killed.
   void LetGo();
@@ -49,6 +50,8 @@ class RequestAtPoint {
  private:
   void Start(absl::Duration timeout);
   absl::Status ReachQueue();
+  // So much after the prompt's first step.
+  absl::Status ReachPrefill(absl::Duration timeout, absl::Duration goes_on);
   // Stops `worker` once `reached`.
   absl::Status HoldWhen(Service& worker, const std::function<bool()>& reached);
 
