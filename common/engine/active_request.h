@@ -68,8 +68,8 @@ struct ActiveRequest {
   // all have (kExpanding).
   int64_t hidden_tokens = 0;    // whose hidden states have landed
   int64_t expanded_tokens = 0;  // whose KV a step has made
-  // Phase kReserved: the answer to a new attempt, which has to wait for a step that still reads what
-  // an older one has landed. Empty: none does.
+  // Phase kReserved: the answer to a new attempt, which has to wait for a step that still reads
+  // what an older one has landed. Empty: none does.
   std::function<void(absl::Status)> accept_attempt;
   std::vector<TokenOutput> first_tokens;  // until a committed request decodes
   // Role prefill, phase kHandingOff: what the sink is committed with when it has all pages.

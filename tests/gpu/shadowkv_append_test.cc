@@ -228,14 +228,19 @@ ShadowKvShape Short(int64_t prompt_tokens) {
   return shape;
 }
 
+ShadowKvShape Long(ShadowKvGenerated generated) {
+  ShadowKvShape shape = Short(133);
+  shape.generated_tokens = 333;
+  shape.config.generated = generated;
+  return shape;
+}
+
 // As an extension does: up to 64 of a call, of which the last may make a block due.
 TEST_F(ShadowKvAppendGpuTest, ManyTokensOfASequenceInACall) {
   for (const ShadowKvGenerated generated :
        {ShadowKvGenerated::kBlocks, ShadowKvGenerated::kExact}) {
     SCOPED_TRACE(absl::StrCat("generated ", static_cast<int>(generated)));
-    ShadowKvShape shape = Short(133);
-    shape.generated_tokens = 333;
-    shape.config.generated = generated;
+    const ShadowKvShape shape = Long(generated);
     Batch batch(ops(), context(), {shape});
     const ShadowKvTailLayout tail = batch.problem(0).tail_layout();
     const int64_t end = shape.prompt_tokens + shape.generated_tokens;
@@ -252,9 +257,7 @@ TEST_F(ShadowKvAppendGpuTest, ManyTokensInACallAreCodedAsOneByOne) {
   for (const ShadowKvGenerated generated :
        {ShadowKvGenerated::kBlocks, ShadowKvGenerated::kExact}) {
     SCOPED_TRACE(absl::StrCat("generated ", static_cast<int>(generated)));
-    ShadowKvShape shape = Short(133);
-    shape.generated_tokens = 333;
-    shape.config.generated = generated;
+    const ShadowKvShape shape = Long(generated);
     Batch together(ops(), context(), {shape});
     Batch alone(ops(), context(), {shape});
     const ShadowKvTailLayout tail = together.problem(0).tail_layout();

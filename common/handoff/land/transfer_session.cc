@@ -1,13 +1,18 @@
 #include "common/handoff/land/transfer_session.h"
 
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 
 #include "common/base/status_macros.h"
+#include "common/engine/request.h"
 #include "common/handoff/land/commit_reader.h"
 #include "common/handoff/land/landing_core.h"
+#include "common/handoff/land/landing_reservation.h"
+#include "common/handoff/land/landing_session.h"
 #include "common/kv/manifest/layout.h"
 #include "common/kv/manifest/reason.h"
 #include "common/kv/manifest/segment_header.h"

@@ -9,6 +9,7 @@
 
 #include "common/engine/engine.h"
 #include "common/engine/kv_sink.h"
+#include "common/engine/request.h"
 
 namespace baton::engine {
 

@@ -2,14 +2,23 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <map>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 
 #include "common/engine/engine.h"
+#include "common/engine/request.h"
+#include "common/model/model.h"
+#include "kernels/kv_format/dense.h"
 
 namespace baton::handoff {
 
