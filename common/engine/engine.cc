@@ -127,16 +127,16 @@ class EngineImpl final : public Engine {
                     uint64_t epoch,
                     uint32_t attempt,
                     StatusCallback done) override;
-  void HiddenLanded(uint64_t reservation_id,
-                    uint64_t epoch,
-                    uint32_t attempt,
-                    int32_t pages) override;
   void RenewLease(uint64_t reservation_id, uint64_t epoch, StatusCallback done) override;
   void Commit(uint64_t reservation_id,
               uint64_t epoch,
               uint32_t attempt,
               CommitInfo info,
               StatusCallback done) override;
+  void HiddenLanded(uint64_t reservation_id,
+                    uint64_t epoch,
+                    uint32_t attempt,
+                    int32_t pages) override;
   absl::StatusOr<HandoffShape> DescribeHandoff(std::string_view kv_policy,
                                                int64_t prompt_tokens) const override;
   void Cancel(std::string_view request_id, absl::Status reason) override;
@@ -156,7 +156,7 @@ class EngineImpl final : public Engine {
   absl::StatusOr<KvChoice> Choose(std::string_view kv_policy,
                                   int64_t prompt_tokens,
                                   const KvPressure& pressure = {}) const;
-  // Runs `operation` on the engine thread and answers `done` with its status.
+  // Runs `operation`, which answers `done`, on the engine thread.
   template <typename Operation>
   void Ask(Operation operation, const StatusCallback& done);
 
@@ -268,7 +268,7 @@ template <typename Operation>
 void EngineImpl::Ask(Operation operation, const StatusCallback& done) {
   const bool queued =
       commands_->TryPush([operation = std::move(operation), done](EngineState& state) mutable {
-        done(operation(state));
+        operation(state, done);
       });
   if (!queued) {
     done(CommandQueueFull());
@@ -279,26 +279,16 @@ void EngineImpl::BeginAttempt(uint64_t reservation_id,
                               uint64_t epoch,
                               uint32_t attempt,
                               StatusCallback done) {
-  const bool queued = commands_->TryPush(
-      [key = kv::ReservationKey{reservation_id, epoch}, attempt, done](EngineState& state) {
-        engine::BeginAttempt(state, key, attempt, done);
-      });
-  if (!queued) {
-    done(CommandQueueFull());
-  }
-}
-
-void EngineImpl::HiddenLanded(uint64_t reservation_id,
-                              uint64_t epoch,
-                              uint32_t attempt,
-                              int32_t pages) {
-  commands_->TryPush([key = kv::ReservationKey{reservation_id, epoch}, attempt, pages](
-                         EngineState& state) { LandHidden(state, key, attempt, pages); });
+  Ask([key = kv::ReservationKey{reservation_id, epoch}, attempt](
+          EngineState& state,
+          const StatusCallback& answer) { engine::BeginAttempt(state, key, attempt, answer); },
+      done);
 }
 
 void EngineImpl::RenewLease(uint64_t reservation_id, uint64_t epoch, StatusCallback done) {
   Ask([key = kv::ReservationKey{reservation_id, epoch}](
-          EngineState& state) { return engine::RenewLease(state, key); },
+          EngineState& state,
+          const StatusCallback& answer) { answer(engine::RenewLease(state, key)); },
       done);
 }
 
@@ -309,10 +299,18 @@ void EngineImpl::Commit(uint64_t reservation_id,
                         StatusCallback done) {
   Ask(
       [key = kv::ReservationKey{reservation_id, epoch}, attempt, info = std::move(info)](
-          EngineState& state) mutable {
-        return CommitReservation(state, key, attempt, std::move(info));
+          EngineState& state, const StatusCallback& answer) mutable {
+        answer(CommitReservation(state, key, attempt, std::move(info)));
       },
       done);
+}
+
+void EngineImpl::HiddenLanded(uint64_t reservation_id,
+                              uint64_t epoch,
+                              uint32_t attempt,
+                              int32_t pages) {
+  commands_->TryPush([key = kv::ReservationKey{reservation_id, epoch}, attempt, pages](
+                         EngineState& state) { LandHidden(state, key, attempt, pages); });
 }
 
 absl::StatusOr<HandoffShape> EngineImpl::DescribeHandoff(std::string_view kv_policy,

@@ -187,13 +187,6 @@ class Engine {
                             StatusCallback done) = 0;
   // Any sign of life of the reservation's owner.
   virtual void RenewLease(uint64_t reservation_id, uint64_t epoch, StatusCallback done) = 0;
-  // Hidden states may be made into KV while the rest of the prompt is still on its way: the first
-  // `pages` of the newest attempt's are in place. A hint, without an answer: one that is not of an
-  // open reservation's newest attempt, or comes while the command queue is full, changes nothing.
-  virtual void HiddenLanded(uint64_t reservation_id,
-                            uint64_t epoch,
-                            uint32_t attempt,
-                            int32_t pages) = 0;
   // Publishes the page tables: the sequences join the next step. Once per reservation, by its
   // newest attempt; kInvalidArgument when `info` does not fit the reservation, which then stays
   // open.
@@ -202,6 +195,13 @@ class Engine {
                       uint32_t attempt,
                       CommitInfo info,
                       StatusCallback done) = 0;
+  // Hidden states may be made into KV while the rest of the prompt is still on its way: the first
+  // `pages` of the newest attempt's are in place. A hint, without an answer: one that is not of an
+  // open reservation's newest attempt, or comes while the command queue is full, changes nothing.
+  virtual void HiddenLanded(uint64_t reservation_id,
+                            uint64_t epoch,
+                            uint32_t attempt,
+                            int32_t pages) = 0;
 
   // What a request with this policy gets; a tier or `auto` becomes a policy here, and the request
   // is then made with HandoffShape::policy. Errors as for such a request. Thread-safe.

@@ -3,7 +3,7 @@
 // Invariants:
 //   - A live request is in `requests` and, by its phase, in exactly one of waiting, prefilling,
 //     reserved, expanding, decoding (one entry per unfinished sequence) or none (handing off,
-//     landing). Some of whose hidden states have landed is in `expanding` from then on.
+//     landing). A reserved one whose hidden states have begun to land is in `expanding`, too.
 //   - A request leaves those lists when it ends and moves to `closing`; its pages go back when no
 //     submitted step and no sink refers to them, and only then.
 //   - A reserved request's window is withdrawn (ReservationObserver) before it leaves that phase.

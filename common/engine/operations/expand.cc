@@ -46,11 +46,15 @@ StepExpansion NextExpansion(const EngineState& state) {
   return next;
 }
 
-void StartExpansion(EngineState& state, ActiveRequest& request) {
-  request.phase = Phase::kExpanding;
+void AwaitExpansion(EngineState& state, ActiveRequest& request) {
   if (std::ranges::find(state.expanding, &request) == state.expanding.end()) {
     state.expanding.push_back(&request);
   }
+}
+
+void StartExpansion(EngineState& state, ActiveRequest& request) {
+  request.phase = Phase::kExpanding;
+  AwaitExpansion(state, request);
 }
 
 void FinishExpansion(EngineState& state, ActiveRequest& request) {

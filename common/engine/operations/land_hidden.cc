@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
 #include "common/base/check.h"
 #include "common/engine/operations/operations.h"
@@ -23,9 +22,7 @@ void LandHidden(EngineState& state,
   }
   request.hidden_tokens =
       std::min(request.prompt_tokens, int64_t{pages} * kv::HiddenShape::kPageTokens);
-  if (std::ranges::find(state.expanding, &request) == state.expanding.end()) {
-    state.expanding.push_back(&request);
-  }
+  AwaitExpansion(state, request);
 }
 
 }  // namespace baton::engine

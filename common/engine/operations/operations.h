@@ -154,7 +154,9 @@ void TakeToken(ActiveRequest& request, Sequence& sequence, const TokenOutput& dr
 // expand.cc: the upper layers of a prompt are made from its hidden states, some tokens in each
 // step: as far as these have landed and, once it is committed, the rest. Then its sequences start
 // to decode. NextExpansion is the next step's, without a request where there is none.
+// AwaitExpansion joins those that it chooses from, once.
 StepExpansion NextExpansion(const EngineState& state);
+void AwaitExpansion(EngineState& state, ActiveRequest& request);
 void StartExpansion(EngineState& state, ActiveRequest& request);
 void FinishExpansion(EngineState& state, ActiveRequest& request);
 

@@ -102,7 +102,8 @@ absl::Status DeviceSpace::TakeDownloadBuffer() {
 }
 
 // To pinned memory, since a copy to other memory waits for the stream inside of CUDA, where no call
-// of another thread gets through meanwhile: copies of a hand-off stood still for a whole step.
+// of another thread gets through meanwhile: copies of a hand-off would stand still for a whole
+// step.
 absl::Status DeviceSpace::Download(void* target, const void* source, size_t bytes) {
   absl::Status status = TakeDownloadBuffer();
   for (size_t done = 0; status.ok() && done < bytes; done += kDownloadBytes) {

@@ -12,7 +12,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 
 #include "common/base/fake_clock.h"
 #include "common/engine/engine.h"
@@ -23,6 +22,7 @@
 #include "kernels/core/thread_pool.h"
 #include "kernels/reference/reference_ops.h"
 #include "tests/unit/engine/await_grant.h"
+#include "tests/unit/engine/await_status.h"
 #include "tests/unit/engine/eventually.h"  // IWYU pragma: export
 #include "tests/unit/engine/fake_model.h"
 #include "tests/unit/engine/fake_sink.h"
@@ -126,28 +126,18 @@ struct EngineHarness {
     request.deadline = clock.Now() + deadline;
     return AwaitGrant(*engine, std::move(request), listener);
   }
-  absl::Status Await(const std::function<void(Engine::StatusCallback)>& ask) {
-    absl::Status result;
-    absl::Notification answered;
-    ask([&](absl::Status status) {
-      result = std::move(status);
-      answered.Notify();
-    });
-    answered.WaitForNotification();
-    return result;
-  }
   absl::Status Begin(const ReservationGrant& grant, uint32_t attempt) {
-    return Await([&](Engine::StatusCallback done) {
+    return AwaitStatus([&](Engine::StatusCallback done) {
       engine->BeginAttempt(grant.reservation_id, grant.epoch, attempt, std::move(done));
     });
   }
   absl::Status Renew(const ReservationGrant& grant) {
-    return Await([&](Engine::StatusCallback done) {
+    return AwaitStatus([&](Engine::StatusCallback done) {
       engine->RenewLease(grant.reservation_id, grant.epoch, std::move(done));
     });
   }
   absl::Status Commit(const ReservationGrant& grant, uint32_t attempt, CommitInfo info) {
-    return Await([&](Engine::StatusCallback done) {
+    return AwaitStatus([&](Engine::StatusCallback done) {
       engine->Commit(grant.reservation_id, grant.epoch, attempt, std::move(info), std::move(done));
     });
   }

@@ -21,6 +21,7 @@
 #include "common/engine/engine.h"
 #include "common/engine/request.h"
 #include "tests/unit/engine/await_grant.h"
+#include "tests/unit/engine/await_status.h"
 #include "tests/unit/engine/eventually.h"
 #include "tests/unit/engine/fake_sink.h"
 #include "tests/unit/engine/host_answer.h"
@@ -51,7 +52,7 @@ class LandingPrompt {
 
   const ReservationGrant& grant() const { return grant_; }
   absl::Status Begin(uint32_t attempt) const {
-    return Await([&](Engine::StatusCallback done) {
+    return AwaitStatus([&](Engine::StatusCallback done) {
       decode_.BeginAttempt(grant_.reservation_id, grant_.epoch, attempt, std::move(done));
     });
   }
@@ -68,7 +69,7 @@ class LandingPrompt {
     Land([](size_t /*index*/) { return true; }, false);
   }
   absl::Status Commit(uint32_t attempt, const CommitInfo& info) const {
-    return Await([&](Engine::StatusCallback done) {
+    return AwaitStatus([&](Engine::StatusCallback done) {
       decode_.Commit(grant_.reservation_id, grant_.epoch, attempt, info, std::move(done));
     });
   }
@@ -76,17 +77,6 @@ class LandingPrompt {
   const std::shared_ptr<RecordingListener> listener = std::make_shared<RecordingListener>();
 
  private:
-  template <typename Ask>
-  static absl::Status Await(const Ask& ask) {
-    absl::Status status;
-    absl::Notification answered;
-    ask([&](absl::Status answer) {
-      status = std::move(answer);
-      answered.Notify();
-    });
-    answered.WaitForNotification();
-    return status;
-  }
   size_t hidden_begin() const {
     return grant_.pages.size() - static_cast<size_t>(grant_.hidden_pages);
   }
