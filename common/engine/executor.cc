@@ -105,16 +105,17 @@ absl::Status Executor::JoinSideQueues() {
 
 absl::Status Executor::Ship(const Step& step) {
   for (const StepSequence& rows : step.sequences) {
-    if (rows.completes_prompt && ShipsBehind(rows) && rows.sequence->encoded != nullptr) {
-      BATON_RETURN_IF_ERROR(ShipEncoded(rows));
+    if (rows.completes_prompt && rows.ship.sink != nullptr && rows.sequence->staged != nullptr &&
+        rows.sequence->encoded != nullptr) {
+      BATON_RETURN_IF_ERROR(ShipStaged(rows));
     }
   }
   return absl::OkStatus();
 }
 
-// Where pages are is known once the host has settled, and they are there once the side queues that
-// code them are waited for.
-absl::Status Executor::ShipEncoded(const StepSequence& rows) {
+// Where pages are that are to be copied is known once the host has settled, and they are there once
+// the side queues that code them are waited for.
+absl::Status Executor::ShipStaged(const StepSequence& rows) {
   BATON_RETURN_IF_ERROR(JoinSideQueues());
   const StepLayers all = layers();
   for (int32_t layer = 0; layer < all.layers; ++layer) {

@@ -73,7 +73,7 @@ class Executor {
   void TellFirstTokens(const Step& step) const;
   // Encoded prompts that the step completes go from a device to their sinks.
   absl::Status Ship(const Step& step);
-  absl::Status ShipEncoded(const StepSequence& rows);
+  absl::Status ShipStaged(const StepSequence& rows);
   // EncodedKv::Settle of the prompts that the step completes, expanded ones among them.
   static absl::Status Settle(const Step& step);
   StepLayers layers() const;

@@ -45,12 +45,12 @@ ReadyKv MakeReadyKv(const kv::HiddenState& hidden,
 }
 
 ReadyKv MakeReadyKv(const Sequence& sequence, int32_t kv_layer, const StepLayers& layers) {
-  if (const kv::HiddenState* hidden = sequence.hidden.get();
-      hidden != nullptr && kv_layer >= layers.full_layers) {
-    const kv::HiddenShape& shape = hidden->shape();
+  if (LeavesAsHidden(sequence, kv_layer, layers)) {
+    const kv::HiddenState& hidden = *sequence.hidden;
+    const kv::HiddenShape& shape = hidden.shape();
     return kv_layer + 1 < layers.layers
                ? ReadyKv()
-               : MakeReadyKv(*hidden, layers.full_layers, shape.row_pages(), shape.pages());
+               : MakeReadyKv(hidden, layers.full_layers, shape.row_pages(), shape.pages());
   }
   ReadyKv ready = {.layer_begin = kv_layer,
                    .layer_end = kv_layer + 1,

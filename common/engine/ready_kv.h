@@ -17,6 +17,11 @@ struct StepLayers {
   int32_t full_layers = 0;
 };
 
+// Whether hidden states leave in place of this stored layer.
+inline bool LeavesAsHidden(const Sequence& sequence, int32_t kv_layer, const StepLayers& layers) {
+  return sequence.hidden != nullptr && kv_layer >= layers.full_layers;
+}
+
 // The pages of `sequence.ship` for layers [layer_begin, layer_end), each `page_bytes` long. Reads
 // the page table only; executor thread.
 ReadyKv MakeReadyKv(const StepSequence& sequence,

@@ -52,6 +52,18 @@ absl::Status StagedCopies::Ship(const StepSequence& rows, ReadyKv ready) {
   return absl::OkStatus();
 }
 
+absl::Status StagedCopies::ShipCoded(const StepSequence& rows, int32_t kv_layer) {
+  Entry coded = {.sink = rows.ship.sink};
+  coded.ready.layer_begin = kv_layer;
+  coded.ready.layer_end = kv_layer + 1;
+  coded.ready.device = &exec_.memory->landing();
+  BATON_ASSIGN_OR_RETURN(coded.coded,
+                         rows.sequence->encoded->FollowCoding(*exec_.copies, kv_layer));
+  BATON_ASSIGN_OR_RETURN(coded.mark, exec_.copies->MakeMark());
+  Push(std::move(coded));
+  return absl::OkStatus();
+}
+
 absl::Status StagedCopies::Download(const kv::StagedWindow& staged, ReadyKv& ready) {
   const auto page_count = static_cast<size_t>(ready.page_count);
   for (int32_t layer = ready.layer_begin; layer < ready.layer_end; ++layer) {
@@ -123,6 +135,17 @@ std::optional<StagedCopies::Entry> StagedCopies::Take() {
   return entry;
 }
 
+absl::Status StagedCopies::TellSink(Entry& entry) {
+  if (entry.coded != nullptr) {
+    BATON_ASSIGN_OR_RETURN(entry.ready.pages, entry.coded());
+    entry.ready.page_count = static_cast<int32_t>(entry.ready.pages.size());
+  }
+  if (entry.ready.page_count > 0) {
+    entry.sink->LayersReady(std::move(entry.ready));
+  }
+  return absl::OkStatus();
+}
+
 // A copy queue that has failed once is not trusted again: what comes behind is not there either.
 void StagedCopies::ThreadMain() {
   absl::Status status;
@@ -134,7 +157,7 @@ void StagedCopies::ThreadMain() {
     if (entry->request != nullptr) {
       copied_(*entry->request, status);
     } else if (status.ok()) {
-      entry->sink->LayersReady(std::move(entry->ready));
+      status = TellSink(*entry);
     }
   }
 }

@@ -1,6 +1,7 @@
 // Pages on their way between a device's pools and where prompts are staged.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "common/engine/active_request.h"
 #include "common/engine/kv_sink.h"
 #include "common/engine/step.h"
+#include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/staged_window.h"
 #include "kernels/core/copy_queue.h"
 #include "kernels/core/exec_context.h"
@@ -42,6 +44,9 @@ class StagedCopies {
   // the sequence stages them; one that ships in place only waits for those ops. `ready` has them
   // where the device has them; they must stay as they are until `copied`.
   absl::Status Ship(const StepSequence& rows, ReadyKv ready);
+  // Executor thread, right behind its encoding: the pages of a stored layer that ships in place.
+  // The sink has them as soon as they are coded.
+  absl::Status ShipCoded(const StepSequence& rows, int32_t kv_layer);
   // Executor thread: no more pages of this step, which may have failed, are shipped.
   void EndStep(const Step& step);
   // Executor thread. Begins to move a staged prompt to its pages, behind the ops that were called
@@ -54,6 +59,7 @@ class StagedCopies {
     std::unique_ptr<kernels::CopyQueue::Mark> mark{};  // null: nothing to wait for
     KvSink* sink = nullptr;
     ReadyKv ready{};
+    kv::CodedPages coded{};  // the pages of `ready`, if it has none
     ActiveRequest* request = nullptr;
     absl::Status status{};
   };
@@ -61,6 +67,8 @@ class StagedCopies {
   // Begins to copy the pages, which are then those that are staged.
   absl::Status Download(const kv::StagedWindow& staged, ReadyKv& ready);
   absl::StatusOr<std::unique_ptr<kernels::CopyQueue::Mark>> Move(const StepLanding& landing);
+  // On the thread, when the entry's mark has been waited for.
+  static absl::Status TellSink(Entry& entry);
   void Push(Entry entry);
   // Nothing when the object ends and no entry is left.
   std::optional<Entry> Take();

@@ -66,10 +66,8 @@ absl::Status EngineStepKv::LayersWritten(int32_t layer_begin, int32_t layer_end)
     if (ship.sink == nullptr) {
       continue;
     }
-    const bool leaves_as_hidden =
-        rows.sequence->hidden != nullptr && layer_begin >= layers_.full_layers;
     ReadyKv ready =
-        leaves_as_hidden
+        LeavesAsHidden(*rows.sequence, layer_begin, layers_)
             ? MakeReadyKv(
                   *rows.sequence->hidden, layers_.full_layers, ship.hidden_begin, ship.hidden_end)
             : MakeReadyKv(rows, layer_begin, layer_end, page_bytes, pool_);
@@ -95,15 +93,16 @@ absl::Status EngineStepKv::EncodeLayer(int32_t sequence, int32_t kv_layer) {
   return status;
 }
 
-void EngineStepKv::OnLayerEncoded(int32_t sequence, int32_t kv_layer) {
+absl::Status EngineStepKv::OnLayerEncoded(int32_t sequence, int32_t kv_layer) {
   const StepSequence& rows = step_.sequences[static_cast<size_t>(sequence)];
-  if (rows.ship.sink == nullptr || ShipsBehind(rows)) {
-    return;  // at the end of the step
+  if (rows.ship.sink == nullptr || rows.sequence->staged != nullptr) {
+    return absl::OkStatus();  // those that are staged: at the end of the step
+  }
+  if (rows.sequence->ships_in_place && !LeavesAsHidden(*rows.sequence, kv_layer, layers_)) {
+    return staged_.ShipCoded(rows, kv_layer);
   }
   ReadyKv ready = MakeReadyKv(*rows.sequence, kv_layer, layers_);
-  if (ready.page_count > 0) {
-    rows.ship.sink->LayersReady(std::move(ready));
-  }
+  return ready.page_count > 0 ? Ship(rows, std::move(ready)) : absl::OkStatus();
 }
 
 }  // namespace baton::engine

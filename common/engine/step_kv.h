@@ -18,8 +18,8 @@
 namespace baton::engine {
 
 // Dense pages and hidden states ship when they are final, encoded layers as soon as they are
-// encoded; those of a device once the step is over, which is Executor's to see to. Made for one
-// step; executor thread. Everything is borrowed.
+// encoded; those of a device that are copied to the host first once the step is over, which is
+// Executor's to see to. Made for one step; executor thread. Everything is borrowed.
 class EngineStepKv final : public kv::PackedStepKv {
  public:
   EngineStepKv(const Step& step,
@@ -37,7 +37,7 @@ class EngineStepKv final : public kv::PackedStepKv {
  protected:
   // Adds its time to the sequence's encode_time.
   absl::Status EncodeLayer(int32_t sequence, int32_t kv_layer) override;
-  void OnLayerEncoded(int32_t sequence, int32_t kv_layer) override;
+  absl::Status OnLayerEncoded(int32_t sequence, int32_t kv_layer) override;
 
  private:
   // To the sequence's sink, now or by way of host memory.

@@ -304,6 +304,7 @@ bool InboundWindow::IsOpen(uint64_t transfer_id, const void* owner) {
 
 absl::StatusOr<uint64_t> InboundWindow::SumUp(const Transfer& transfer) {
   if (transfer.kind == Checksum::kXxh3) {
+    BATON_RETURN_IF_ERROR(memory_.Wait());
     return transfer.checksum->value();
   }
   std::vector<std::span<const std::byte>> pieces;
@@ -318,13 +319,13 @@ absl::StatusOr<uint64_t> InboundWindow::SumUp(const Transfer& transfer) {
 
 absl::Status InboundWindow::End(Transfer& transfer, absl::Status status) {
   transfer.ended = true;
-  if (transfer.written_bytes > 0) {
-    status.Update(memory_.Wait());
-  }
   absl::StatusOr<uint64_t> checksum = 0;
   if (status.ok()) {
     checksum = SumUp(transfer);
     status = checksum.status();
+  }
+  if (!status.ok() && transfer.written_bytes > 0) {
+    status.Update(memory_.Wait());  // nothing is written any more, whatever has failed
   }
   transfer.checksum = nullptr;
   completions_->Push(Completion{.kind = CompletionKind::kReceived,

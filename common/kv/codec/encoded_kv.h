@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 #include "common/kv/codec/dense_step_kv.h"
 #include "common/kv/codec/step_kv.h"
 #include "common/kv/pool/page_copies.h"
+#include "kernels/core/copy_queue.h"
 #include "kernels/core/step_arrays.h"
 #include "kernels/ops/params.h"
 
@@ -81,6 +83,9 @@ struct PromptRows {
   }
 };
 
+// The pages of an encoded layer, for who waits until a device has coded it.
+using CodedPages = std::function<absl::StatusOr<std::vector<std::span<const std::byte>>>()>;
+
 // The KV of one sequence in an encoded format, with the pool memory that it may need. Made and
 // destroyed by the engine thread (it gives its memory back then); everything else is called by the
 // executor thread while a step refers to the sequence, and by the engine thread when none does.
@@ -145,6 +150,14 @@ class EncodedKv {
   // The pages of an encoded layer, in the order of its window; a prefix of them. On a device they
   // are known after Settle.
   virtual std::vector<std::span<const std::byte>> LayerPages(int32_t kv_layer) const = 0;
+  // On a device, right behind EncodeLayer: what is started on `copies` from now on waits for what
+  // codes the layer. The same pages, to be asked for when a mark that is made afterwards has been
+  // waited for: by one thread, once, in the order in which layers were encoded, while the sequence
+  // lives and nothing is appended to it.
+  virtual absl::StatusOr<CodedPages> FollowCoding(kernels::CopyQueue& /*copies*/,
+                                                  int32_t /*kv_layer*/) {
+    return absl::UnimplementedError("the KV format is not coded on a device");
+  }
   // What a receiver needs besides the pages, once every layer is encoded.
   virtual std::string State() const = 0;
 

@@ -182,7 +182,7 @@ absl::Status PackedStepKv::LayerAttended(int32_t kv_layer) {
     const StepSequenceKv& sequence = sequences_[i];
     if (sequence.completes_prompt && sequence.encoded != nullptr) {
       BATON_RETURN_IF_ERROR(EncodeLayer(static_cast<int32_t>(i), kv_layer));
-      OnLayerEncoded(static_cast<int32_t>(i), kv_layer);
+      BATON_RETURN_IF_ERROR(OnLayerEncoded(static_cast<int32_t>(i), kv_layer));
     }
   }
   return absl::OkStatus();

@@ -65,7 +65,9 @@ class PackedStepKv : public StepKv {
   virtual absl::Status EncodeLayer(int32_t sequence, int32_t kv_layer);
   // Sequence `sequence` of the step has been encoded in this stored layer, or, if it leaves as
   // hidden states, has its window scores there.
-  virtual void OnLayerEncoded(int32_t /*sequence*/, int32_t /*kv_layer*/) {}
+  virtual absl::Status OnLayerEncoded(int32_t /*sequence*/, int32_t /*kv_layer*/) {
+    return absl::OkStatus();
+  }
 
  private:
   // The decode rows of one format in a tile.

@@ -98,4 +98,9 @@ absl::Status DeferredQueues::Do(const ExecContext& context, Work work) {
   return absl::OkStatus();
 }
 
+absl::Status DeferredQueues::Finish(const ExecContext& context) {
+  auto* const queue = dynamic_cast<Queue*>(context.memory);
+  return queue == nullptr ? absl::OkStatus() : queue->Finish();
+}
+
 }  // namespace baton::kernels

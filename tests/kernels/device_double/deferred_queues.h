@@ -17,8 +17,8 @@
 namespace baton::kernels {
 
 // The latest that a device may be: what is called on a queue is done at Await, or at Join, the last
-// queue first.
-// Who reads it before, or lets go of what it reads, finds out.
+// queue first, or when copies are told to follow it. Who reads it before, or lets go of what it
+// reads, finds out.
 class DeferredQueues final : public SideQueues {
  public:
   using Work = std::function<absl::Status()>;
@@ -37,6 +37,8 @@ class DeferredQueues final : public SideQueues {
 
   // Puts `work` off if `context` is that of a side queue, else does it.
   static absl::Status Do(const ExecContext& context, Work work);
+  // Does what was put off so far if `context` is that of a side queue.
+  static absl::Status Finish(const ExecContext& context);
 
  private:
   class Queue;

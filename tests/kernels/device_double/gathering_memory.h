@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 
 #include "kernels/core/buffer.h"
 #include "kernels/core/landing_memory.h"
@@ -15,7 +17,8 @@
 
 namespace baton::kernels {
 
-// GuardedMemory whose copies come behind the ops that were called before them.
+// GuardedMemory whose copies come behind the ops that were called before them. Downloads, which the
+// executor waits for, can be held.
 class GatheringMemory final : public MemorySpace {
  public:
   // `graphs` is borrowed.
@@ -30,6 +33,7 @@ class GatheringMemory final : public MemorySpace {
   }
   absl::Status Download(void* target, const void* source, size_t bytes) override {
     absl::Status status = graphs_.Flush();
+    AwaitRelease();
     return status.ok() ? Device().Download(target, source, bytes) : status;
   }
   absl::Status Copy(std::byte* target, const std::byte* source, size_t bytes) override {
@@ -43,10 +47,25 @@ class GatheringMemory final : public MemorySpace {
   MemorySpace* shared() override { return Device().shared(); }
   LandingMemory& landing() override { return Device().landing(); }
 
+  // Any thread. Who downloads waits from now on, until Release.
+  void HoldDownloads() { SetHeld(true); }
+  void Release() { SetHeld(false); }
+
  private:
+  void SetHeld(bool held) {
+    absl::MutexLock lock(&mutex_);
+    held_ = held;
+  }
+  void AwaitRelease() {
+    absl::MutexLock lock(&mutex_);
+    const auto released = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !held_; };
+    mutex_.Await(absl::Condition(&released));
+  }
   static MemorySpace& Device() { return GuardedMemory::Get(); }
 
   OpGraphs& graphs_;
+  absl::Mutex mutex_;
+  bool held_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace baton::kernels

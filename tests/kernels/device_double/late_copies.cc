@@ -13,6 +13,7 @@
 
 #include "kernels/core/exec_context.h"
 #include "kernels/core/op_graphs.h"
+#include "tests/kernels/device_double/deferred_queues.h"
 #include "tests/kernels/device_double/guarded_memory.h"
 
 namespace baton::kernels {
@@ -29,7 +30,12 @@ class LateCopies::LateMark final : public Mark {
 };
 
 absl::Status LateCopies::Follow(const ExecContext& exec) {
-  return exec.graphs == nullptr ? absl::OkStatus() : exec.graphs->Flush();
+  if (exec.graphs != nullptr) {
+    if (absl::Status status = exec.graphs->Flush(); !status.ok()) {
+      return status;
+    }
+  }
+  return DeferredQueues::Finish(exec);
 }
 
 absl::Status LateCopies::StartDownload(std::byte* target, const std::byte* source, size_t bytes) {

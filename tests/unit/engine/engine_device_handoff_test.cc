@@ -221,6 +221,33 @@ TEST_P(EngineDeviceHandoffTest, NobodyButTheSinkWaitsForCopies) {
   prefill.ExpectFree();
 }
 
+// Who reads pages where they are has every layer while the step that coded it has not drawn yet.
+TEST_P(EngineDeviceHandoffTest, LayersLeaveADeviceBeforeTheirStepHasEnded) {
+  size_t pages = 0;
+  for (const bool held : {false, true}) {
+    const PlacedEngine prefill(*checkpoint_, Role::kPrefill, Place::kDevice, /*chunk=*/64);
+    const auto log = std::make_shared<SinkLog>();
+    const auto listener = std::make_shared<RecordingListener>();
+    GenerateRequest request = MakeRequest(policy(), 0);
+    request.sink = std::make_unique<FakeSink>(log, /*reads_devices=*/true);
+    if (held) {
+      prefill.memory.HoldDownloads();
+    }
+    ASSERT_TRUE(prefill.engine().Submit(std::move(request), listener).ok());
+    if (held) {
+      EXPECT_TRUE(Eventually([&] { return log->pages().size() == pages; }));
+      EXPECT_TRUE(listener->tokens().empty());
+      prefill.memory.Release();
+    }
+    ASSERT_TRUE(listener->AwaitDone());
+    EXPECT_TRUE(listener->status().ok()) << listener->status();
+    pages = log->pages().size();
+    EXPECT_EQ(log->errors(), 0);
+    prefill.ExpectFree();
+  }
+  EXPECT_GT(pages, 0u);
+}
+
 TEST_P(EngineDeviceHandoffTest, MemoryOfACancelledRequestStaysUntilItsCopiesAreDone) {
   const PlacedEngine prefill(*checkpoint_, Role::kPrefill, Place::kDevice, /*chunk=*/64);
   prefill.copies.Hold();

@@ -94,7 +94,7 @@ struct PlacedEngine {
   const bool on_device;
   kernels::DeferredQueues side{4, kPlacedWorkspaceBytes};
   kernels::ReplayedGraphs graphs;
-  kernels::GatheringMemory memory{graphs};
+  mutable kernels::GatheringMemory memory{graphs};
   // Marks are waited for by the engine.
   mutable kernels::LateCopies copies;
   std::unique_ptr<RealEngine> real;

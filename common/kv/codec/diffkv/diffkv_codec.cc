@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -17,6 +19,7 @@
 #include "kernels/core/side_queues.h"
 #include "kernels/core/step_arrays.h"
 #include "kernels/kv_format/diffkv.h"
+#include "kernels/ops/diffkv_params.h"
 
 namespace baton::kv {
 
@@ -31,6 +34,23 @@ DiffKvCodec::DiffKvCodec(const CodecContext& context,
       geometry_({.kv_heads = context.dimensions.kv_heads,
                  .head_dim = context.dimensions.head_dim,
                  .tiers = {high, low}}) {}
+
+int32_t DiffKvCodec::PagesOf(std::span<const int32_t> counts) const {
+  int32_t pages = 0;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    pages += geometry_.pages_for(static_cast<int32_t>(i % kernels::kDiffKvTiers), counts[i]);
+  }
+  return pages;
+}
+
+std::vector<std::span<const std::byte>> DiffKvCodec::BytesOf(std::span<const PageId> ids) const {
+  std::vector<std::span<const std::byte>> bytes;
+  bytes.reserve(ids.size());
+  for (const PageId id : ids) {
+    bytes.emplace_back(pool_.page(id).first(geometry_.page_bytes()));
+  }
+  return bytes;
+}
 
 absl::StatusOr<float*> DiffKvCodec::Scratch(size_t floats) {
   const size_t bytes = floats * sizeof(float);

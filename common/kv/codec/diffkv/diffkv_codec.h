@@ -1,9 +1,11 @@
 // Executes KV format `diffkv` for sequences with the same tiers.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -38,6 +40,9 @@ class DiffKvCodec final : public KvCodec {
   BlockCache& blocks() const { return blocks_; }
   const kernels::DiffKvGeometry& geometry() const { return geometry_; }
   kernels::DiffKvPages pages() const { return {.base = pool_.base(), .geometry = geometry_}; }
+  // Pages that hold so many tokens, [heads][tiers].
+  int32_t PagesOf(std::span<const int32_t> counts) const;
+  std::vector<std::span<const std::byte>> BytesOf(std::span<const PageId> ids) const;
   // Scratch of `floats` floats, for the running call. kResourceExhausted when there is no memory.
   absl::StatusOr<float*> Scratch(size_t floats);
   // Where a prompt is coded: a side queue where the back end has such, the same for the same turn.

@@ -10,12 +10,14 @@
 
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
+#include "common/kv/codec/diffkv/coded_pages.h"
 #include "common/kv/codec/diffkv/diffkv_codec.h"
 #include "common/kv/codec/diffkv/diffkv_device_arrays.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/kv_calibration.h"
 #include "common/kv/pool/page_copies.h"
 #include "common/kv/pool/page_pool.h"
+#include "kernels/core/copy_queue.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/core/memory.h"
 #include "kernels/kv_format/diffkv.h"
@@ -261,14 +263,6 @@ absl::Status DiffKvSequence::Settle() {
   return Fetch();
 }
 
-int32_t DiffKvSequence::PagesOf(std::span<const int32_t> counts) const {
-  int32_t pages = 0;
-  for (size_t i = 0; i < counts.size(); ++i) {
-    pages += codec_.geometry().pages_for(static_cast<int32_t>(i % kDiffKvTiers), counts[i]);
-  }
-  return pages;
-}
-
 PageId DiffKvSequence::PageAt(int32_t kv_layer, int32_t head, int32_t tier, int32_t index) const {
   const auto table =
       static_cast<size_t>(kv_layer) * static_cast<size_t>(kv_heads_) + static_cast<size_t>(head);
@@ -279,7 +273,7 @@ PageId DiffKvSequence::PageAt(int32_t kv_layer, int32_t head, int32_t tier, int3
 std::vector<PageId> DiffKvSequence::PagesFromLease(int32_t kv_layer) const {
   auto begin = lease_ids_.begin();
   for (const int32_t layer : coded_) {
-    const int32_t pages = PagesOf(TierTokens(layer));
+    const int32_t pages = codec_.PagesOf(TierTokens(layer));
     if (layer == kv_layer) {
       return {begin, begin + pages};
     }
@@ -307,11 +301,18 @@ std::vector<PageId> DiffKvSequence::PagesInOrder(int32_t kv_layer) const {
 }
 
 std::vector<std::span<const std::byte>> DiffKvSequence::LayerPages(int32_t kv_layer) const {
-  std::vector<std::span<const std::byte>> pages;
-  for (const PageId id : PagesInOrder(kv_layer)) {
-    pages.emplace_back(codec_.pool().page(id).first(codec_.geometry().page_bytes()));
+  return codec_.BytesOf(PagesInOrder(kv_layer));
+}
+
+absl::StatusOr<CodedPages> DiffKvSequence::FollowCoding(kernels::CopyQueue& copies,
+                                                        int32_t kv_layer) {
+  BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec, codec_.ExecToEncode(encode_turn_));
+  BATON_RETURN_IF_ERROR(copies.Follow(exec));
+  if (coded_pages_ == nullptr) {
+    coded_pages_ = std::make_shared<DiffKvCodedPages>(codec_, lease_ids_);
   }
-  return pages;
+  return
+      [pages = coded_pages_, counts = layer(kv_layer).token_counts] { return pages->Next(counts); };
 }
 
 void DiffKvSequence::Trim() {
@@ -351,7 +352,8 @@ absl::Status DiffKvSequence::CopyTo(EncodedKv& other, std::vector<PageCopies>& c
 int64_t DiffKvSequence::ResidentBytes() const {
   const int64_t tables = int64_t{layers_} * kv_heads_ * (columns_ + kDiffKvTiers) *
                          static_cast<int64_t>(sizeof(int32_t));
-  return PagesOf(token_counts_) * static_cast<int64_t>(codec_.geometry().page_bytes()) + tables;
+  return codec_.PagesOf(token_counts_) * static_cast<int64_t>(codec_.geometry().page_bytes()) +
+         tables;
 }
 
 int64_t DiffKvSequence::ReservedBytes() const {

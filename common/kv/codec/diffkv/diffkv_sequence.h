@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "common/kv/codec/diffkv/coded_pages.h"
 #include "common/kv/codec/diffkv/diffkv_codec.h"
 #include "common/kv/codec/diffkv/diffkv_device_arrays.h"
 #include "common/kv/codec/encoded_kv.h"
@@ -100,6 +101,7 @@ class DiffKvSequence final : public EncodedKv {
                                const PromptRows& rows,
                                const KvQueries& queries) override;
   std::vector<std::span<const std::byte>> LayerPages(int32_t kv_layer) const override;
+  absl::StatusOr<CodedPages> FollowCoding(kernels::CopyQueue& copies, int32_t kv_layer) override;
   std::string State() const override;
   std::vector<std::span<std::byte>> Window() override;
   absl::Status Adopt(std::string_view state, int32_t layers) override;
@@ -226,7 +228,6 @@ class DiffKvSequence final : public EncodedKv {
   void SetColumns(int32_t columns);
   // From the end of the prompt on.
   void AddUnobservedGenerated();
-  int32_t PagesOf(std::span<const int32_t> counts) const;
   // Pages of a head's tier in order, from its page table.
   PageId PageAt(int32_t kv_layer, int32_t head, int32_t tier, int32_t index) const;
   std::vector<PageId> PagesInOrder(int32_t kv_layer) const;
@@ -269,7 +270,8 @@ class DiffKvSequence final : public EncodedKv {
   bool filled_ = false;           // device_ is
   bool landed_ = false;           // on a device: the tokens are another worker's
   std::vector<int32_t> coded_;    // on a device: layers, as they take pages from the lease
-  bool lease_limited_ = true;     // device_ knows of lease_.count
+  std::shared_ptr<DiffKvCodedPages> coded_pages_;  // null until somebody follows the coding
+  bool lease_limited_ = true;                      // device_ knows of lease_.count
   int64_t fetched_tokens_ = 0;
   HeldTokens held_;
   AttentionCounters counters_;

@@ -51,7 +51,7 @@ std::string DiffKvSequence::State() const {
 absl::Status DiffKvSequence::CheckPages(std::span<const int32_t> counts) const {
   const auto per_layer = static_cast<size_t>(kv_heads_) * kernels::kDiffKvTiers;
   for (size_t begin = 0; begin < counts.size(); begin += per_layer) {
-    const int32_t pages = PagesOf(counts.subspan(begin, per_layer));
+    const int32_t pages = codec_.PagesOf(counts.subspan(begin, per_layer));
     if (pages > plan_.prompt_pages_per_layer) {
       return absl::InvalidArgumentError(absl::StrCat("diffkv state: ",
                                                      pages,
@@ -127,7 +127,7 @@ absl::StatusOr<std::vector<int32_t>> DiffKvSequence::SentPages(std::string_view 
   const size_t per_layer = static_cast<size_t>(kv_heads_) * kernels::kDiffKvTiers;
   std::vector<int32_t> pages;
   for (size_t begin = 0; begin < static_cast<size_t>(layers) * per_layer; begin += per_layer) {
-    pages.push_back(PagesOf(std::span(counts).subspan(begin, per_layer)));
+    pages.push_back(codec_.PagesOf(std::span(counts).subspan(begin, per_layer)));
   }
   return pages;
 }
@@ -151,7 +151,7 @@ absl::Status DiffKvSequence::Adopt(std::string_view state, int32_t layers) {
   for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
     const auto begin =
         owned_.begin() + static_cast<ptrdiff_t>(kv_layer) * plan_.prompt_pages_per_layer;
-    const auto end = begin + PagesOf(TierTokens(kv_layer));
+    const auto end = begin + codec_.PagesOf(TierTokens(kv_layer));
     taken.insert(taken.end(), begin, end);
     free.insert(free.end(), end, begin + plan_.prompt_pages_per_layer);
     if (device_ == nullptr) {

@@ -166,6 +166,11 @@ std::vector<std::span<const std::byte>> Fp8Sequence::LayerPages(int32_t kv_layer
   return pages;
 }
 
+absl::StatusOr<CodedPages> Fp8Sequence::FollowCoding(kernels::CopyQueue& copies, int32_t kv_layer) {
+  BATON_RETURN_IF_ERROR(copies.Follow(codec_.context().exec));
+  return [pages = LayerPages(kv_layer)] { return pages; };
+}
+
 std::vector<std::span<std::byte>> Fp8Sequence::Window() {
   std::vector<std::span<std::byte>> window;
   for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {

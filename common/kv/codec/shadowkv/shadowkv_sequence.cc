@@ -173,6 +173,14 @@ std::vector<std::span<const std::byte>> ShadowKvSequence::LayerPages(int32_t kv_
   return pages;
 }
 
+absl::StatusOr<CodedPages> ShadowKvSequence::FollowCoding(kernels::CopyQueue& copies,
+                                                          int32_t kv_layer) {
+  BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec,
+                         codec_.ExecToEncode(EncodeTurn(kv_layer), workspace_bytes_));
+  BATON_RETURN_IF_ERROR(copies.Follow(exec));
+  return [pages = LayerPages(kv_layer)] { return pages; };
+}
+
 // Layers that are smaller than the largest have windows of as many pages; those that they have no
 // memory for are never sent (SentPages) and stand where their last page is.
 std::vector<std::span<std::byte>> ShadowKvSequence::Window() {

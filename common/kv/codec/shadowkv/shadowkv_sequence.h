@@ -85,6 +85,7 @@ class ShadowKvSequence final : public EncodedKv {
                                const PromptRows& rows,
                                const KvQueries& queries) override;
   std::vector<std::span<const std::byte>> LayerPages(int32_t kv_layer) const override;
+  absl::StatusOr<CodedPages> FollowCoding(kernels::CopyQueue& copies, int32_t kv_layer) override;
   std::string State() const override { return {}; }
   std::vector<std::span<std::byte>> Window() override;
   absl::Status Adopt(std::string_view state, int32_t layers) override;
