@@ -96,6 +96,35 @@ TEST_F(ControlTest, WatchLoadsReportsAtOnceThenAgainAndEndsWithTheCall) {
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
+TEST_F(ControlTest, WatchLoadsReportsRoomBeforeTheIntervalIsOver) {
+  grpc::ClientContext context;
+  worker::v1::WatchLoadsRequest request;
+  request.mutable_interval()->set_seconds(10);
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(8)));
+  DecodeCall call(channel_, GreedyRequest("r", 100, 10), false);
+  worker::v1::Reserved reserved;
+  ASSERT_TRUE(call.ReadReserved(&reserved));
+  const auto held = [&] {
+    grpc::ClientContext loads_context;
+    worker::v1::Loads loads;
+    EXPECT_TRUE(stub_->GetLoads(&loads_context, {}, &loads).ok());
+    return loads.reservations() == 1;
+  };
+  ASSERT_TRUE(Eventually(held));
+  const auto reader = stub_->WatchLoads(&context, request);
+  worker::v1::Loads loads;
+  ASSERT_TRUE(reader->Read(&loads));
+  EXPECT_LT(loads.pages_free(), loads.pages_total());
+  call.Cancel();
+  while (loads.pages_free() < loads.pages_total() || loads.free_slots() < 16U) {
+    ASSERT_TRUE(reader->Read(&loads));
+  }
+  context.TryCancel();
+  while (reader->Read(&loads)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
 TEST_F(ControlTest, WatchLoadsRefusesAnIntervalThatIsTooShort) {
   grpc::ClientContext context;
   worker::v1::WatchLoadsRequest request;
