@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/base/join_adjacent.h"
 #include "common/base/status_macros.h"
 #include "common/engine/operations/operations.h"
 #include "common/engine/request_checks.h"
@@ -50,19 +51,44 @@ absl::Status Allocate(EngineState& state, ActiveRequest& request) {
   return absl::OkStatus();
 }
 
-// Prompt pages in window order. Further sequences share them or copy them at commit.
-void GrantDensePages(EngineState& state, const ActiveRequest& request, ReservationGrant& grant) {
+// The pages of shipped layers in window order. Further sequences share them or copy them at commit.
+std::vector<std::span<std::byte>> LayerPages(EngineState& state,
+                                             const ActiveRequest& request,
+                                             int32_t pages_per_layer) {
   const kv::KvFormat& format = *state.parts.format;
-  const kv::PageTable& pages = request.sequences.front().pages;
-  for (int32_t table = 0; table < ShippedLayers(format, request.kv); ++table) {
-    for (int32_t page = 0; page < grant.pages_per_layer; ++page) {
-      grant.pages.push_back(
-          state.parts.pool->page(pages.at(table, page)).first(format.page_bytes()));
+  const Sequence& first = request.sequences.front();
+  const int32_t layers = ShippedLayers(format, request.kv);
+  if (first.encoded != nullptr) {
+    std::vector<std::span<std::byte>> pages = first.encoded->Window();
+    pages.resize(static_cast<size_t>(layers) * static_cast<size_t>(pages_per_layer));
+    return pages;
+  }
+  std::vector<std::span<std::byte>> pages;
+  for (int32_t table = 0; table < layers; ++table) {
+    for (int32_t page = 0; page < pages_per_layer; ++page) {
+      pages.push_back(
+          state.parts.pool->page(first.pages.at(table, page)).first(format.page_bytes()));
     }
   }
+  return pages;
 }
 
 // Where the prompt lands: in the pages themselves, or beside a device's.
+std::vector<std::span<std::byte>> WindowMemory(EngineState& state,
+                                               const ActiveRequest& request,
+                                               int32_t pages_per_layer) {
+  const Sequence& first = request.sequences.front();
+  if (first.staged != nullptr) {
+    return {first.staged->memory()};
+  }
+  std::vector<std::span<std::byte>> pages = LayerPages(state, request, pages_per_layer);
+  if (first.hidden != nullptr) {
+    const std::vector<std::span<std::byte>> window = first.hidden->Window();
+    pages.insert(pages.end(), window.begin(), window.end());
+  }
+  return JoinAdjacent<std::byte>(pages);
+}
+
 void GrantWindow(EngineState& state, const ActiveRequest& request, ReservationGrant& grant) {
   const kv::KvFormat& format = *state.parts.format;
   const Sequence& first = request.sequences.front();
@@ -70,24 +96,11 @@ void GrantWindow(EngineState& state, const ActiveRequest& request, ReservationGr
   const kv::WindowShape shape = PromptWindow(format, request.kv, request.prompt_tokens);
   grant.pages_per_layer = shape.pages_per_layer;
   grant.page_bytes = shape.page_bytes;
-  const int32_t layers = ShippedLayers(format, request.kv);
-  if (first.staged != nullptr) {
-    grant.pages = first.staged->pages();
-  } else if (encoded != nullptr) {
-    grant.pages = encoded->Window();
-    grant.pages.resize(static_cast<size_t>(layers) * static_cast<size_t>(shape.pages_per_layer));
-  } else {
-    GrantDensePages(state, request, grant);
-  }
-  if (const kv::HiddenState* hidden = first.hidden.get()) {
-    grant.hidden_pages = hidden->shape().pages();
-    if (first.staged == nullptr) {
-      const std::vector<std::span<std::byte>> window = hidden->Window();
-      grant.pages.insert(grant.pages.end(), window.begin(), window.end());
-    }
-  }
+  grant.hidden_pages = first.hidden == nullptr ? 0 : first.hidden->shape().pages();
+  grant.memory = WindowMemory(state, request, shape.pages_per_layer);
   if (encoded != nullptr) {
-    grant.sent_pages = [encoded, layers](std::string_view kv_state) {
+    grant.sent_pages = [encoded,
+                        layers = ShippedLayers(format, request.kv)](std::string_view kv_state) {
       return encoded->SentPages(kv_state, layers);
     };
   }

@@ -27,18 +27,14 @@ namespace {
 
 // Our own grant against our own layout: a mistake of this worker, not of a peer.
 absl::Status CheckGrant(const engine::ReservationGrant& grant, const kv::WindowGeometry& geometry) {
-  bool sizes_agree = static_cast<int64_t>(grant.pages.size()) == geometry.pages();
-  for (int64_t section = 0; sizes_agree && section < geometry.sections(); ++section) {
-    for (int64_t page = 0; page < geometry.pages_of(section); ++page) {
-      const std::span<std::byte> bytes =
-          grant.pages[static_cast<size_t>(geometry.index(section, page))];
-      sizes_agree &= static_cast<int64_t>(bytes.size()) == geometry.page_bytes_of(section);
-    }
+  int64_t bytes = 0;
+  for (const std::span<std::byte> piece : grant.memory) {
+    bytes += static_cast<int64_t>(piece.size());
   }
-  if (!sizes_agree) {
+  if (bytes != geometry.window_bytes()) {
     return absl::InternalError(absl::StrCat("the grant of ",
-                                            grant.pages.size(),
-                                            " pages does not fit the layout: ",
+                                            bytes,
+                                            " bytes does not fit the layout: ",
                                             geometry.layers,
                                             " layers of ",
                                             geometry.pages_per_layer,

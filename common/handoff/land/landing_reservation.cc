@@ -29,7 +29,7 @@ absl::StatusOr<std::vector<worker::v1::TransportEndpoint>> LandingReservation::R
   absl::MutexLock lock(&mutex_);
   for (transport::Transport* transport : transports) {
     BATON_ASSIGN_OR_RETURN(std::unique_ptr<transport::Window> window,
-                           transport->Register(grant_.pages, *grant_.landing));
+                           transport->Register(grant_.memory, *grant_.landing));
     worker::v1::TransportEndpoint& endpoint = endpoints.emplace_back();
     endpoint.set_transport(std::string(transport->name()));
     endpoint.set_connection_data(transport->connection_data());

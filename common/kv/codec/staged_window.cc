@@ -57,16 +57,6 @@ std::span<std::byte> StagedWindow::page(int32_t layer, int32_t page) const {
   return {base_ + layer * shape_.layer_bytes() + page * bytes, static_cast<size_t>(bytes)};
 }
 
-std::vector<std::span<std::byte>> StagedWindow::pages() const {
-  std::vector<std::span<std::byte>> pages;
-  for (int32_t layer = 0; layer <= shape_.layers; ++layer) {
-    for (int32_t i = 0; i < shape_.pages_of(layer); ++i) {
-      pages.push_back(page(layer, i));
-    }
-  }
-  return pages;
-}
-
 int64_t StagedWindow::ReservedBytes() const {
   return run_.units * static_cast<int64_t>(RunPool::kUnitBytes);
 }

@@ -51,8 +51,8 @@ class StagedWindow {
   StagedWindow(const StagedWindow&) = delete;
   StagedWindow& operator=(const StagedWindow&) = delete;
 
-  // Of each layer, one behind the other.
-  std::vector<std::span<std::byte>> pages() const;
+  // All pages.
+  std::span<std::byte> memory() const { return {base_, static_cast<size_t>(shape_.bytes())}; }
   std::span<std::byte> page(int32_t layer, int32_t page) const;
   int64_t ReservedBytes() const;
 

@@ -1,5 +1,7 @@
 #include "common/kv/pool/page_pool.h"
 
+#include <algorithm>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -61,11 +63,13 @@ std::optional<std::vector<PageId>> PagePool::Allocate(int64_t count) {
     ++refusals_;
     return std::nullopt;
   }
-  std::vector<PageId> ids;
-  ids.reserve(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i) {
-    ids.push_back(ring_[head_++ % ring_.size()]);
-    references_[static_cast<size_t>(ids.back())] = 1;
+  const auto begin = static_cast<ptrdiff_t>(head_ % ring_.size());
+  const auto before_end = std::min<ptrdiff_t>(count, std::ssize(ring_) - begin);
+  std::vector<PageId> ids(ring_.begin() + begin, ring_.begin() + begin + before_end);
+  ids.insert(ids.end(), ring_.begin(), ring_.begin() + (count - before_end));
+  head_ += static_cast<uint64_t>(count);
+  for (const PageId id : ids) {
+    references_[static_cast<size_t>(id)] = 1;
   }
   return ids;
 }
@@ -76,17 +80,19 @@ void PagePool::AddReference(PageId id) {
   ++references;
 }
 
-void PagePool::Release(PageId id) {
-  int32_t& references = references_[CheckedIndex(id)];
-  BATON_CHECK(references > 0);
-  if (--references == 0) {
-    ring_[tail_++ % ring_.size()] = id;
-  }
-}
+void PagePool::Release(PageId id) { ReleaseAll({&id, 1}); }
 
+// A prompt has a hundred thousand pages, and a division takes as long as all else here.
 void PagePool::ReleaseAll(std::span<const PageId> ids) {
+  size_t place = tail_ % ring_.size();
   for (const PageId id : ids) {
-    Release(id);
+    int32_t& references = references_[CheckedIndex(id)];
+    BATON_CHECK(references > 0);
+    if (--references == 0) {
+      ring_[place] = id;
+      ++tail_;
+      place = place + 1 == ring_.size() ? 0 : place + 1;
+    }
   }
 }
 

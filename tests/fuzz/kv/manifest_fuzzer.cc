@@ -51,7 +51,7 @@ struct Worker {
     grant.prompt_tokens = kPromptTokens;
     grant.pages_per_layer = page.pages_for(kPromptTokens);
     for (size_t at = 0; at < memory.size(); at += page.page_bytes()) {
-      grant.pages.push_back(std::span(memory).subspan(at, page.page_bytes()));
+      grant.memory.push_back(std::span(memory).subspan(at, page.page_bytes()));
     }
     engine.Grant(kReservation, kEpoch);
     if (!landing.Open(grant, layout).ok()) {

@@ -10,6 +10,7 @@
 #include "common/engine/engine.h"
 #include "common/engine/kv_sink.h"
 #include "common/engine/request.h"
+#include "tests/unit/engine/granted_memory.h"
 
 namespace baton::engine {
 
@@ -28,17 +29,17 @@ class CopySink final : public KvSink {
     size_t next = 0;
     for (int32_t layer = ready.layer_begin; layer < ready.layer_end; ++layer) {
       for (int32_t page = 0; page < ready.page_count; ++page) {
-        const auto target = grant_.pages[Index(layer, ready.page_begin + page)];
         const auto source = ready.pages[next++];
-        EXPECT_TRUE((ready.device != nullptr ? grant_.landing->Pull(target.data(), source)
-                                             : grant_.landing->Write(target.data(), source))
+        std::byte* const target =
+            GrantedPage(grant_, layer, ready.page_begin + page, source.size());
+        EXPECT_TRUE((ready.device != nullptr ? grant_.landing->Pull(target, source)
+                                             : grant_.landing->Write(target, source))
                         .ok());
         bytes_ += static_cast<int64_t>(source.size());
       }
     }
     EXPECT_TRUE(grant_.landing->Wait().ok());
-    const size_t hidden_begin = grant_.pages.size() - static_cast<size_t>(grant_.hidden_pages);
-    if (Index(ready.layer_begin, ready.page_begin) >= hidden_begin && grant_.hidden_pages > 0) {
+    if (IsHidden(grant_, ready.layer_begin, ready.pages.front().size())) {
       decode_.HiddenLanded(
           grant_.reservation_id, grant_.epoch, 1, ready.page_begin + ready.page_count);
     }
@@ -56,11 +57,6 @@ class CopySink final : public KvSink {
   void Abort(absl::Status, std::function<void()> released) override { released(); }
 
  private:
-  size_t Index(int32_t layer, int32_t page) const {
-    return static_cast<size_t>(layer) * static_cast<size_t>(grant_.pages_per_layer) +
-           static_cast<size_t>(page);
-  }
-
   Engine& decode_;
   ReservationGrant grant_;
   const bool reads_devices_;

@@ -17,6 +17,7 @@
 #include "kernels/kv_format/dense.h"
 #include "tests/unit/engine/engine_harness.h"
 #include "tests/unit/engine/fake_model.h"
+#include "tests/unit/engine/granted_memory.h"
 #include "tests/unit/engine/recording_listener.h"
 
 namespace baton::engine {
@@ -35,9 +36,10 @@ void Land(const ReservationGrant& grant, const std::vector<int32_t>& prompt) {
                                            .dtype = kernels::DType::kF32};
   for (int32_t layer = 0; layer < FakeModel::kLayers; ++layer) {
     for (size_t position = 0; position < prompt.size(); ++position) {
-      const size_t page = static_cast<size_t>(layer * grant.pages_per_layer) +
-                          position / static_cast<size_t>(kPageTokens);
-      std::byte* bytes = grant.pages[page].data();
+      std::byte* const bytes = GrantedPage(grant,
+                                           layer,
+                                           static_cast<int32_t>(position) / kPageTokens,
+                                           static_cast<size_t>(grant.page_bytes));
       const auto slot = static_cast<int32_t>(position) % kPageTokens;
       for (int32_t head = 0; head < FakeModel::kHeads; ++head) {
         auto* key = reinterpret_cast<float*>(bytes + layout.key_offset(head, slot));
@@ -78,8 +80,8 @@ TEST(EngineDecodeTest, ContinuesFromLandedPages) {
   const auto grant = harness.Reserve("d", 10, GreedyParams(7), listener);
   ASSERT_TRUE(grant.ok()) << grant.status();
   EXPECT_EQ(grant->pages_per_layer, 3);
-  EXPECT_THAT(grant->pages, SizeIs(9));
-  EXPECT_EQ(grant->pages[0].size(), 256u);
+  EXPECT_EQ(grant->page_bytes, 256);
+  EXPECT_EQ(GrantedBytes(*grant), 9 * 256);
   EXPECT_NE(grant->epoch, 0u);
   EXPECT_TRUE(Eventually([&] { return harness.engine->load().pages_reserved == 15; }));
   EXPECT_TRUE(harness.Begin(*grant, 1).ok());

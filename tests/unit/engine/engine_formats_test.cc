@@ -29,6 +29,7 @@
 #include "tests/unit/engine/copy_sink.h"
 #include "tests/unit/engine/eventually.h"
 #include "tests/unit/engine/fake_sink.h"
+#include "tests/unit/engine/granted_memory.h"
 #include "tests/unit/engine/real_engine.h"
 #include "tests/unit/engine/recording_listener.h"
 
@@ -417,15 +418,15 @@ TEST_P(EngineFormatsTest, ACommitOfRubbishPagesNeverGoesBeyondThem) {
   const auto listener = std::make_shared<RecordingListener>();
   const auto grant = Reserve(*decode.engine, "r", kPromptTokens, Params(1), listener);
   ASSERT_TRUE(grant.ok()) << grant.status();
-  for (const std::span<std::byte> page : grant->pages) {
-    std::fill(page.begin(), page.end(), std::byte{0x3c});  // finite as fp16 and fp32
+  for (const std::span<std::byte> piece : grant->memory) {
+    std::fill(piece.begin(), piece.end(), std::byte{0x3c});  // finite as fp16 and fp32
   }
   CommitInfo info;
   info.first_tokens.resize(1);
   if (diffkv()) {
     // 50 tokens in each tier of each head; 2 KV heads.
-    const size_t layers = grant->pages.size() / static_cast<size_t>(grant->pages_per_layer);
-    for (size_t i = 0; i < layers * 2 * 2; ++i) {
+    const int64_t layers = GrantedBytes(*grant) / (grant->pages_per_layer * grant->page_bytes);
+    for (int64_t i = 0; i < layers * 2 * 2; ++i) {
       info.kv_state += std::string("\x32\0\0\0", 4);
     }
   }

@@ -24,6 +24,7 @@
 #include "tests/unit/engine/await_status.h"
 #include "tests/unit/engine/eventually.h"
 #include "tests/unit/engine/fake_sink.h"
+#include "tests/unit/engine/granted_memory.h"
 #include "tests/unit/engine/host_answer.h"
 #include "tests/unit/engine/placed_engine.h"
 #include "tests/unit/engine/recording_listener.h"
@@ -59,14 +60,14 @@ class LandingPrompt {
   // Pages of hidden states, up to `end`, land, or others in their place; then the engine is told.
   void LandHidden(uint32_t attempt, int32_t end, bool damaged = false) const {
     Land(
-        [&](size_t index) {
-          return index >= hidden_begin() && index < hidden_begin() + static_cast<size_t>(end);
+        [&](int32_t layer, int32_t page, size_t page_bytes) {
+          return IsHidden(grant_, layer, page_bytes) && page < end;
         },
         damaged);
     decode_.HiddenLanded(grant_.reservation_id, grant_.epoch, attempt, end);
   }
   void LandAll() const {
-    Land([](size_t /*index*/) { return true; }, false);
+    Land([](int32_t /*layer*/, int32_t /*page*/, size_t /*page_bytes*/) { return true; }, false);
   }
   absl::Status Commit(uint32_t attempt, const CommitInfo& info) const {
     return AwaitStatus([&](Engine::StatusCallback done) {
@@ -77,19 +78,16 @@ class LandingPrompt {
   const std::shared_ptr<RecordingListener> listener = std::make_shared<RecordingListener>();
 
  private:
-  size_t hidden_begin() const {
-    return grant_.pages.size() - static_cast<size_t>(grant_.hidden_pages);
-  }
   template <typename Wanted>
   void Land(const Wanted& wanted, bool damaged) const {
     for (const auto& [key, page] : sent_) {
-      const size_t index =
-          static_cast<size_t>(key.first) * static_cast<size_t>(grant_.pages_per_layer) +
-          static_cast<size_t>(key.second);
-      if (wanted(index)) {
+      const auto [layer, index] = key;
+      const size_t page_bytes = page.copy.size();
+      if (wanted(layer, index, page_bytes)) {
         const std::vector<std::byte> bytes =
-            damaged ? std::vector<std::byte>(page.copy.size(), std::byte{0x3c}) : page.copy;
-        EXPECT_TRUE(grant_.landing->Write(grant_.pages[index].data(), bytes).ok());
+            damaged ? std::vector<std::byte>(page_bytes, std::byte{0x3c}) : page.copy;
+        std::byte* const target = GrantedPage(grant_, layer, index, page_bytes);
+        EXPECT_TRUE(grant_.landing->Write(target, bytes).ok());
         EXPECT_TRUE(grant_.landing->Wait().ok());
       }
     }

@@ -341,7 +341,7 @@ TEST(EngineSessionTest, DecodeGoesOnFromWhatPrefillShippedAndItselfGenerated) {
   DecodeTurn second = ReserveTurn(decode, "t2", prompt, sampling);
   ASSERT_TRUE(second.grant.ok()) << second.grant.status();
   EXPECT_TRUE(second.grant->extends_kept);
-  EXPECT_THAT(second.grant->pages, SizeIs(0));
+  EXPECT_THAT(second.grant->memory, SizeIs(0));
   ASSERT_TRUE(second.listener->AwaitDone());
   EXPECT_TRUE(second.listener->status().ok()) << second.listener->status();
   EXPECT_EQ(second.listener->tokens(), ExpectedTokens(prompt, sampling)) << "first tokens included";

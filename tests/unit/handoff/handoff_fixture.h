@@ -186,7 +186,7 @@ class HandoffFixture : public testing::TestWithParam<const char*> {
     grant.hidden_pages = static_cast<int32_t>(hidden_pages_);
     grant.sent_pages = sent_pages_;
     for (size_t i = 0; i < pages(); ++i) {
-      grant.pages.push_back(TargetPage(i));
+      grant.memory.push_back(TargetPage(i));
     }
     engine_.Grant(kReservation, kEpoch);
     const auto endpoints = landing_->Open(grant, prompt_layout_);

@@ -209,7 +209,7 @@ class Ranks {
     grant.pages_per_layer = pages_;
     grant.page_bytes = static_cast<int64_t>(page_.page_bytes());
     for (size_t at = 0; at < target_.size(); at += page_.page_bytes()) {
-      grant.pages.push_back(std::span(target_).subspan(at, page_.page_bytes()));
+      grant.memory.push_back(std::span(target_).subspan(at, page_.page_bytes()));
     }
     engine_.Grant(kReservation, kEpoch);
     const auto endpoints = landing_->Open(grant, layout_);

@@ -63,13 +63,12 @@ class StagedWindowTest : public testing::Test {
 TEST_F(StagedWindowTest, PagesFollowEachOtherInWindowOrder) {
   const auto window = StagedWindow::Take(pool_, kernels::HostLanding(), kShape);
   ASSERT_NE(window, nullptr);
-  const auto pages = window->pages();
-  ASSERT_EQ(pages.size(), 15u);
-  for (size_t i = 0; i < pages.size(); ++i) {
-    EXPECT_EQ(pages[i].data(), pages[0].data() + i * 64);
-    EXPECT_EQ(pages[i].data(),
-              window->page(static_cast<int32_t>(i) / 5, static_cast<int32_t>(i) % 5).data());
-    EXPECT_EQ(pages[i].size(), 64u);
+  const std::span<std::byte> memory = window->memory();
+  ASSERT_EQ(memory.size(), 15u * 64);
+  for (int32_t i = 0; i < 15; ++i) {
+    const std::span<std::byte> page = window->page(i / 5, i % 5);
+    EXPECT_EQ(page.data(), memory.data() + i * 64);
+    EXPECT_EQ(page.size(), 64u);
   }
 }
 
@@ -101,12 +100,11 @@ TEST_F(StagedWindowTest, HiddenStatesAreOneLayerMoreOfPagesOfTheirOwn) {
   EXPECT_EQ(shape.bytes(), 15 * 64 + 2 * 192);
   const auto window = StagedWindow::Take(pool_, kernels::HostLanding(), shape);
   ASSERT_NE(window, nullptr);
-  const auto pages = window->pages();
-  ASSERT_EQ(pages.size(), 17u);
-  EXPECT_EQ(pages[15].data(), pages[14].data() + 64);
-  EXPECT_EQ(pages[15].size(), 192u);
-  EXPECT_EQ(pages[16].data(), pages[15].data() + 192);
-  EXPECT_EQ(window->page(3, 1).data(), pages[16].data());
+  const std::span<std::byte> memory = window->memory();
+  ASSERT_EQ(memory.size(), 15u * 64 + 2 * 192);
+  EXPECT_EQ(window->page(3, 0).data(), memory.data() + 15 * 64);
+  EXPECT_EQ(window->page(3, 0).size(), 192u);
+  EXPECT_EQ(window->page(3, 1).data(), memory.data() + 15 * 64 + 192);
 
   const std::span<const std::byte> source = std::span(device_).subspan(3 * 64, 192);
   ASSERT_TRUE(
