@@ -7,6 +7,7 @@
 #include <span>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -109,10 +110,11 @@ void StagedCopies::Land(const StepLanding& landing) {
 absl::StatusOr<std::unique_ptr<kernels::CopyQueue::Mark>> StagedCopies::Move(
     const StepLanding& landing) {
   BATON_RETURN_IF_ERROR(exec_.copies->Follow(exec_));
+  std::vector<kernels::CopyQueue::Piece> moves;
   for (size_t layer = 0; layer < landing.pages.size(); ++layer) {
-    BATON_RETURN_IF_ERROR(landing.sequence->staged->StartMove(
-        *exec_.copies, static_cast<int32_t>(layer), landing.pages[layer]));
+    landing.sequence->staged->AddMoves(static_cast<int32_t>(layer), landing.pages[layer], moves);
   }
+  BATON_RETURN_IF_ERROR(exec_.copies->StartMoves(moves));
   return exec_.copies->MakeMark();
 }
 

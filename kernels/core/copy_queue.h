@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,6 +24,12 @@ class CopyQueue {
     virtual absl::Status Wait() = 0;
   };
 
+  struct Piece {
+    std::byte* target = nullptr;
+    const std::byte* source = nullptr;
+    size_t bytes = 0;
+  };
+
   virtual ~CopyQueue() = default;
 
   // What is started from now on waits for what was called on the queue of `exec` so far.
@@ -30,9 +37,9 @@ class CopyQueue {
   // From a block of the device to one of MemorySpace::staging(). `target` has the bytes once a mark
   // that is made afterwards has been waited for; until then `source` must stay as it is.
   virtual absl::Status StartDownload(std::byte* target, const std::byte* source, size_t bytes) = 0;
-  // The same from a block of the device to another, or to one of MemorySpace::staging() that ops
-  // read.
-  virtual absl::Status StartMove(std::byte* target, const std::byte* source, size_t bytes) = 0;
+  // The same from blocks of the device to others, or to ones of MemorySpace::staging() that ops
+  // read. No piece is written to where another is read or written.
+  virtual absl::Status StartMoves(std::span<const Piece> pieces) = 0;
   virtual absl::StatusOr<std::unique_ptr<Mark>> MakeMark() = 0;
 };
 

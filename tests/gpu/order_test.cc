@@ -214,8 +214,9 @@ TEST_F(OrderGpuTest, StagedCopiesAreInOrderWithOps) {
     ASSERT_TRUE((*landing)->Read(read, landed->data()).ok());
     EXPECT_EQ(std::memcmp(read.data(), values.data(), bytes), 0);
     ASSERT_TRUE((*copies)->Follow(exec).ok());
-    ASSERT_TRUE(
-        (*copies)->StartMove(reinterpret_cast<std::byte*>(a.data()), landed->data(), bytes).ok());
+    const CopyQueue::Piece piece = {
+        .target = reinterpret_cast<std::byte*>(a.data()), .source = landed->data(), .bytes = bytes};
+    ASSERT_TRUE((*copies)->StartMoves(std::span(&piece, 1)).ok());
     const auto moved = (*copies)->MakeMark();
     ASSERT_TRUE(moved.ok()) << moved.status();
     ASSERT_TRUE((*moved)->Wait().ok());

@@ -77,15 +77,15 @@ absl::Status StagedWindow::Read(int32_t layer, int64_t begin, std::span<std::byt
   return landing_.Read(target, page(layer, 0).data() + begin);
 }
 
-absl::Status StagedWindow::StartMove(kernels::CopyQueue& copies,
-                                     int32_t layer,
-                                     std::span<const std::span<std::byte>> pages) const {
+void StagedWindow::AddMoves(int32_t layer,
+                            std::span<const std::span<std::byte>> pages,
+                            std::vector<kernels::CopyQueue::Piece>& moves) const {
   for (size_t first = 0, end = 0; first < pages.size(); first = end) {
     const size_t bytes = BytesInOnePiece(pages, first, end);
-    const std::byte* const source = page(layer, static_cast<int32_t>(first)).data();
-    BATON_RETURN_IF_ERROR(copies.StartMove(pages[first].data(), source, bytes));
+    moves.push_back({.target = pages[first].data(),
+                     .source = page(layer, static_cast<int32_t>(first)).data(),
+                     .bytes = bytes});
   }
-  return absl::OkStatus();
 }
 
 }  // namespace baton::kv

@@ -58,16 +58,16 @@ class StagedWindow {
 
   // Copies to the host what has landed from byte `begin` of a layer on.
   absl::Status Read(int32_t layer, int64_t begin, std::span<std::byte> target) const;
-  // Copies the device's `pages` to pages [page_begin, page_begin + pages.size()) of a layer, or the
-  // first pages of a layer to the device's; see CopyQueue. What lies in one piece in both is one
-  // copy.
+  // Copies the device's `pages` to pages [page_begin, page_begin + pages.size()) of a layer; see
+  // CopyQueue. What lies in one piece in both is one copy.
   absl::Status StartDownload(kernels::CopyQueue& copies,
                              int32_t layer,
                              int32_t page_begin,
                              std::span<const std::span<const std::byte>> pages) const;
-  absl::Status StartMove(kernels::CopyQueue& copies,
-                         int32_t layer,
-                         std::span<const std::span<std::byte>> pages) const;
+  // Adds what brings the first pages of a layer to the device's `pages`.
+  void AddMoves(int32_t layer,
+                std::span<const std::span<std::byte>> pages,
+                std::vector<kernels::CopyQueue::Piece>& moves) const;
 
  private:
   StagedWindow(std::shared_ptr<RunPool> pool,

@@ -5,7 +5,9 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,9 +17,13 @@
 #include "kernels/core/op_graphs.h"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/cuda/runtime/piece_mover.h"
 
 namespace baton::kernels::cuda {
 namespace {
+
+// A copy engine moves so much in about the time that it takes to begin.
+constexpr size_t kLeastCopyBytes = size_t{1} << 20;
 
 class EventMark final : public CopyQueue::Mark {
  public:
@@ -65,9 +71,21 @@ absl::Status CopyStream::StartDownload(std::byte* target, const std::byte* sourc
                   "copy from the device");
 }
 
-absl::Status CopyStream::StartMove(std::byte* target, const std::byte* source, size_t bytes) {
-  return ToStatus(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, stream_),
-                  "copy within the device");
+absl::Status CopyStream::StartMoves(std::span<const Piece> pieces) {
+  std::vector<Piece> small;
+  for (const Piece& piece : pieces) {
+    if (piece.bytes < kLeastCopyBytes && IsMovable(piece)) {
+      small.push_back(piece);
+      continue;
+    }
+    absl::Status status = ToStatus(
+        cudaMemcpyAsync(piece.target, piece.source, piece.bytes, cudaMemcpyDefault, stream_),
+        "copy within the device");
+    if (!status.ok()) {
+      return status;
+    }
+  }
+  return MovePieces(stream_, small);
 }
 
 // Who waits sleeps: copies of a long prompt take milliseconds.

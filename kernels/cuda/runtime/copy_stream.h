@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,7 +16,8 @@
 
 namespace baton::kernels::cuda {
 
-// The copy engine works beside kernels; marks are events.
+// The copy engine works beside kernels, but takes microseconds for each copy: small pieces are
+// moved by a kernel, many at once. Marks are events.
 class CopyStream final : public CopyQueue {
  public:
   // Of the current device.
@@ -25,7 +27,7 @@ class CopyStream final : public CopyQueue {
 
   absl::Status Follow(const ExecContext& exec) override;
   absl::Status StartDownload(std::byte* target, const std::byte* source, size_t bytes) override;
-  absl::Status StartMove(std::byte* target, const std::byte* source, size_t bytes) override;
+  absl::Status StartMoves(std::span<const Piece> pieces) override;
   absl::StatusOr<std::unique_ptr<Mark>> MakeMark() override;
 
  private:

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -43,8 +44,13 @@ absl::Status LateCopies::StartDownload(std::byte* target, const std::byte* sourc
   return absl::OkStatus();
 }
 
-absl::Status LateCopies::StartMove(std::byte* target, const std::byte* source, size_t bytes) {
-  started_.push_back({.target = target, .source = source, .bytes = bytes, .within_device = true});
+absl::Status LateCopies::StartMoves(std::span<const Piece> pieces) {
+  for (const Piece& piece : pieces) {
+    started_.push_back({.target = piece.target,
+                        .source = piece.source,
+                        .bytes = piece.bytes,
+                        .within_device = true});
+  }
   return absl::OkStatus();
 }
 

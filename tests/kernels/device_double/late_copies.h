@@ -21,7 +21,7 @@ class LateCopies final : public CopyQueue {
  public:
   absl::Status Follow(const ExecContext& exec) override;
   absl::Status StartDownload(std::byte* target, const std::byte* source, size_t bytes) override;
-  absl::Status StartMove(std::byte* target, const std::byte* source, size_t bytes) override;
+  absl::Status StartMoves(std::span<const Piece> pieces) override;
   absl::StatusOr<std::unique_ptr<Mark>> MakeMark() override;
 
   // Any thread. While held, who waits for a mark goes on waiting.

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <utility>
@@ -32,9 +33,12 @@ class CountingCopies final : public kernels::CopyQueue {
     ++copies_;
     return kernels::HostMemory().Download(target, source, bytes);
   }
-  absl::Status StartMove(std::byte* target, const std::byte* source, size_t bytes) override {
-    ++copies_;
-    return kernels::HostMemory().Upload(target, source, bytes);
+  absl::Status StartMoves(std::span<const Piece> pieces) override {
+    for (const Piece& piece : pieces) {
+      ++copies_;
+      std::memcpy(piece.target, piece.source, piece.bytes);
+    }
+    return absl::OkStatus();
   }
   absl::StatusOr<std::unique_ptr<Mark>> MakeMark() override {
     return absl::UnimplementedError("nobody waits");
@@ -54,6 +58,14 @@ class StagedWindowTest : public testing::Test {
   }
   // Page `id` of the device.
   std::span<std::byte> Page(size_t id) { return std::span(device_).subspan(id * 64, 64); }
+
+  absl::Status Move(const StagedWindow& window,
+                    int32_t layer,
+                    std::span<const std::span<std::byte>> targets) {
+    std::vector<kernels::CopyQueue::Piece> moves;
+    window.AddMoves(layer, targets, moves);
+    return copies_.StartMoves(moves);
+  }
 
   const std::shared_ptr<RunPool> pool_ = *RunPool::Create(4 * RunPool::kUnitBytes);
   std::vector<std::byte> device_ = std::vector<std::byte>(10 * 64);
@@ -84,12 +96,12 @@ TEST_F(StagedWindowTest, PagesInOnePieceAreOneCopy) {
   EXPECT_EQ(window->page(2, 0)[0], std::byte{0});
 
   const std::vector<std::span<std::byte>> targets = {Page(0), Page(5), Page(6)};
-  ASSERT_TRUE(window->StartMove(copies_, /*layer=*/1, targets).ok());
+  ASSERT_TRUE(Move(*window, /*layer=*/1, targets).ok());
   EXPECT_EQ(copies_.TakeCopies(), 2);
   EXPECT_EQ(Page(0)[0], std::byte{0});
   EXPECT_EQ(Page(5)[0], std::byte{8});
   EXPECT_EQ(Page(6)[63], std::byte{9});
-  ASSERT_TRUE(window->StartMove(copies_, /*layer=*/0, {}).ok());
+  ASSERT_TRUE(Move(*window, /*layer=*/0, {}).ok());
   EXPECT_EQ(copies_.TakeCopies(), 0);
 }
 
@@ -113,7 +125,7 @@ TEST_F(StagedWindowTest, HiddenStatesAreOneLayerMoreOfPagesOfTheirOwn) {
   EXPECT_EQ(window->page(3, 1)[191], source[191]);
   const std::vector<std::span<std::byte>> targets = {std::span(device_).first(192),
                                                      std::span(device_).subspan(192, 192)};
-  ASSERT_TRUE(window->StartMove(copies_, /*layer=*/3, targets).ok());
+  ASSERT_TRUE(Move(*window, /*layer=*/3, targets).ok());
   EXPECT_EQ(copies_.TakeCopies(), 2) << "both pages in one piece";
   EXPECT_EQ(device_[192], std::byte{4});
 }
