@@ -128,8 +128,8 @@ struct ReservationGrant {
   int64_t page_bytes = 0;
   int32_t hidden_pages = 0;
   // Prompt page memory in window order: [shipped layers][pages_per_layer], each page_bytes long,
-  // then hidden_pages of hidden states. Pages that lie one behind the other are one piece: a long
-  // prompt has a hundred thousand.
+  // then hidden_pages of hidden states. Pages that lie one behind the other are one piece: a prompt
+  // of 8K in diffkv has 66,000.
   std::vector<std::span<std::byte>> memory;
   // How bytes get there; borrowed, outlives the engine.
   kernels::LandingMemory* landing = &kernels::HostLanding();

@@ -1,10 +1,10 @@
 #include "common/kv/pool/page_pool.h"
 
-#include <algorithm>
-#include <iterator>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
@@ -18,6 +18,11 @@
 #include "kernels/core/memory.h"
 
 namespace baton::kv {
+namespace {
+
+constexpr size_t kWordPages = 64;  // bits of a word
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<PagePool>> PagePool::Create(int64_t pool_bytes,
                                                            size_t stride_bytes,
@@ -50,11 +55,13 @@ absl::StatusOr<std::unique_ptr<PagePool>> PagePool::Create(int64_t pool_bytes,
 }
 
 PagePool::PagePool(kernels::Memory arena, size_t stride_bytes, int64_t pages)
-    : arena_(std::move(arena)), stride_bytes_(stride_bytes) {
-  references_.resize(static_cast<size_t>(pages), 0);
-  ring_.resize(static_cast<size_t>(pages));
-  std::iota(ring_.begin(), ring_.end(), PageId{0});
-  tail_ = static_cast<uint64_t>(pages);
+    : arena_(std::move(arena)), stride_bytes_(stride_bytes), pages_free_(pages) {
+  const auto count = static_cast<size_t>(pages);
+  references_.resize(count, 0);
+  free_.assign((count + kWordPages - 1) / kWordPages, ~uint64_t{0});
+  if (count % kWordPages != 0) {
+    free_.back() = (uint64_t{1} << (count % kWordPages)) - 1;
+  }
 }
 
 std::optional<std::vector<PageId>> PagePool::Allocate(int64_t count) {
@@ -63,15 +70,28 @@ std::optional<std::vector<PageId>> PagePool::Allocate(int64_t count) {
     ++refusals_;
     return std::nullopt;
   }
-  const auto begin = static_cast<ptrdiff_t>(head_ % ring_.size());
-  const auto before_end = std::min<ptrdiff_t>(count, std::ssize(ring_) - begin);
-  std::vector<PageId> ids(ring_.begin() + begin, ring_.begin() + begin + before_end);
-  ids.insert(ids.end(), ring_.begin(), ring_.begin() + (count - before_end));
-  head_ += static_cast<uint64_t>(count);
-  for (const PageId id : ids) {
-    references_[static_cast<size_t>(id)] = 1;
+  std::vector<PageId> ids;
+  ids.reserve(static_cast<size_t>(count));
+  while (std::cmp_less(ids.size(), count)) {
+    TakeFromWord(static_cast<size_t>(count), ids);
   }
+  pages_free_ -= count;
+  allocations_ += count;
   return ids;
+}
+
+// Until the word is empty, when the next one is due, or there are `count` ids.
+void PagePool::TakeFromWord(size_t count, std::vector<PageId>& ids) {
+  uint64_t& word = free_[next_];
+  while (word != 0 && ids.size() < count) {
+    const size_t page = next_ * kWordPages + static_cast<size_t>(std::countr_zero(word));
+    word &= word - 1;
+    references_[page] = 1;
+    ids.push_back(static_cast<PageId>(page));
+  }
+  if (word == 0) {
+    next_ = next_ + 1 == free_.size() ? 0 : next_ + 1;
+  }
 }
 
 void PagePool::AddReference(PageId id) {
@@ -80,19 +100,18 @@ void PagePool::AddReference(PageId id) {
   ++references;
 }
 
-void PagePool::Release(PageId id) { ReleaseAll({&id, 1}); }
+void PagePool::Release(PageId id) {
+  const size_t page = CheckedIndex(id);
+  BATON_CHECK(references_[page] > 0);
+  if (--references_[page] == 0) {
+    free_[page / kWordPages] |= uint64_t{1} << (page % kWordPages);
+    ++pages_free_;
+  }
+}
 
-// A prompt has a hundred thousand pages, and a division takes as long as all else here.
 void PagePool::ReleaseAll(std::span<const PageId> ids) {
-  size_t place = tail_ % ring_.size();
   for (const PageId id : ids) {
-    int32_t& references = references_[CheckedIndex(id)];
-    BATON_CHECK(references > 0);
-    if (--references == 0) {
-      ring_[place] = id;
-      ++tail_;
-      place = place + 1 == ring_.size() ? 0 : place + 1;
-    }
+    Release(id);
   }
 }
 
@@ -101,7 +120,7 @@ int32_t PagePool::references(PageId id) const { return references_[CheckedIndex(
 PagePoolStats PagePool::stats() const {
   return {.pages_total = pages_total(),
           .pages_free = pages_free(),
-          .allocations = static_cast<int64_t>(head_),
+          .allocations = allocations_,
           .refusals = refusals_};
 }
 

@@ -32,9 +32,9 @@ struct PagePoolStats {
 // may be used from any thread that was handed a page. A page is free when its last reference is
 // released; releasing a free page, or any unknown id, is a broken invariant and ends the process.
 //
-// Free ids stand in a ring: allocation takes from its head, release appends at its tail, and both
-// are counters that never wrap, so free = tail - head and an empty ring differs from a full one
-// (DiffKV section 5.2, with 64-bit counters).
+// Free pages are bits of a map, and allocation goes on behind where the last one ended: ids come in
+// ascending order, in runs of neighbours as long as there are, so that what is copied of a sequence
+// is few pieces however many sequences came and went (ADR 0022).
 class PagePool {
  public:
   // As many pages of `stride_bytes` as fit in `pool_bytes`. kInvalidArgument when not one fits,
@@ -58,7 +58,7 @@ class PagePool {
   // 0 for a free page.
   int32_t references(PageId id) const;
   int64_t pages_total() const { return static_cast<int64_t>(references_.size()); }
-  int64_t pages_free() const { return static_cast<int64_t>(tail_ - head_); }
+  int64_t pages_free() const { return pages_free_; }
   PagePoolStats stats() const;
 
   // Where ops find the pages.
@@ -70,14 +70,15 @@ class PagePool {
  private:
   PagePool(kernels::Memory arena, size_t stride_bytes, int64_t pages);
   size_t CheckedIndex(PageId id) const;
+  void TakeFromWord(size_t count, std::vector<PageId>& ids);
 
   kernels::Memory arena_;
   size_t stride_bytes_;
   std::vector<int32_t> references_;  // [pages_total]
-  // [pages_total]; index = counter % pages_total. head_ pages were ever allocated.
-  std::vector<PageId> ring_;
-  uint64_t head_ = 0;
-  uint64_t tail_ = 0;
+  std::vector<uint64_t> free_;       // bit i % 64 of word i / 64: page i is free
+  size_t next_ = 0;                  // the word where the next allocation begins to look
+  int64_t pages_free_ = 0;
+  int64_t allocations_ = 0;
   int64_t refusals_ = 0;
 };
 

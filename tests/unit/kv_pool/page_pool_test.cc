@@ -3,11 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <random>
 #include <set>
+#include <span>
+#include <utility>
+#include <vector>
 
 namespace baton::kv {
 namespace {
@@ -132,6 +138,54 @@ TEST(PagePoolTest, RandomOperationsAgreeWithAModel) {
   pool->ReleaseAll(references);
   EXPECT_EQ(pool->pages_free(), kPages);
   EXPECT_EQ(pool->Allocate(kPages)->size(), static_cast<size_t>(kPages));
+}
+
+// Sequences of `layers` that take pages for each, give a part of each back at once and the rest
+// when the pool is full, one of the oldest four first: what reservations of encoded prompts do.
+// Returns how many pages in a row a layer keeps, on average over the last tenth of `sequences`.
+double PagesInARow(PagePool& pool, int32_t layers, int sequences, std::mt19937& random) {
+  std::deque<std::vector<PageId>> live;
+  int64_t pages = 0;
+  int64_t runs = 0;
+  for (int sequence = 0; sequence < sequences; ++sequence) {
+    const auto per_layer = static_cast<int64_t>(100 + random() % 900);
+    auto taken = pool.Allocate(layers * per_layer);
+    for (; !taken.has_value(); taken = pool.Allocate(layers * per_layer)) {
+      const auto victim =
+          live.begin() + static_cast<ptrdiff_t>(random() % std::min<size_t>(live.size(), 4));
+      pool.ReleaseAll(*victim);
+      live.erase(victim);
+    }
+    std::vector<PageId> kept;
+    for (int32_t layer = 0; layer < layers; ++layer) {
+      const std::span<const PageId> ids = std::span(*taken).subspan(
+          static_cast<size_t>(layer * per_layer), static_cast<size_t>(per_layer));
+      const auto used =
+          static_cast<size_t>(per_layer * static_cast<int64_t>(35 + random() % 35) / 100);
+      pool.ReleaseAll(ids.subspan(used));
+      kept.insert(kept.end(), ids.begin(), ids.begin() + static_cast<ptrdiff_t>(used));
+      if (sequence >= sequences * 9 / 10) {
+        pages += static_cast<int64_t>(used);
+        for (size_t i = 0; i < used; ++i) {
+          runs += i == 0 || ids[i] != ids[i - 1] + 1 ? 1 : 0;
+        }
+      }
+    }
+    live.push_back(std::move(kept));
+  }
+  for (const std::vector<PageId>& ids : live) {
+    pool.ReleaseAll(ids);
+  }
+  return static_cast<double>(pages) / static_cast<double>(runs);
+}
+
+TEST(PagePoolTest, PagesOfALayerStayInLongRunsHoweverManySequencesCameAndWent) {
+  const uint32_t seed = 7;
+  SCOPED_TRACE(testing::Message() << "seed " << seed << "; repeat with --gtest_filter=*LongRuns*");
+  std::mt19937 random(seed);
+  const auto pool = MakePool(1 << 17);
+  EXPECT_GT(PagesInARow(*pool, /*layers=*/8, /*sequences=*/20000, random), 8);
+  EXPECT_EQ(pool->pages_free(), pool->pages_total());
 }
 
 }  // namespace
