@@ -7,7 +7,6 @@
 #include <cstring>
 #include <random>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "kernels/core/copy_queue.h"

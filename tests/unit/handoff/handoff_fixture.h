@@ -1,24 +1,33 @@
 // A prefill and a decode side joined in process, over any transport.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <random>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 #include "gtest/gtest.h"
 
+#include "common/engine/kv_sink.h"
+#include "common/engine/request.h"
 #include "common/handoff/land/landing.h"
+#include "common/handoff/land/landing_session.h"
+#include "common/handoff/send/control_stream.h"
+#include "common/handoff/send/handshake_client.h"
 #include "common/handoff/send/sender.h"
 #include "common/kv/manifest/layout.h"
 #include "common/kv/manifest/segment_header.h"
+#include "common/transport/transport.h"
 #include "tests/support/faulty_transport.h"
 #include "tests/unit/handoff/fake_engine.h"
 #include "tests/unit/transport/transport_pair.h"

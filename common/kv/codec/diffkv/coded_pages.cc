@@ -9,9 +9,10 @@
 
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
+#include "common/kv/pool/page_pool.h"
 #include "kernels/core/landing_memory.h"
 #include "kernels/core/memory.h"
-#include "kernels/ops/diffkv_params.h"
+#include "kernels/kv_format/diffkv.h"
 
 namespace baton::kv {
 

@@ -19,7 +19,6 @@
 #include "kernels/core/side_queues.h"
 #include "kernels/core/step_arrays.h"
 #include "kernels/kv_format/diffkv.h"
-#include "kernels/ops/diffkv_params.h"
 
 namespace baton::kv {
 

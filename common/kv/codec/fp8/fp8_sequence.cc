@@ -18,6 +18,7 @@
 #include "common/kv/codec/working_attention.h"
 #include "common/kv/pool/page_copies.h"
 #include "common/kv/pool/page_pool.h"
+#include "kernels/core/copy_queue.h"
 #include "kernels/core/memory.h"
 #include "kernels/core/step_arrays.h"
 #include "kernels/ops/op_table.h"
