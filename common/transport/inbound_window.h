@@ -108,7 +108,7 @@ class InboundWindow {
   // And adds the bytes to the checksum.
   absl::Status Copy(int64_t offset, std::span<const std::byte> bytes, Xxh3Stream* checksum)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Of a transfer whose bytes have all been copied.
+  // Of a transfer whose bytes have all been written or pulled; waits for them.
   absl::StatusOr<uint64_t> SumUp(const Transfer& transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::vector<std::span<std::byte>> extents_;  // neighbours joined

@@ -102,8 +102,7 @@ __global__ void __launch_bounds__(kThreads, 3)
 }
 
 // Ranks the rows by their quotients, equal ones by their place, and finds the cut, which is that of
-// row cut_row. Takes a double
-// of dynamic shared memory for each row.
+// row cut_row. Takes a double of dynamic shared memory for each row.
 __global__ void __launch_bounds__(kOrderThreads)
     OrderRows(const __grid_constant__ SubspaceScratch scratch) {
   extern __shared__ __align__(16) double sums[];
