@@ -30,10 +30,11 @@ struct ReadyKv {
 };
 
 // Implemented by handoff/send (another worker). A sequence without a sink stays in the local pool.
-// Exactly one of Commit and Abort is called, last, and both return at once; the engine destroys the
-// sink some time after the callback, on the engine thread. Only the sink of a request that Submit
-// rejected is destroyed without either. Calls never overlap: Commit and Abort come when no step
-// that ships to the sink is in flight, and nothing that it ships.
+// Exactly one of Commit and Abort is called, last, and both return at once. From the callback on
+// the sink may be destroyed, by any thread, also while Commit or Abort is still inside; the engine
+// does so later, on its own thread. Only the sink of a request that Submit rejected is destroyed
+// without either. Calls never overlap: Commit and Abort come when no step that ships to the sink is
+// in flight, and nothing that it ships.
 class KvSink {
  public:
   virtual ~KvSink() = default;

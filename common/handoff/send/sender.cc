@@ -17,7 +17,9 @@
 namespace baton::handoff {
 namespace {
 
-// The engine's handle of a session. Dropping it without Commit or Abort aborts.
+// The engine's handle of a session. Dropping it without Commit or Abort aborts. Commit and Abort
+// hold the session themselves: its end may come while they are inside, from any thread, and whoever
+// is called back may drop the sink, which can be the last to hold it.
 class Sink : public engine::KvSink {
  public:
   explicit Sink(std::shared_ptr<OutgoingSession> session) : session_(std::move(session)) {}
@@ -32,11 +34,13 @@ class Sink : public engine::KvSink {
   void Commit(engine::CommitInfo info,
               std::function<void(absl::Status status, int64_t wire_bytes)> done) override {
     ended_ = true;
-    session_->Commit(std::move(info), std::move(done));
+    const std::shared_ptr<OutgoingSession> session = session_;
+    session->Commit(std::move(info), std::move(done));
   }
   void Abort(absl::Status reason, std::function<void()> released) override {
     ended_ = true;
-    session_->Abort(std::move(reason), std::move(released));
+    const std::shared_ptr<OutgoingSession> session = session_;
+    session->Abort(std::move(reason), std::move(released));
   }
 
  private:

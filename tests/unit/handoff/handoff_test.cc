@@ -276,6 +276,26 @@ TEST_P(HandoffTest, FailedHandshakeIsTriedAgainByTheNextTransfer) {
   EXPECT_TRUE(Wait(Commit(*sink)).ok());
 }
 
+// The sender keeps nothing of a transfer that it refuses: the sink is all there is of it.
+TEST_P(HandoffTest, SinkMayBeDroppedByTheCallbackThatEndsIt) {
+  sender_ = std::make_unique<Sender>(std::vector<transport::Transport*>{&faulty_},
+                                     &handshake_,
+                                     layout_,
+                                     SenderOptions{.max_open_transfers = 0});
+  const worker::v1::Reserved reserved = Reserve();
+  absl::Status committed;
+  std::unique_ptr<engine::KvSink> sink = Open(MakeTransfer(reserved));
+  sink->Commit(MakeCommit(), [&](absl::Status status, int64_t /*wire_bytes*/) {
+    committed = std::move(status);
+    sink.reset();
+  });
+  EXPECT_EQ(committed.code(), absl::StatusCode::kResourceExhausted) << committed;
+  EXPECT_EQ(sink, nullptr);
+  sink = Open(MakeTransfer(reserved));
+  sink->Abort(absl::CancelledError("enough"), [&] { sink.reset(); });
+  EXPECT_EQ(sink, nullptr);
+}
+
 TEST_P(HandoffTest, ShutdownOfTheSenderEndsOpenTransfers) {
   faulty_.DropPosts(1000);
   const auto sink = Open(MakeTransfer(Reserve()));
