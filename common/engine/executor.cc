@@ -236,8 +236,8 @@ absl::Status Executor::TakeStaged(const StepExpansion& expansion) {
   const auto last = static_cast<int32_t>((expansion.token_begin + expansion.token_count - 1) /
                                          kv::HiddenShape::kPageTokens);
   const int32_t section = layers().full_layers;  // behind the layers that are shipped
-  return context_.exec->memory->Copy(hidden.page(first).data(),
-                                     expansion.sequence->staged->page(section, first).data(),
+  return context_.exec->memory->Copy(hidden.pages(first, 0).data(),
+                                     expansion.sequence->staged->pages(section, first, 0).data(),
                                      static_cast<size_t>((last - first + 1) * shape.page_bytes()));
 }
 

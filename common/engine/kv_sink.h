@@ -17,15 +17,16 @@ namespace baton::engine {
 struct CommitInfo;
 
 // KV that will not change any more: whole pages [page_begin, page_begin + page_count) of each of
-// the layers. `pages` is [layer_end - layer_begin][page_count]; the memory stays valid and
-// unchanged until the engine has seen Commit's or Abort's `released` callback.
+// the layers. `memory` is [layer_end - layer_begin][page_count] pages, of which neighbours may be
+// one piece; it stays valid and unchanged until the engine has seen Commit's or Abort's `released`
+// callback.
 struct ReadyKv {
   int32_t layer_begin = 0;
   int32_t layer_end = 0;
   int32_t page_begin = 0;
   int32_t page_count = 0;
-  std::vector<std::span<const std::byte>> pages;
-  // The device's memory that the pages are, for a sink that reads devices; null: the host's.
+  std::vector<std::span<const std::byte>> memory;
+  // The device's memory that the pages are in, for a sink that reads devices; null: the host's.
   kernels::LandingMemory* device = nullptr;
 };
 

@@ -1,5 +1,9 @@
 #include "common/engine/ready_kv.h"
 
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
 #include "common/engine/kv_sink.h"
 #include "common/engine/sequence.h"
 #include "common/engine/step.h"
@@ -19,12 +23,12 @@ ReadyKv MakeReadyKv(const StepSequence& sequence,
                    .layer_end = layer_end,
                    .page_begin = ship.page_begin,
                    .page_count = ship.page_end - ship.page_begin,
-                   .pages = {}};
+                   .memory = {}};
   for (int32_t layer = layer_begin; layer < layer_end; ++layer) {
-    for (int32_t page = ship.page_begin; page < ship.page_end; ++page) {
-      ready.pages.emplace_back(
-          pool.page(sequence.sequence->pages.at(layer, page)).first(page_bytes));
-    }
+    const auto ids = sequence.sequence->pages.table(layer).subspan(
+        static_cast<size_t>(ship.page_begin), static_cast<size_t>(ready.page_count));
+    const auto pieces = pool.Pieces(ids, page_bytes);
+    ready.memory.insert(ready.memory.end(), pieces.begin(), pieces.end());
   }
   return ready;
 }
@@ -33,15 +37,11 @@ ReadyKv MakeReadyKv(const kv::HiddenState& hidden,
                     int32_t full_layers,
                     int32_t page_begin,
                     int32_t page_end) {
-  ReadyKv ready = {.layer_begin = full_layers,
-                   .layer_end = full_layers + 1,
-                   .page_begin = page_begin,
-                   .page_count = page_end - page_begin,
-                   .pages = {}};
-  for (int32_t page = page_begin; page < page_end; ++page) {
-    ready.pages.emplace_back(hidden.page(page));
-  }
-  return ready;
+  return {.layer_begin = full_layers,
+          .layer_end = full_layers + 1,
+          .page_begin = page_begin,
+          .page_count = page_end - page_begin,
+          .memory = {hidden.pages(page_begin, page_end - page_begin)}};
 }
 
 ReadyKv MakeReadyKv(const Sequence& sequence, int32_t kv_layer, const StepLayers& layers) {
@@ -52,13 +52,12 @@ ReadyKv MakeReadyKv(const Sequence& sequence, int32_t kv_layer, const StepLayers
                ? ReadyKv()
                : MakeReadyKv(hidden, layers.full_layers, shape.row_pages(), shape.pages());
   }
-  ReadyKv ready = {.layer_begin = kv_layer,
-                   .layer_end = kv_layer + 1,
-                   .page_begin = 0,
-                   .page_count = 0,
-                   .pages = sequence.encoded->LayerPages(kv_layer)};
-  ready.page_count = static_cast<int32_t>(ready.pages.size());
-  return ready;
+  kv::EncodedLayer layer = sequence.encoded->LayerPages(kv_layer);
+  return {.layer_begin = kv_layer,
+          .layer_end = kv_layer + 1,
+          .page_begin = 0,
+          .page_count = layer.pages,
+          .memory = std::move(layer.memory)};
 }
 
 }  // namespace baton::engine

@@ -13,6 +13,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 
+#include "common/base/check.h"
+#include "common/base/pieces.h"
 #include "common/base/status_macros.h"
 #include "common/engine/kv_sink.h"
 #include "common/engine/sequence.h"
@@ -66,18 +68,19 @@ absl::Status StagedCopies::ShipCoded(const StepSequence& rows, int32_t kv_layer)
 }
 
 absl::Status StagedCopies::Download(const kv::StagedWindow& staged, ReadyKv& ready) {
-  const auto page_count = static_cast<size_t>(ready.page_count);
+  PieceReader<const std::byte> reader(ready.memory);
+  std::vector<std::span<const std::byte>> copied;
   for (int32_t layer = ready.layer_begin; layer < ready.layer_end; ++layer) {
-    const auto first = static_cast<size_t>(layer - ready.layer_begin) * page_count;
-    BATON_RETURN_IF_ERROR(
-        staged.StartDownload(*exec_.copies,
-                             layer,
-                             ready.page_begin,
-                             std::span(std::as_const(ready.pages)).subspan(first, page_count)));
-    for (size_t page = 0; page < page_count; ++page) {
-      ready.pages[first + page] = staged.page(layer, ready.page_begin + static_cast<int32_t>(page));
+    std::span<std::byte> target = staged.pages(layer, ready.page_begin, ready.page_count);
+    copied.emplace_back(target);
+    while (!target.empty()) {
+      const std::span<const std::byte> piece = reader.Next(target.size());
+      BATON_CHECK(!piece.empty());
+      BATON_RETURN_IF_ERROR(exec_.copies->StartDownload(target.data(), piece.data(), piece.size()));
+      target = target.subspan(piece.size());
     }
   }
+  ready.memory = std::move(copied);
   return absl::OkStatus();
 }
 
@@ -111,8 +114,8 @@ absl::StatusOr<std::unique_ptr<kernels::CopyQueue::Mark>> StagedCopies::Move(
     const StepLanding& landing) {
   BATON_RETURN_IF_ERROR(exec_.copies->Follow(exec_));
   std::vector<kernels::CopyQueue::Piece> moves;
-  for (size_t layer = 0; layer < landing.pages.size(); ++layer) {
-    landing.sequence->staged->AddMoves(static_cast<int32_t>(layer), landing.pages[layer], moves);
+  for (size_t layer = 0; layer < landing.targets.size(); ++layer) {
+    landing.sequence->staged->AddMoves(static_cast<int32_t>(layer), landing.targets[layer], moves);
   }
   BATON_RETURN_IF_ERROR(exec_.copies->StartMoves(moves));
   return exec_.copies->MakeMark();
@@ -139,8 +142,9 @@ std::optional<StagedCopies::Entry> StagedCopies::Take() {
 
 absl::Status StagedCopies::TellSink(Entry& entry) {
   if (entry.coded != nullptr) {
-    BATON_ASSIGN_OR_RETURN(entry.ready.pages, entry.coded());
-    entry.ready.page_count = static_cast<int32_t>(entry.ready.pages.size());
+    BATON_ASSIGN_OR_RETURN(kv::EncodedLayer layer, entry.coded());
+    entry.ready.page_count = layer.pages;
+    entry.ready.memory = std::move(layer.memory);
   }
   if (entry.ready.page_count > 0) {
     entry.sink->LayersReady(std::move(entry.ready));

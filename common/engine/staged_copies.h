@@ -59,7 +59,7 @@ class StagedCopies {
     std::unique_ptr<kernels::CopyQueue::Mark> mark{};  // null: nothing to wait for
     KvSink* sink = nullptr;
     ReadyKv ready{};
-    kv::CodedPages coded{};  // the pages of `ready`, if it has none
+    kv::CodedLayer coded{};  // the pages of `ready`, if it has none
     ActiveRequest* request = nullptr;
     absl::Status status{};
   };

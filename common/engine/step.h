@@ -69,8 +69,9 @@ struct StepExpansion {
 struct StepLanding {
   ActiveRequest* request = nullptr;  // for the engine thread
   Sequence* sequence = nullptr;      // has them staged
-  // By stored layer: where its first pages belong; then those of hidden states, if there are any.
-  std::vector<std::vector<std::span<std::byte>>> pages;
+  // By stored layer: where its first pages belong, in pieces; then those of hidden states, if there
+  // are any.
+  std::vector<std::vector<std::span<std::byte>>> targets;
 };
 
 // A token to draw. n jobs may share one row of logits.

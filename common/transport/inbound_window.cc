@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 
-#include "common/base/join_adjacent.h"
+#include "common/base/pieces.h"
 #include "common/base/status_macros.h"
 #include "common/base/xxh3.h"
 #include "common/transport/completion_queue.h"

@@ -11,49 +11,32 @@
 namespace baton::engine {
 namespace {
 
-std::vector<std::span<std::byte>> DensePagesOf(EngineState& state,
-                                               const Sequence& sequence,
-                                               int32_t layer,
-                                               int32_t count) {
-  std::vector<std::span<std::byte>> pages;
-  pages.reserve(static_cast<size_t>(count));
-  for (int32_t page = 0; page < count; ++page) {
-    pages.push_back(state.parts.pool->page(sequence.pages.at(layer, page))
-                        .first(state.parts.format->page_bytes()));
-  }
-  return pages;
-}
-
-// `count` pages of a prompt's window, from the one at `begin` on.
-std::vector<std::span<std::byte>> FirstPages(std::span<const std::span<std::byte>> window,
-                                             size_t begin,
-                                             int32_t count) {
-  const auto pages = window.subspan(begin, static_cast<size_t>(count));
-  return {pages.begin(), pages.end()};
-}
-
 // Where the pages that were sent of each shipped layer belong, and those of hidden states.
 StepLanding MakeLanding(EngineState& state, ActiveRequest& request, std::span<const int32_t> sent) {
   Sequence& sequence = request.sequences.front();
-  StepLanding landing = {.request = &request, .sequence = &sequence, .pages = {}};
-  std::vector<std::span<std::byte>> window;
-  if (sequence.encoded != nullptr) {
-    window = sequence.encoded->Window();
-  }
-  const auto per_layer = static_cast<size_t>(
-      PromptWindow(*state.parts.format, request.kv, request.prompt_tokens).pages_per_layer);
+  StepLanding landing = {.request = &request, .sequence = &sequence, .targets = {}};
   for (size_t layer = 0; layer < sent.size(); ++layer) {
-    landing.pages.push_back(
-        window.empty() ? DensePagesOf(state, sequence, static_cast<int32_t>(layer), sent[layer])
-                       : FirstPages(window, layer * per_layer, sent[layer]));
+    landing.targets.push_back(
+        LandingPages(state, sequence, static_cast<int32_t>(layer), sent[layer]));
   }
   if (sequence.hidden != nullptr) {
-    landing.pages.push_back(sequence.hidden->Window());
+    landing.targets.push_back({sequence.hidden->pages(0, sequence.hidden->shape().pages())});
   }
   return landing;
 }
 
 }  // namespace
+
+std::vector<std::span<std::byte>> LandingPages(EngineState& state,
+                                               const Sequence& sequence,
+                                               int32_t layer,
+                                               int32_t count) {
+  if (sequence.encoded != nullptr) {
+    return sequence.encoded->Window(layer, count);
+  }
+  return state.parts.pool->Pieces(sequence.pages.table(layer).first(static_cast<size_t>(count)),
+                                  state.parts.format->page_bytes());
+}
 
 void StartLanding(EngineState& state, ActiveRequest& request, std::span<const int32_t> sent) {
   request.phase = Phase::kLanding;

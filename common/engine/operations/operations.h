@@ -2,11 +2,13 @@
 // blocks. Listeners and observers are called from here.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -90,6 +92,11 @@ void LandHidden(EngineState& state, const kv::ReservationKey& key, uint32_t atte
 // states are expanded.
 void StartLanding(EngineState& state, ActiveRequest& request, std::span<const int32_t> sent);
 void FinishLanding(EngineState& state, ActiveRequest& request);
+// Where the first `count` pages of a shipped layer belong, in as few pieces as they lie.
+std::vector<std::span<std::byte>> LandingPages(EngineState& state,
+                                               const Sequence& sequence,
+                                               int32_t layer,
+                                               int32_t count);
 
 // commit.cc: makes landed KV visible, once. kInvalidArgument when `info` does not match the
 // reservation (it stays open for another attempt), kFailedPrecondition when the key or the attempt

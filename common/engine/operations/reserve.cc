@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "common/base/join_adjacent.h"
+#include "common/base/pieces.h"
 #include "common/base/status_macros.h"
 #include "common/engine/operations/operations.h"
 #include "common/engine/request_checks.h"
@@ -51,29 +51,8 @@ absl::Status Allocate(EngineState& state, ActiveRequest& request) {
   return absl::OkStatus();
 }
 
-// The pages of shipped layers in window order. Further sequences share them or copy them at commit.
-std::vector<std::span<std::byte>> LayerPages(EngineState& state,
-                                             const ActiveRequest& request,
-                                             int32_t pages_per_layer) {
-  const kv::KvFormat& format = *state.parts.format;
-  const Sequence& first = request.sequences.front();
-  const int32_t layers = ShippedLayers(format, request.kv);
-  if (first.encoded != nullptr) {
-    std::vector<std::span<std::byte>> pages = first.encoded->Window();
-    pages.resize(static_cast<size_t>(layers) * static_cast<size_t>(pages_per_layer));
-    return pages;
-  }
-  std::vector<std::span<std::byte>> pages;
-  for (int32_t table = 0; table < layers; ++table) {
-    for (int32_t page = 0; page < pages_per_layer; ++page) {
-      pages.push_back(
-          state.parts.pool->page(first.pages.at(table, page)).first(format.page_bytes()));
-    }
-  }
-  return pages;
-}
-
-// Where the prompt lands: in the pages themselves, or beside a device's.
+// Where the prompt lands: in the pages themselves, or beside a device's. Further sequences share
+// the pages or copy them at commit.
 std::vector<std::span<std::byte>> WindowMemory(EngineState& state,
                                                const ActiveRequest& request,
                                                int32_t pages_per_layer) {
@@ -81,12 +60,17 @@ std::vector<std::span<std::byte>> WindowMemory(EngineState& state,
   if (first.staged != nullptr) {
     return {first.staged->memory()};
   }
-  std::vector<std::span<std::byte>> pages = LayerPages(state, request, pages_per_layer);
-  if (first.hidden != nullptr) {
-    const std::vector<std::span<std::byte>> window = first.hidden->Window();
-    pages.insert(pages.end(), window.begin(), window.end());
+  std::vector<std::span<std::byte>> memory;
+  const int32_t layers = ShippedLayers(*state.parts.format, request.kv);
+  for (int32_t layer = 0; layer < layers; ++layer) {
+    for (const auto piece : LandingPages(state, first, layer, pages_per_layer)) {
+      AddAdjacent(piece, memory);
+    }
   }
-  return JoinAdjacent<std::byte>(pages);
+  if (first.hidden != nullptr) {
+    AddAdjacent(first.hidden->pages(0, first.hidden->shape().pages()), memory);
+  }
+  return memory;
 }
 
 void GrantWindow(EngineState& state, const ActiveRequest& request, ReservationGrant& grant) {

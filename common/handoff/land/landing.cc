@@ -1,14 +1,15 @@
 #include "common/handoff/land/landing.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 
+#include "common/base/pieces.h"
 #include "common/base/status_macros.h"
 #include "common/engine/engine.h"
 #include "common/engine/request.h"
@@ -27,10 +28,7 @@ namespace {
 
 // Our own grant against our own layout: a mistake of this worker, not of a peer.
 absl::Status CheckGrant(const engine::ReservationGrant& grant, const kv::WindowGeometry& geometry) {
-  int64_t bytes = 0;
-  for (const std::span<std::byte> piece : grant.memory) {
-    bytes += static_cast<int64_t>(piece.size());
-  }
+  const auto bytes = static_cast<int64_t>(BytesOf(grant.memory));
   if (bytes != geometry.window_bytes()) {
     return absl::InternalError(absl::StrCat("the grant of ",
                                             bytes,

@@ -5,10 +5,11 @@
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
-#include "common/base/join_adjacent.h"
+#include "common/base/pieces.h"
 #include "common/base/status_macros.h"
 #include "common/engine/kv_sink.h"
 #include "common/engine/request.h"
@@ -18,19 +19,11 @@ namespace baton::handoff {
 namespace {
 
 engine::ReadyKv AsReady(const RetainedKv::Group& group) {
-  engine::ReadyKv ready{.layer_begin = group.layer_begin,
-                        .layer_end = group.layer_end,
-                        .page_begin = group.page_begin,
-                        .page_count = group.page_count,
-                        .pages = {}};
-  const size_t pages = static_cast<size_t>(group.layer_end - group.layer_begin) *
-                       static_cast<size_t>(group.page_count);
-  const size_t page_bytes = pages == 0 ? 0 : group.bytes.size() / pages;
-  ready.pages.reserve(pages);
-  for (size_t page = 0; page < pages; ++page) {
-    ready.pages.push_back(std::span(group.bytes).subspan(page * page_bytes, page_bytes));
-  }
-  return ready;
+  return {.layer_begin = group.layer_begin,
+          .layer_end = group.layer_end,
+          .page_begin = group.page_begin,
+          .page_count = group.page_count,
+          .memory = {group.bytes}};
 }
 
 }  // namespace
@@ -40,15 +33,10 @@ absl::StatusOr<RetainedKv::Group> CopyPages(const engine::ReadyKv& ready) {
                           .layer_end = ready.layer_end,
                           .page_begin = ready.page_begin,
                           .page_count = ready.page_count,
-                          .bytes = {}};
-  size_t bytes = 0;
-  for (const std::span<const std::byte> page : ready.pages) {
-    bytes += page.size();
-  }
-  group.bytes.resize(bytes);
+                          .bytes = std::vector<std::byte>(BytesOf(ready.memory))};
   std::span<std::byte> target = group.bytes;
   kernels::LandingMemory& memory = ready.device != nullptr ? *ready.device : kernels::HostLanding();
-  for (const std::span<const std::byte> piece : JoinAdjacent<const std::byte>(ready.pages)) {
+  for (const std::span<const std::byte> piece : ready.memory) {
     BATON_RETURN_IF_ERROR(memory.Read(target.first(piece.size()), piece.data()));
     target = target.subspan(piece.size());
   }

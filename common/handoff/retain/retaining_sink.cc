@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 
+#include "common/base/pieces.h"
 #include "common/engine/kv_sink.h"
 #include "common/engine/request.h"
 #include "common/handoff/retain/retained_kv.h"
@@ -59,11 +60,7 @@ RetainingSink::~RetainingSink() {
 
 void RetainingSink::LayersReady(engine::ReadyKv ready) {
   retention_.Run([store = &retention_.store(), entry = entry_, ready] {
-    int64_t bytes = 0;
-    for (const auto page : ready.pages) {
-      bytes += static_cast<int64_t>(page.size());
-    }
-    if (store->Charge(*entry, bytes)) {
+    if (store->Charge(*entry, static_cast<int64_t>(BytesOf(ready.memory)))) {
       if (absl::StatusOr<RetainedKv::Group> copy = CopyPages(ready); copy.ok()) {
         entry->groups.push_back(*std::move(copy));
         return;

@@ -12,7 +12,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 
-#include "common/base/join_adjacent.h"
+#include "common/base/check.h"
+#include "common/base/pieces.h"
 #include "common/base/status_macros.h"
 #include "common/base/xxh3.h"
 #include "common/handoff/commit_digest.h"
@@ -30,30 +31,33 @@ namespace {
 
 absl::StatusOr<uint64_t> ChecksumOf(const Segment& segment) {
   if (segment.device != nullptr) {
-    return segment.device->WordSum(JoinAdjacent<const std::byte>(segment.pages));
+    return segment.device->WordSum(segment.memory);
   }
   Xxh3Stream checksum;
-  for (const std::span<const std::byte> page : segment.pages) {
-    checksum.Update(page);
+  for (const std::span<const std::byte> piece : segment.memory) {
+    checksum.Update(piece);
   }
   return checksum.value();
 }
 
-// As part of the last run where it lies behind that one on both sides: pages of some KiB come in
-// tens of thousands.
-void AddRun(int64_t offset,
-            std::span<const std::byte> source,
-            std::vector<transport::SendRun>& runs) {
-  if (!runs.empty()) {
-    transport::SendRun& last = runs.back();
-    const size_t size = last.source.size();
-    if (last.source.data() + size == source.data() &&
-        last.offset + static_cast<int64_t>(size) == offset) {
-      last.source = {last.source.data(), size + source.size()};
-      return;
+// What is sent of a layer lies in one piece in the window: as few runs as the memory has pieces.
+std::vector<transport::SendRun> RunsOf(const Segment& segment, const kv::WindowGeometry& geometry) {
+  std::vector<transport::SendRun> runs;
+  PieceReader<const std::byte> reader(segment.memory);
+  const int64_t layer_bytes =
+      int64_t{segment.page_count} * geometry.page_bytes_of(segment.layer_begin);
+  for (int32_t layer = 0; layer < segment.layer_count; ++layer) {
+    int64_t offset = geometry.offset(segment.layer_begin + layer, segment.page_begin);
+    for (int64_t left = layer_bytes; left > 0;) {
+      const std::span<const std::byte> piece = reader.Next(static_cast<size_t>(left));
+      BATON_CHECK(!piece.empty());
+      const auto bytes = static_cast<int64_t>(piece.size());
+      runs.push_back({.offset = offset, .source = piece});
+      offset += bytes;
+      left -= bytes;
     }
   }
-  runs.push_back({.offset = offset, .source = source});
+  return runs;
 }
 
 }  // namespace
@@ -149,7 +153,7 @@ absl::Status OutgoingSession::SendHeader(const Segment& segment) {
   header.format_version = static_cast<uint16_t>(transfer_.layout.format_version());
   header.checksum_type =
       segment.device == nullptr ? kv::ChecksumType::kXxh3 : kv::ChecksumType::kWordSum;
-  header.payload_bytes = static_cast<uint64_t>(segment.payload_bytes());
+  header.payload_bytes = static_cast<uint64_t>(segment.payload_bytes);
   header.checksum = checksum;
   {
     absl::MutexLock lock(&mutex_);
@@ -171,14 +175,7 @@ absl::Status OutgoingSession::PostSegment(const Segment& segment, uint32_t segme
   params.window = window_;
   params.transfer_id = kv::TransferId(transfer_.attempt, segment_index);
   params.tag = core_->NextTag();
-  size_t next = 0;
-  for (int32_t layer = 0; layer < segment.layer_count; ++layer) {
-    for (int32_t page = 0; page < segment.page_count; ++page) {
-      AddRun(geometry_.offset(segment.layer_begin + layer, segment.page_begin + page),
-             segment.pages[next++],
-             params.runs);
-    }
-  }
+  params.runs = RunsOf(segment, geometry_);
   std::shared_ptr<const Peer> peer;
   const uint64_t tag = params.tag;
   {
@@ -188,8 +185,8 @@ absl::Status OutgoingSession::PostSegment(const Segment& segment, uint32_t segme
     }
     params.deadline = deadline_;
     peer = peer_;
-    open_posts_.emplace(tag, segment.payload_bytes());
-    open_bytes_ += segment.payload_bytes();
+    open_posts_.emplace(tag, segment.payload_bytes);
+    open_bytes_ += segment.payload_bytes;
   }
   absl::Status status = core_->Post(shared_from_this(), *peer, std::move(params));
   if (!status.ok()) {

@@ -1,5 +1,7 @@
 #include "common/handoff/send/segment_grouper.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <utility>
@@ -8,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/base/pieces.h"
 #include "common/base/status_macros.h"
 #include "common/engine/kv_sink.h"
 
@@ -31,19 +34,17 @@ absl::Status SegmentGrouper::Check(const engine::ReadyKv& ready) const {
                                             ready.page_count,
                                             ") is outside the reservation"));
   }
-  const auto pages = static_cast<size_t>(ready.layer_end - ready.layer_begin) *
-                     static_cast<size_t>(ready.page_count);
-  if (ready.pages.size() != pages) {
-    return absl::InternalError(
-        absl::StrCat(ready.pages.size(), " pages were handed over where ", pages, " belong"));
-  }
-  for (const std::span<const std::byte> page : ready.pages) {
-    if (static_cast<int64_t>(page.size()) != geometry_.page_bytes_of(ready.layer_begin)) {
-      return absl::InternalError(absl::StrCat("a page of ",
-                                              page.size(),
-                                              " bytes; the layout says ",
-                                              geometry_.page_bytes_of(ready.layer_begin)));
-    }
+  const int64_t layers = ready.layer_end - ready.layer_begin;
+  const int64_t page_bytes = geometry_.page_bytes_of(ready.layer_begin);
+  if (std::cmp_not_equal(BytesOf(ready.memory), layers * ready.page_count * page_bytes)) {
+    return absl::InternalError(absl::StrCat(BytesOf(ready.memory),
+                                            " bytes were handed over where ",
+                                            ready.page_count,
+                                            " pages of ",
+                                            page_bytes,
+                                            " bytes belong, of each of ",
+                                            layers,
+                                            " layers"));
   }
   return absl::OkStatus();
 }
@@ -68,10 +69,13 @@ absl::StatusOr<std::vector<Segment>> SegmentGrouper::Add(engine::ReadyKv ready,
                        .device = ready.device};
   }
   pending_->layer_count += ready.layer_end - ready.layer_begin;
-  pending_->pages.insert(pending_->pages.end(), ready.pages.begin(), ready.pages.end());
+  pending_->payload_bytes += static_cast<int64_t>(BytesOf(ready.memory));
+  for (const std::span<const std::byte> piece : ready.memory) {
+    AddAdjacent(piece, pending_->memory);
+  }
   const int64_t prefill_chunk_bytes =
       int64_t{ready.page_count} * geometry_.page_bytes * geometry_.layers;
-  const bool large = pending_->payload_bytes() >= segment_bytes;
+  const bool large = pending_->payload_bytes >= segment_bytes;
   if (large || prefill_chunk_bytes < segment_bytes || ready.layer_end >= geometry_.layers) {
     complete.push_back(*Flush());
   }

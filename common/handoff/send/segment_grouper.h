@@ -15,19 +15,16 @@
 
 namespace baton::handoff {
 
-// A run of layers, or the hidden states behind them, with the same page range. `pages` is
-// [layer_count][page_count].
+// A run of layers, or the hidden states behind them, with the same page range. `memory` is
+// [layer_count][page_count] pages, in pieces.
 struct Segment {
   int32_t layer_begin = 0;
   int32_t layer_count = 0;
   int32_t page_begin = 0;
   int32_t page_count = 0;
-  std::vector<std::span<const std::byte>> pages{};
+  std::vector<std::span<const std::byte>> memory{};
+  int64_t payload_bytes = 0;                 // of all pieces
   kernels::LandingMemory* device = nullptr;  // as ReadyKv::device
-
-  int64_t payload_bytes() const {
-    return pages.empty() ? 0 : static_cast<int64_t>(pages.size() * pages.front().size());
-  }
 };
 
 // Groups layers until a segment has segment_bytes, or its prefill chunk has no more layers. A

@@ -83,8 +83,15 @@ struct PromptRows {
   }
 };
 
-// The pages of an encoded layer, for who waits until a device has coded it.
-using CodedPages = std::function<absl::StatusOr<std::vector<std::span<const std::byte>>>()>;
+// The pages of an encoded layer, a prefix of those of its window: how many, and their bytes in as
+// few pieces as they lie.
+struct EncodedLayer {
+  int32_t pages = 0;
+  std::vector<std::span<const std::byte>> memory;
+};
+
+// The same for who waits until a device has coded it.
+using CodedLayer = std::function<absl::StatusOr<EncodedLayer>()>;
 
 // The KV of one sequence in an encoded format, with the pool memory that it may need. Made and
 // destroyed by the engine thread (it gives its memory back then); everything else is called by the
@@ -147,22 +154,22 @@ class EncodedKv {
     return absl::UnimplementedError("the KV format can't be extended");
   }
 
-  // The pages of an encoded layer, in the order of its window; a prefix of them. On a device they
-  // are known after Settle.
-  virtual std::vector<std::span<const std::byte>> LayerPages(int32_t kv_layer) const = 0;
+  // The pages of an encoded layer. On a device they are known after Settle.
+  virtual EncodedLayer LayerPages(int32_t kv_layer) const = 0;
   // On a device, right behind EncodeLayer: what is started on `copies` from now on waits for what
   // codes the layer. The same pages, to be asked for when a mark that is made afterwards has been
   // waited for: by one thread, once, in the order in which layers were encoded, while the sequence
   // lives and nothing is appended to it.
-  virtual absl::StatusOr<CodedPages> FollowCoding(kernels::CopyQueue& /*copies*/,
+  virtual absl::StatusOr<CodedLayer> FollowCoding(kernels::CopyQueue& /*copies*/,
                                                   int32_t /*kv_layer*/) {
     return absl::UnimplementedError("the KV format is not coded on a device");
   }
   // What a receiver needs besides the pages, once every layer is encoded.
   virtual std::string State() const = 0;
 
-  // Where a prompt of another worker lands: [layers][pages per layer].
-  virtual std::vector<std::span<std::byte>> Window() = 0;
+  // Where the first `pages` pages of a layer land that another worker sends, in as few pieces as
+  // they lie.
+  virtual std::vector<std::span<std::byte>> Window(int32_t kv_layer, int32_t pages) = 0;
   // Takes over the landed pages of the first `layers` layers; the others are encoded here later.
   // `state` comes from outside: kInvalidArgument when it can't be of this prompt and these layers,
   // and nothing is changed.

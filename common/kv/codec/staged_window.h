@@ -53,20 +53,15 @@ class StagedWindow {
 
   // All pages.
   std::span<std::byte> memory() const { return {base_, static_cast<size_t>(shape_.bytes())}; }
-  std::span<std::byte> page(int32_t layer, int32_t page) const;
+  // Pages [begin, begin + count) of a layer.
+  std::span<std::byte> pages(int32_t layer, int32_t begin, int32_t count) const;
   int64_t ReservedBytes() const;
 
   // Copies to the host what has landed from byte `begin` of a layer on.
   absl::Status Read(int32_t layer, int64_t begin, std::span<std::byte> target) const;
-  // Copies the device's `pages` to pages [page_begin, page_begin + pages.size()) of a layer; see
-  // CopyQueue. What lies in one piece in both is one copy.
-  absl::Status StartDownload(kernels::CopyQueue& copies,
-                             int32_t layer,
-                             int32_t page_begin,
-                             std::span<const std::span<const std::byte>> pages) const;
-  // Adds what brings the first pages of a layer to the device's `pages`.
+  // Adds what brings the first pages of a layer to `targets`, memory of the device in pieces.
   void AddMoves(int32_t layer,
-                std::span<const std::span<std::byte>> pages,
+                std::span<const std::span<std::byte>> targets,
                 std::vector<kernels::CopyQueue::Piece>& moves) const;
 
  private:

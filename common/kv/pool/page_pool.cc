@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/base/check.h"
+#include "common/base/pieces.h"
 #include "kernels/core/buffer.h"
 #include "kernels/core/memory.h"
 
@@ -126,6 +127,14 @@ PagePoolStats PagePool::stats() const {
 
 std::span<std::byte> PagePool::page(PageId id) {
   return {arena_.data() + CheckedIndex(id) * stride_bytes_, stride_bytes_};
+}
+
+std::vector<std::span<std::byte>> PagePool::Pieces(std::span<const PageId> ids, size_t page_bytes) {
+  std::vector<std::span<std::byte>> pieces;
+  for (const PageId id : ids) {
+    AddAdjacent(page(id).first(page_bytes), pieces);
+  }
+  return pieces;
 }
 
 size_t PagePool::CheckedIndex(PageId id) const {

@@ -28,9 +28,10 @@ struct PagePoolStats {
 };
 
 // The pool knows that pages exist and how large they are, never what their bytes mean. Bookkeeping
-// belongs to the engine thread and is not thread-safe; base() and page() only compute addresses and
-// may be used from any thread that was handed a page. A page is free when its last reference is
-// released; releasing a free page, or any unknown id, is a broken invariant and ends the process.
+// belongs to the engine thread and is not thread-safe; base(), page() and Pieces() only compute
+// addresses and may be used from any thread that was handed a page. A page is free when its last
+// reference is released; releasing a free page, or any unknown id, is a broken invariant and ends
+// the process.
 //
 // Free pages are bits of a map, and allocation goes on behind where the last one ended: ids come in
 // ascending order, in runs of neighbours as long as there are, so that what is copied of a sequence
@@ -66,6 +67,8 @@ class PagePool {
   size_t stride_bytes() const { return stride_bytes_; }
   // All stride bytes of a page, to be looked at where the pool is on the host.
   std::span<std::byte> page(PageId id);
+  // The first `page_bytes` of each page, in as few pieces as they lie.
+  std::vector<std::span<std::byte>> Pieces(std::span<const PageId> ids, size_t page_bytes);
 
  private:
   PagePool(kernels::Memory arena, size_t stride_bytes, int64_t pages);

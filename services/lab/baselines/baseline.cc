@@ -104,13 +104,13 @@ absl::Status Baseline::EncodeLayer(const kv::WorkingKv& working, int32_t kv_laye
   return absl::OkStatus();
 }
 
-std::vector<std::span<const std::byte>> Baseline::LayerPages(int32_t /*kv_layer*/) const {
-  return {};
-}
+kv::EncodedLayer Baseline::LayerPages(int32_t /*kv_layer*/) const { return {}; }
 
 std::string Baseline::State() const { return ""; }
 
-std::vector<std::span<std::byte>> Baseline::Window() { return {}; }
+std::vector<std::span<std::byte>> Baseline::Window(int32_t /*kv_layer*/, int32_t /*pages*/) {
+  return {};
+}
 
 absl::Status Baseline::Adopt(std::string_view /*state*/, int32_t /*layers*/) { return StaysHere(); }
 

@@ -62,9 +62,9 @@ class Baseline : public kv::EncodedKv {
                        const kv::PromptRows& rows,
                        const kv::KvQueries& queries) override;
   absl::Status EncodeLayer(const kv::WorkingKv& working, int32_t kv_layer) override;
-  std::vector<std::span<const std::byte>> LayerPages(int32_t kv_layer) const override;
+  kv::EncodedLayer LayerPages(int32_t kv_layer) const override;
   std::string State() const override;
-  std::vector<std::span<std::byte>> Window() override;
+  std::vector<std::span<std::byte>> Window(int32_t kv_layer, int32_t pages) override;
   absl::Status Adopt(std::string_view state, int32_t layers) override;
   absl::StatusOr<std::vector<int32_t>> SentPages(std::string_view state,
                                                  int32_t layers) const override;

@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
+#include "common/base/pieces.h"
 #include "common/base/status_macros.h"
 #include "common/eval/eval_case.h"
 #include "common/eval/result_row.h"
@@ -157,9 +158,7 @@ int64_t TableCase::WireBytes(const Encoding& encoding) const {
   }
   auto bytes = encoding.hidden_bytes + static_cast<int64_t>(encoding.kv->State().size());
   for (int32_t layer = 0; layer < layers; ++layer) {
-    for (const auto& page : encoding.kv->LayerPages(layer)) {
-      bytes += static_cast<int64_t>(page.size());
-    }
+    bytes += static_cast<int64_t>(BytesOf(encoding.kv->LayerPages(layer).memory));
   }
   return bytes;
 }

@@ -21,6 +21,7 @@ namespace {
 
 using baton::kv::CodecWorker;
 using baton::kv::EncodedKv;
+using baton::kv::WindowShape;
 
 constexpr const char* kPolicies[] = {
     "diffkv:w=8,ah=2,al=0.5",
@@ -53,9 +54,9 @@ std::string PossibleCounts(std::span<const uint8_t> bytes) {
   return state;
 }
 
-void FillPages(std::span<const uint8_t> bytes, EncodedKv& kv) {
+void FillPages(std::span<const uint8_t> bytes, const WindowShape& shape, EncodedKv& kv) {
   size_t next = 0;
-  for (const std::span<std::byte> page : kv.Window()) {
+  for (const std::span<std::byte> page : WindowPages(kv, shape)) {
     for (std::byte& byte : page) {
       byte = bytes.empty() ? std::byte{0} : static_cast<std::byte>(bytes[next++ % bytes.size()]);
     }
@@ -80,7 +81,7 @@ void Land(const CodecWorker& worker, std::span<const uint8_t> input) {
   const auto state_bytes = input.subspan(3, state_size);
   std::string state(state_bytes.begin(), state_bytes.end());
   const auto kv = worker.Allocate(policy, kPromptTokens, kMaxTokens);
-  FillPages(input.subspan(3 + state_size), *kv);
+  FillPages(input.subspan(3 + state_size), worker.Window(policy, kPromptTokens), *kv);
   if (repair && shadowkv) {
     baton::kv::RepairShadowKvIds(policy, kPromptTokens, *kv);
     state.clear();

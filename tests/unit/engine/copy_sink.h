@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 
+#include "common/base/pieces.h"
 #include "common/engine/engine.h"
 #include "common/engine/kv_sink.h"
 #include "common/engine/request.h"
@@ -26,12 +27,14 @@ class CopySink final : public KvSink {
   }
   bool reads_devices() override { return reads_devices_; }
   void LayersReady(ReadyKv ready) override {
-    size_t next = 0;
+    const size_t page_bytes = BytesOf(ready.memory) /
+                              static_cast<size_t>(ready.layer_end - ready.layer_begin) /
+                              static_cast<size_t>(ready.page_count);
+    PieceReader<const std::byte> reader(ready.memory);
     for (int32_t layer = ready.layer_begin; layer < ready.layer_end; ++layer) {
       for (int32_t page = 0; page < ready.page_count; ++page) {
-        const auto source = ready.pages[next++];
-        std::byte* const target =
-            GrantedPage(grant_, layer, ready.page_begin + page, source.size());
+        const auto source = reader.Next(page_bytes);
+        std::byte* const target = GrantedPage(grant_, layer, ready.page_begin + page, page_bytes);
         EXPECT_TRUE((ready.device != nullptr ? grant_.landing->Pull(target, source)
                                              : grant_.landing->Write(target, source))
                         .ok());
@@ -39,7 +42,7 @@ class CopySink final : public KvSink {
       }
     }
     EXPECT_TRUE(grant_.landing->Wait().ok());
-    if (IsHidden(grant_, ready.layer_begin, ready.pages.front().size())) {
+    if (IsHidden(grant_, ready.layer_begin, page_bytes)) {
       decode_.HiddenLanded(
           grant_.reservation_id, grant_.epoch, 1, ready.page_begin + ready.page_count);
     }

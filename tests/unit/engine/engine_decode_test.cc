@@ -81,7 +81,7 @@ TEST(EngineDecodeTest, ContinuesFromLandedPages) {
   ASSERT_TRUE(grant.ok()) << grant.status();
   EXPECT_EQ(grant->pages_per_layer, 3);
   EXPECT_EQ(grant->page_bytes, 256);
-  EXPECT_EQ(GrantedBytes(*grant), 9 * 256);
+  EXPECT_EQ(BytesOf(grant->memory), 9u * 256);
   EXPECT_NE(grant->epoch, 0u);
   EXPECT_TRUE(Eventually([&] { return harness.engine->load().pages_reserved == 15; }));
   EXPECT_TRUE(harness.Begin(*grant, 1).ok());

@@ -425,7 +425,8 @@ TEST_P(EngineFormatsTest, ACommitOfRubbishPagesNeverGoesBeyondThem) {
   info.first_tokens.resize(1);
   if (diffkv()) {
     // 50 tokens in each tier of each head; 2 KV heads.
-    const int64_t layers = GrantedBytes(*grant) / (grant->pages_per_layer * grant->page_bytes);
+    const int64_t layers =
+        static_cast<int64_t>(BytesOf(grant->memory)) / (grant->pages_per_layer * grant->page_bytes);
     for (int64_t i = 0; i < layers * 2 * 2; ++i) {
       info.kv_state += std::string("\x32\0\0\0", 4);
     }

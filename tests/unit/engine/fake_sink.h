@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "gtest/gtest.h"
 
+#include "common/base/pieces.h"
 #include "common/engine/kv_sink.h"
 #include "common/engine/request.h"
 #include "kernels/core/landing_memory.h"
@@ -42,12 +43,12 @@ class SinkLog {
   void Add(const ReadyKv& ready) {
     absl::MutexLock lock(&mutex_);
     errors_ += committed_.has_value() || aborted_ ? 1 : 0;
+    const auto count = static_cast<size_t>(ready.layer_end - ready.layer_begin) *
+                       static_cast<size_t>(ready.page_count);
+    PieceReader<const std::byte> reader(ready.memory);
     for (int32_t layer = ready.layer_begin; layer < ready.layer_end; ++layer) {
       for (int32_t page = 0; page < ready.page_count; ++page) {
-        const size_t index =
-            static_cast<size_t>(layer - ready.layer_begin) * static_cast<size_t>(ready.page_count) +
-            static_cast<size_t>(page);
-        const auto memory = ready.pages[index];
+        const auto memory = reader.Next(BytesOf(ready.memory) / count);
         const bool added = pages_
                                .emplace(std::pair(layer, ready.page_begin + page),
                                         Page{.memory = memory,

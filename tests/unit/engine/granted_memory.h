@@ -5,17 +5,10 @@
 #include <cstdint>
 #include <span>
 
+#include "common/base/pieces.h"
 #include "common/engine/request.h"
 
 namespace baton::engine {
-
-inline int64_t GrantedBytes(const ReservationGrant& grant) {
-  int64_t bytes = 0;
-  for (const std::span<std::byte> piece : grant.memory) {
-    bytes += static_cast<int64_t>(piece.size());
-  }
-  return bytes;
-}
 
 // Where the page that begins at byte `offset` of the window lies; null outside.
 inline std::byte* GrantedAt(const ReservationGrant& grant, int64_t offset) {
@@ -43,7 +36,7 @@ inline bool IsHidden(const ReservationGrant& grant, int32_t layer, size_t page_b
   return grant.hidden_pages > 0 &&
          int64_t{layer} * grant.pages_per_layer * grant.page_bytes +
                  int64_t{grant.hidden_pages} * static_cast<int64_t>(page_bytes) ==
-             GrantedBytes(grant);
+             static_cast<int64_t>(BytesOf(grant.memory));
 }
 
 }  // namespace baton::engine

@@ -18,6 +18,7 @@
 #include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 
+#include "common/base/pieces.h"
 #include "common/engine/kv_sink.h"
 #include "common/engine/request.h"
 #include "common/handoff/land/landing.h"
@@ -237,8 +238,9 @@ class HandoffFixture : public testing::TestWithParam<const char*> {
     for (int32_t layer = layer_begin; layer < ready.layer_end; ++layer) {
       for (int64_t page = begin; page < end; ++page) {
         const auto index = static_cast<size_t>(layer * pages_per_layer() + page);
-        ready.pages.emplace_back(
-            std::span(source_).subspan(index * page_.page_bytes(), page_.page_bytes()));
+        AddAdjacent<const std::byte>(
+            std::span(source_).subspan(index * page_.page_bytes(), page_.page_bytes()),
+            ready.memory);
       }
     }
     sink.LayersReady(std::move(ready));

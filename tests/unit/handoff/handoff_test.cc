@@ -48,6 +48,22 @@ TEST_P(HandoffTest, PagesArriveByteIdenticalAndAreCommittedOnce) {
   EXPECT_EQ(landing_->open_reservations(), 0);
 }
 
+// A piece of the sender's memory may be pages of several layers, which lie apart in the window when
+// not all pages of a layer come at once.
+TEST_P(HandoffTest, LayersThatLieInOnePieceArriveByteIdentical) {
+  for (const int64_t first_pages : {pages_per_layer(), int64_t{4}}) {
+    Fill();
+    const auto sink = Open(MakeTransfer(Reserve()));
+    Give(*sink, 0, kLayers, 0, first_pages);
+    if (first_pages < pages_per_layer()) {
+      Give(*sink, 0, kLayers, first_pages, pages_per_layer());
+    }
+    const absl::Status status = Wait(Commit(*sink));
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(source_, target_) << first_pages << " pages first";
+  }
+}
+
 TEST_P(HandoffTest, NoMoreIsOnItsWayThanATransferHasCreditFor) {
   // Every call of GiveAll is a segment of 4 or 6 pages; 10 pages may be on their way.
   sender_ = std::make_unique<Sender>(

@@ -20,7 +20,7 @@ class SegmentGrouperTest : public testing::Test {
     ready.layer_end = layer + layers;
     ready.page_begin = page;
     ready.page_count = pages;
-    ready.pages.assign(static_cast<size_t>(layers) * static_cast<size_t>(pages), std::span(page_));
+    ready.memory.assign(static_cast<size_t>(layers) * static_cast<size_t>(pages), std::span(page_));
     return ready;
   }
 
@@ -37,7 +37,7 @@ TEST_F(SegmentGrouperTest, LayersAreGroupedUntilTheSegmentIsLarge) {
   ASSERT_EQ(segments.size(), 1u);
   EXPECT_EQ(segments[0].layer_begin, 0);
   EXPECT_EQ(segments[0].layer_count, 3);
-  EXPECT_EQ(segments[0].pages.size(), 30u);
+  EXPECT_EQ(segments[0].payload_bytes, 3000);
 }
 
 TEST_F(SegmentGrouperTest, LastLayerEndsTheSegmentOfItsPrefillChunk) {
@@ -68,7 +68,7 @@ TEST_F(SegmentGrouperTest, WhatDoesNotFitTheReservationIsAnError) {
   EXPECT_FALSE(grouper.Add(Ready(7, 2, 0, 1), 2500).ok());
   EXPECT_FALSE(grouper.Add(Ready(0, 1, 9, 2), 2500).ok());
   engine::ReadyKv short_of_pages = Ready(0, 1, 0, 2);
-  short_of_pages.pages.pop_back();
+  short_of_pages.memory.pop_back();
   EXPECT_FALSE(grouper.Add(std::move(short_of_pages), 2500).ok());
 }
 

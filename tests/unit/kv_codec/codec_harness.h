@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 
 #include "common/base/check.h"
+#include "common/base/pieces.h"
 #include "common/base/status_macros.h"
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/codec_set.h"
@@ -324,12 +325,37 @@ inline absl::Status CopyPrompt(const EncodedKv& source, EncodedKv& target) {
   return absl::OkStatus();
 }
 
+// Each page of a layer that `kv` would ship.
+inline std::vector<std::span<const std::byte>> EncodedPages(const EncodedKv& kv, int32_t layer) {
+  const EncodedLayer encoded = kv.LayerPages(layer);
+  const size_t bytes = BytesOf(encoded.memory);
+  PieceReader<const std::byte> reader(encoded.memory);
+  std::vector<std::span<const std::byte>> pages;
+  for (int32_t i = 0; i < encoded.pages; ++i) {
+    pages.push_back(reader.Next(bytes / static_cast<size_t>(encoded.pages)));
+  }
+  return pages;
+}
+
+// Each page of where `kv` lands a prompt: [layers][pages_per_layer].
+inline std::vector<std::span<std::byte>> WindowPages(EncodedKv& kv, const WindowShape& shape) {
+  std::vector<std::span<std::byte>> pages;
+  for (int32_t layer = 0; layer < kTestLayers; ++layer) {
+    const std::vector<std::span<std::byte>> window = kv.Window(layer, shape.pages_per_layer);
+    PieceReader<std::byte> reader(window);
+    for (int32_t i = 0; i < shape.pages_per_layer; ++i) {
+      pages.push_back(reader.Next(static_cast<size_t>(shape.page_bytes)));
+    }
+  }
+  return pages;
+}
+
 // Writes the pages that `sender` ships to where `receiver` lands them.
 inline void Ship(const EncodedKv& sender, EncodedKv& receiver, const WindowShape& shape) {
-  const std::vector<std::span<std::byte>> window = receiver.Window();
+  const std::vector<std::span<std::byte>> window = WindowPages(receiver, shape);
   for (int32_t layer = 0; layer < kTestLayers; ++layer) {
     auto target = window.begin() + layer * shape.pages_per_layer;
-    for (const std::span<const std::byte> page : sender.LayerPages(layer)) {
+    for (const std::span<const std::byte> page : EncodedPages(sender, layer)) {
       std::copy(page.begin(), page.end(), (target++)->begin());
     }
   }
@@ -372,8 +398,9 @@ inline kernels::ShadowKvPromptLayout ShadowKvLayout(std::string_view policy, int
 // and value clusters that there are.
 inline void RepairShadowKvIds(std::string_view policy, int64_t tokens, EncodedKv& kv) {
   const ShadowKvMap map = ShadowKvTestMap(policy, tokens);
-  const std::vector<std::span<std::byte>> window = kv.Window();
-  BATON_CHECK(window.size() == size_t{kTestLayers} * static_cast<size_t>(map.most_pages()));
+  const std::vector<std::span<std::byte>> window = WindowPages(
+      kv,
+      {.pages_per_layer = map.most_pages(), .page_bytes = static_cast<int64_t>(map.page_bytes())});
   const auto most_pages = static_cast<size_t>(map.most_pages());
   for (int32_t layer = 0; layer < kTestLayers; ++layer) {
     const kernels::ShadowKvPromptLayout& layout = map.layout(layer);
@@ -397,7 +424,7 @@ inline void Poison(const CodecWorker& worker, std::string_view policy) {
   std::vector<std::unique_ptr<EncodedKv>> all;
   for (int64_t tokens = 1024; tokens >= 1; tokens /= 2) {
     while (auto kv = worker.Allocate(policy, tokens, 0)) {
-      for (const std::span<std::byte> page : kv->Window()) {
+      for (const std::span<std::byte> page : WindowPages(*kv, worker.Window(policy, tokens))) {
         std::fill(page.begin(), page.end(), std::byte{0xff});
       }
       all.push_back(std::move(kv));

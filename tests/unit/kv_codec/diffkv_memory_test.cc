@@ -203,7 +203,7 @@ TEST_P(DiffKvMemoryTest, LongAnswersKeepEveryPageOwnedOnce) {
   const auto untouched = other.Allocate(GetParam(), kPrompt, 0);
   ASSERT_TRUE(prompt.Encode(*untouched).ok());
   for (int32_t layer = 0; layer < kTestLayers; ++layer) {
-    EXPECT_TRUE(SamePages(idle->LayerPages(layer), untouched->LayerPages(layer))) << layer;
+    EXPECT_TRUE(SamePages(EncodedPages(*idle, layer), EncodedPages(*untouched, layer))) << layer;
   }
   PagePool& pages = pool(*sequence);
   sequences_.clear();

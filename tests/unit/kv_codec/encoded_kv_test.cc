@@ -86,7 +86,7 @@ TEST_P(EncodedKvTest, WhatIsSentFitsTheWindowAndIsWhatTheStateSays) {
   const TestPrompt prompt(here_, kPrompt, 2);
   const auto sender = Encoded(here_, prompt, 0);
   const auto landed = Landed(*sender, kPrompt);
-  const auto window = landed->Window();
+  const auto window = WindowPages(*landed, shape);
   ASSERT_EQ(window.size(), static_cast<size_t>(kTestLayers * shape.pages_per_layer));
   for (const std::span<std::byte> page : window) {
     EXPECT_EQ(static_cast<int64_t>(page.size()), shape.page_bytes);
@@ -95,7 +95,7 @@ TEST_P(EncodedKvTest, WhatIsSentFitsTheWindowAndIsWhatTheStateSays) {
   ASSERT_TRUE(sent.ok()) << sent.status();
   ASSERT_EQ(sent->size(), static_cast<size_t>(kTestLayers));
   for (int32_t layer = 0; layer < kTestLayers; ++layer) {
-    const auto pages = sender->LayerPages(layer);
+    const auto pages = EncodedPages(*sender, layer);
     EXPECT_EQ(static_cast<int32_t>(pages.size()), (*sent)[static_cast<size_t>(layer)]);
     EXPECT_LE(static_cast<int32_t>(pages.size()), shape.pages_per_layer);
     for (const std::span<const std::byte> page : pages) {
@@ -112,8 +112,8 @@ TEST_P(EncodedKvTest, HowQueriesAreCutIntoCallsDoesNotMatter) {
     ASSERT_TRUE(prompt.Encode(*pieces, piece).ok());
     EXPECT_EQ(pieces->State(), whole->State());
     for (int32_t layer = 0; layer < kTestLayers; ++layer) {
-      const auto got = pieces->LayerPages(layer);
-      const auto want = whole->LayerPages(layer);
+      const auto got = EncodedPages(*pieces, layer);
+      const auto want = EncodedPages(*whole, layer);
       ASSERT_EQ(got.size(), want.size());
       for (size_t i = 0; i < got.size(); ++i) {
         EXPECT_TRUE(std::equal(got[i].begin(), got[i].end(), want[i].begin(), want[i].end()))

@@ -41,12 +41,12 @@ class ExtendTest : public testing::TestWithParam<const char*> {
   std::unique_ptr<EncodedKv> Kept() const {
     return KeptSequence(worker_, policy(), kPrompt, kGenerated, kSalt);
   }
-  // The sequence's pages, as far as LayerPages tells of them. In format fp8, slots behind the last
+  // The sequence's pages, as far as they would be sent. In format fp8, slots behind the last
   // token hold what another sequence left there: without the last page.
   static std::vector<std::vector<std::byte>> Bytes(const EncodedKv& kv) {
     std::vector<std::vector<std::byte>> bytes;
     for (int32_t layer = 0; layer < kTestLayers; ++layer) {
-      for (const std::span<const std::byte> page : kv.LayerPages(layer)) {
+      for (const std::span<const std::byte> page : EncodedPages(kv, layer)) {
         bytes.emplace_back(page.begin(), page.end());
       }
       if (std::string_view(policy()) == "fp8") {

@@ -73,7 +73,7 @@ void ExpectGolden(const std::string& name, int version, const Bytes& bytes) {
 Bytes PagesOf(const EncodedKv& kv) {
   Bytes bytes;
   for (int32_t layer = 0; layer < kTestLayers; ++layer) {
-    for (const std::span<const std::byte> page : kv.LayerPages(layer)) {
+    for (const std::span<const std::byte> page : EncodedPages(kv, layer)) {
       bytes.insert(bytes.end(), page.begin(), page.end());
     }
   }
@@ -106,8 +106,8 @@ class GoldenBytesTest : public testing::TestWithParam<GoldenFormat> {
     const char* const name = GetParam().name;
     const Bytes golden = ReadGolden(name, version());
     auto kv = worker_.Allocate(GetParam().policy, kPrompt, kSteps);
-    const auto window = kv->Window();
     const WindowShape shape = worker_.Window(GetParam().policy, kPrompt);
+    const auto window = WindowPages(*kv, shape);
     const auto sent = kv->SentPages(state(), kTestLayers);
     EXPECT_TRUE(sent.ok()) << sent.status();
     size_t at = 0;

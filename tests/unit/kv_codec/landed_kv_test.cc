@@ -32,8 +32,8 @@ std::string RandomBytes(std::mt19937& random, size_t size) {
   return bytes;
 }
 
-void Randomize(std::mt19937& random, EncodedKv& kv) {
-  for (const std::span<std::byte> page : kv.Window()) {
+void Randomize(std::mt19937& random, const WindowShape& shape, EncodedKv& kv) {
+  for (const std::span<std::byte> page : WindowPages(kv, shape)) {
     for (std::byte& byte : page) {
       byte = static_cast<std::byte>(random());
     }
@@ -144,7 +144,7 @@ TEST_F(LandedKvTest, ShadowKvRefusesStaticIdsThatAreNoneAndChangesNothing) {
   constexpr const char* kPolicy = "shadowkv:rank=32,budget=32,outliers=3,local=2";
   const auto [sender, landed] = MakePair(kPolicy);
   const kernels::ShadowKvPromptLayout layout = ShadowKvLayout(kPolicy, kPrompt);
-  const auto window = landed->Window();
+  const auto window = WindowPages(*landed, worker_.Window(kPolicy, kPrompt));
   ASSERT_EQ(window[0].size(), layout.bytes);
   ASSERT_EQ(layout.static_chunks, 4);
   const auto at = [&](size_t layer, int64_t head, int64_t i) {
@@ -181,7 +181,7 @@ TEST_F(LandedKvTest, ShadowKvRefusesValueClustersThatAreNone) {
   constexpr const char* kPolicy = "shadowkv:rank=32,sel=q2,budget=32,local=2";
   const auto [sender, landed] = MakePair(kPolicy);
   const kernels::ShadowKvPromptLayout layout = ShadowKvLayout(kPolicy, kPrompt);
-  const auto window = landed->Window();
+  const auto window = WindowPages(*landed, worker_.Window(kPolicy, kPrompt));
   ASSERT_EQ(window[0].size(), layout.bytes);
   const int64_t last = kTestKvHeads * layout.coded.tokens - 1;
   for (size_t layer = 0; layer < kTestLayers; ++layer) {
@@ -239,7 +239,7 @@ TEST_F(LandedKvTest, RandomPagesDecodeToSomething) {
                              "shadowkv:rank=16,sel=q2,budget=32,outliers=0,sink=0,joint=40"}) {
     for (int i = 0; i < 5; ++i) {
       const auto [sender, landed] = MakePair(policy);
-      Randomize(random, *landed);
+      Randomize(random, worker_.Window(policy, kPrompt), *landed);
       if (std::string_view(policy).find("sel=q2") != std::string_view::npos) {
         RepairShadowKvIds(policy, kPrompt, *landed);
       }
@@ -255,12 +255,12 @@ TEST_F(LandedKvTest, RandomPagesDecodeToSomething) {
 }
 
 TEST_F(LandedKvTest, RandomShadowKvSectionsHaveNoStaticIds) {
+  constexpr const char* kPolicy = "shadowkv:rank=16,budget=32,outliers=2,local=2";
   std::mt19937 random(kSeed);
   SCOPED_TRACE(testing::Message() << "seed " << kSeed);
   for (int i = 0; i < 50; ++i) {
-    const auto kv =
-        worker_.Allocate("shadowkv:rank=16,budget=32,outliers=2,local=2", kPrompt, kGenerated);
-    Randomize(random, *kv);
+    const auto kv = worker_.Allocate(kPolicy, kPrompt, kGenerated);
+    Randomize(random, worker_.Window(kPolicy, kPrompt), *kv);
     EXPECT_EQ(kv->Adopt("", kTestLayers).code(), absl::StatusCode::kInvalidArgument);
   }
 }

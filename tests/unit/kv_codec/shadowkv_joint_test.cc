@@ -104,7 +104,7 @@ TEST(ShadowKvJointTest, PaddingOfPagesIsZero) {
   ASSERT_TRUE(prompt.Encode(*kv).ok());
   const ShadowKvMap map = ShadowKvTestMap(kJoint, kPrompt);
   for (int32_t layer = 0; layer < kTestLayers; ++layer) {
-    const auto pages = kv->LayerPages(layer);
+    const auto pages = EncodedPages(*kv, layer);
     ASSERT_EQ(pages.size(), static_cast<size_t>(map.pages(layer)));
     const std::byte* begin = pages.front().data();
     const std::byte* end = pages.back().data() + pages.back().size();

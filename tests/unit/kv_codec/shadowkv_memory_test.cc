@@ -155,8 +155,9 @@ TEST_P(ShadowKvMemoryTest, LongAnswersAreReportedByteForByte) {
         << step;
   }
   for (int32_t layer = 0; layer < kTestLayers; ++layer) {
-    EXPECT_TRUE(std::ranges::equal(before->LayerPages(layer)[0], behind->LayerPages(layer)[0]));
-    EXPECT_TRUE(std::ranges::equal(before->LayerPages(layer)[0], kv->LayerPages(layer)[0]))
+    EXPECT_TRUE(
+        std::ranges::equal(EncodedPages(*before, layer)[0], EncodedPages(*behind, layer)[0]));
+    EXPECT_TRUE(std::ranges::equal(EncodedPages(*before, layer)[0], EncodedPages(*kv, layer)[0]))
         << "the prompt section never changes";
   }
 }
@@ -165,7 +166,7 @@ TEST_P(ShadowKvMemoryTest, RunsOfSequencesDoNotTouchAndAllComeBack) {
   std::vector<std::unique_ptr<EncodedKv>> sequences;
   std::vector<std::span<std::byte>> sections;
   while (auto kv = worker_.Allocate(policy(), kPrompt, static_cast<int64_t>(sequences.size()))) {
-    for (const std::span<std::byte> section : kv->Window()) {
+    for (const std::span<std::byte> section : WindowPages(*kv, worker_.Window(policy(), kPrompt))) {
       sections.push_back(section);
     }
     sequences.push_back(std::move(kv));

@@ -59,6 +59,21 @@ TEST(PagePoolTest, PagesAreDistinctAlignedAndInsideTheArena) {
   pool->ReleaseAll(*ids);
 }
 
+TEST(PagePoolTest, PiecesJoinPagesThatAreWholeNeighbours) {
+  const auto pool = MakePool(16, 192);
+  const std::vector<PageId> ids = {3, 4, 5, 2, 9};
+  const auto whole = pool->Pieces(ids, 192);
+  ASSERT_EQ(whole.size(), 3u);
+  EXPECT_EQ(whole[0].data(), pool->page(3).data());
+  EXPECT_EQ(whole[0].size(), 3u * 192);
+  EXPECT_EQ(whole[1].data(), pool->page(2).data());
+  EXPECT_EQ(whole[2].size(), 192u);
+  const auto parts = pool->Pieces(ids, 100);
+  ASSERT_EQ(parts.size(), 5u);
+  EXPECT_EQ(parts[1].data(), pool->page(4).data());
+  EXPECT_EQ(parts[1].size(), 100u);
+}
+
 TEST(PagePoolTest, AllocationIsAllOrNothing) {
   const auto pool = MakePool(4);
   const auto three = pool->Allocate(3);

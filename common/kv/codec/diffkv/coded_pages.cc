@@ -9,6 +9,7 @@
 
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
+#include "common/kv/codec/encoded_kv.h"
 #include "common/kv/pool/page_pool.h"
 #include "kernels/core/landing_memory.h"
 #include "kernels/core/memory.h"
@@ -16,8 +17,7 @@
 
 namespace baton::kv {
 
-absl::StatusOr<std::vector<std::span<const std::byte>>> DiffKvCodedPages::Next(
-    const int32_t* token_counts) {
+absl::StatusOr<EncodedLayer> DiffKvCodedPages::Next(const int32_t* token_counts) {
   std::vector<int32_t> counts(static_cast<size_t>(codec_.geometry().kv_heads) *
                               kernels::kDiffKvTiers);
   BATON_RETURN_IF_ERROR(codec_.context().exec.memory->landing().Read(
@@ -26,7 +26,7 @@ absl::StatusOr<std::vector<std::span<const std::byte>>> DiffKvCodedPages::Next(
   BATON_CHECK(pages <= lease_ids_.size() - taken_);
   const std::span<const PageId> ids = std::span(lease_ids_).subspan(taken_, pages);
   taken_ += pages;
-  return codec_.BytesOf(ids);
+  return codec_.LayerOf(ids);
 }
 
 }  // namespace baton::kv

@@ -1,15 +1,14 @@
 // The pages of a prompt's layers, told while later layers are still being coded.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <span>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
 #include "common/kv/codec/diffkv/diffkv_codec.h"
+#include "common/kv/codec/encoded_kv.h"
 #include "common/kv/pool/page_pool.h"
 
 namespace baton::kv {
@@ -25,7 +24,7 @@ class DiffKvCodedPages {
 
   // Of the layer that was coded behind the one of the last call, once that is done. `token_counts`,
   // [kv_heads][tiers], is the device's.
-  absl::StatusOr<std::vector<std::span<const std::byte>>> Next(const int32_t* token_counts);
+  absl::StatusOr<EncodedLayer> Next(const int32_t* token_counts);
 
  private:
   DiffKvCodec& codec_;

@@ -42,13 +42,9 @@ int32_t DiffKvCodec::PagesOf(std::span<const int32_t> counts) const {
   return pages;
 }
 
-std::vector<std::span<const std::byte>> DiffKvCodec::BytesOf(std::span<const PageId> ids) const {
-  std::vector<std::span<const std::byte>> bytes;
-  bytes.reserve(ids.size());
-  for (const PageId id : ids) {
-    bytes.emplace_back(pool_.page(id).first(geometry_.page_bytes()));
-  }
-  return bytes;
+EncodedLayer DiffKvCodec::LayerOf(std::span<const PageId> ids) const {
+  const auto pieces = pool_.Pieces(ids, geometry_.page_bytes());
+  return {.pages = static_cast<int32_t>(ids.size()), .memory = {pieces.begin(), pieces.end()}};
 }
 
 absl::StatusOr<float*> DiffKvCodec::Scratch(size_t floats) {

@@ -42,7 +42,7 @@ class DiffKvCodec final : public KvCodec {
   kernels::DiffKvPages pages() const { return {.base = pool_.base(), .geometry = geometry_}; }
   // Pages that hold so many tokens, [heads][tiers].
   int32_t PagesOf(std::span<const int32_t> counts) const;
-  std::vector<std::span<const std::byte>> BytesOf(std::span<const PageId> ids) const;
+  EncodedLayer LayerOf(std::span<const PageId> ids) const;
   // Scratch of `floats` floats, for the running call. kResourceExhausted when there is no memory.
   absl::StatusOr<float*> Scratch(size_t floats);
   // Where a prompt is coded: a side queue where the back end has such, the same for the same turn.

@@ -300,11 +300,11 @@ std::vector<PageId> DiffKvSequence::PagesInOrder(int32_t kv_layer) const {
   return ids;
 }
 
-std::vector<std::span<const std::byte>> DiffKvSequence::LayerPages(int32_t kv_layer) const {
-  return codec_.BytesOf(PagesInOrder(kv_layer));
+EncodedLayer DiffKvSequence::LayerPages(int32_t kv_layer) const {
+  return codec_.LayerOf(PagesInOrder(kv_layer));
 }
 
-absl::StatusOr<CodedPages> DiffKvSequence::FollowCoding(kernels::CopyQueue& copies,
+absl::StatusOr<CodedLayer> DiffKvSequence::FollowCoding(kernels::CopyQueue& copies,
                                                         int32_t kv_layer) {
   BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec, codec_.ExecToEncode(encode_turn_));
   BATON_RETURN_IF_ERROR(copies.Follow(exec));

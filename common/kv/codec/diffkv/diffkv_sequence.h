@@ -100,10 +100,10 @@ class DiffKvSequence final : public EncodedKv {
   absl::Status AttendExtension(const WorkingKv& working,
                                const PromptRows& rows,
                                const KvQueries& queries) override;
-  std::vector<std::span<const std::byte>> LayerPages(int32_t kv_layer) const override;
-  absl::StatusOr<CodedPages> FollowCoding(kernels::CopyQueue& copies, int32_t kv_layer) override;
+  EncodedLayer LayerPages(int32_t kv_layer) const override;
+  absl::StatusOr<CodedLayer> FollowCoding(kernels::CopyQueue& copies, int32_t kv_layer) override;
   std::string State() const override;
-  std::vector<std::span<std::byte>> Window() override;
+  std::vector<std::span<std::byte>> Window(int32_t kv_layer, int32_t pages) override;
   absl::Status Adopt(std::string_view state, int32_t layers) override;
   absl::StatusOr<std::vector<int32_t>> SentPages(std::string_view state,
                                                  int32_t layers) const override;
@@ -233,6 +233,8 @@ class DiffKvSequence final : public EncodedKv {
   std::vector<PageId> PagesInOrder(int32_t kv_layer) const;
   // On a device: the same, from the lease.
   std::vector<PageId> PagesFromLease(int32_t kv_layer) const;
+  // The pages of a layer's part of the window.
+  std::span<const PageId> WindowIds(int32_t kv_layer) const;
   // On the host: gives a landed layer the first pages of its window.
   absl::Status AssignLanded(int32_t kv_layer);
   // On a device: gives all landed layers pages from the lease.

@@ -132,40 +132,38 @@ absl::StatusOr<std::vector<int32_t>> DiffKvSequence::SentPages(std::string_view 
   return pages;
 }
 
-std::vector<std::span<std::byte>> DiffKvSequence::Window() {
-  std::vector<std::span<std::byte>> window;
-  window.reserve(static_cast<size_t>(plan_.prompt_pages()));
-  for (int64_t i = 0; i < plan_.prompt_pages(); ++i) {
-    window.push_back(
-        codec_.pool().page(owned_[static_cast<size_t>(i)]).first(codec_.geometry().page_bytes()));
-  }
-  return window;
+std::span<const PageId> DiffKvSequence::WindowIds(int32_t kv_layer) const {
+  const auto pages = static_cast<size_t>(plan_.prompt_pages_per_layer);
+  return std::span(owned_).subspan(static_cast<size_t>(kv_layer) * pages, pages);
+}
+
+std::vector<std::span<std::byte>> DiffKvSequence::Window(int32_t kv_layer, int32_t pages) {
+  return codec_.pool().Pieces(WindowIds(kv_layer).first(static_cast<size_t>(pages)),
+                              codec_.geometry().page_bytes());
 }
 
 absl::Status DiffKvSequence::Adopt(std::string_view state, int32_t layers) {
   BATON_ASSIGN_OR_RETURN(token_counts_, ReadState(state, layers));
   // Page k of a layer was written to page k of its part of the window, so what the layers take are
   // the first pages of each part. On a device they take them from the lease when a step begins.
-  std::vector<PageId> taken;
+  landed_ = device_ != nullptr;
   std::vector<PageId> free;
+  free.reserve(owned_.size());
+  lease_ids_.clear();
   for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
-    const auto begin =
-        owned_.begin() + static_cast<ptrdiff_t>(kv_layer) * plan_.prompt_pages_per_layer;
-    const auto end = begin + codec_.PagesOf(TierTokens(kv_layer));
-    taken.insert(taken.end(), begin, end);
-    free.insert(free.end(), end, begin + plan_.prompt_pages_per_layer);
-    if (device_ == nullptr) {
+    const std::span<const PageId> ids = WindowIds(kv_layer);
+    const auto taken = static_cast<size_t>(codec_.PagesOf(TierTokens(kv_layer)));
+    if (!landed_) {
       BATON_RETURN_IF_ERROR(AssignLanded(kv_layer));
-    } else if (kv_layer < layers) {
-      coded_.push_back(kv_layer);
+    } else {
+      lease_ids_.insert(lease_ids_.end(), ids.begin(), ids.begin() + taken);
+      if (kv_layer < layers) {
+        coded_.push_back(kv_layer);
+      }
     }
+    free.insert(free.end(), ids.begin() + taken, ids.end());
   }
   free.insert(free.end(), owned_.begin() + plan_.prompt_pages(), owned_.end());
-  lease_ids_.clear();
-  landed_ = device_ != nullptr;
-  if (landed_) {
-    lease_ids_ = std::move(taken);
-  }
   lease_.used = static_cast<int32_t>(lease_ids_.size());
   lease_ids_.insert(lease_ids_.end(), free.begin(), free.end());
   PointLease();
@@ -176,9 +174,8 @@ absl::Status DiffKvSequence::Adopt(std::string_view state, int32_t layers) {
 
 // Assigning from the window repeats the sender's scan.
 absl::Status DiffKvSequence::AssignLanded(int32_t kv_layer) {
-  const auto begin =
-      owned_.begin() + static_cast<ptrdiff_t>(kv_layer) * plan_.prompt_pages_per_layer;
-  kernels::DiffKvLease window = {.ids = &*begin, .count = plan_.prompt_pages_per_layer, .used = 0};
+  kernels::DiffKvLease window = {
+      .ids = WindowIds(kv_layer).data(), .count = plan_.prompt_pages_per_layer, .used = 0};
   return codec_.context().ops->diffkv_assign_pages(
       codec_.engine_exec(),
       {.geometry = codec_.geometry(), .layer = layer(kv_layer), .lease = &window});

@@ -157,30 +157,23 @@ absl::Status Fp8Sequence::EncodeLayer(const WorkingKv& working, int32_t kv_layer
   return absl::OkStatus();
 }
 
-std::vector<std::span<const std::byte>> Fp8Sequence::LayerPages(int32_t kv_layer) const {
-  std::vector<std::span<const std::byte>> pages;
-  pages.reserve(static_cast<size_t>(prompt_pages()));
-  for (int32_t i = 0; i < prompt_pages(); ++i) {
-    pages.emplace_back(
-        codec_.pool().page(page_table(kv_layer)[i]).first(codec_.layout().page_bytes()));
-  }
-  return pages;
+std::vector<std::span<std::byte>> Fp8Sequence::FirstPages(int32_t kv_layer, int32_t pages) const {
+  return codec_.pool().Pieces({page_table(kv_layer), static_cast<size_t>(pages)},
+                              codec_.layout().page_bytes());
 }
 
-absl::StatusOr<CodedPages> Fp8Sequence::FollowCoding(kernels::CopyQueue& copies, int32_t kv_layer) {
+EncodedLayer Fp8Sequence::LayerPages(int32_t kv_layer) const {
+  const auto pieces = FirstPages(kv_layer, prompt_pages());
+  return {.pages = prompt_pages(), .memory = {pieces.begin(), pieces.end()}};
+}
+
+absl::StatusOr<CodedLayer> Fp8Sequence::FollowCoding(kernels::CopyQueue& copies, int32_t kv_layer) {
   BATON_RETURN_IF_ERROR(copies.Follow(codec_.context().exec));
-  return [pages = LayerPages(kv_layer)] { return pages; };
+  return [layer = LayerPages(kv_layer)] { return layer; };
 }
 
-std::vector<std::span<std::byte>> Fp8Sequence::Window() {
-  std::vector<std::span<std::byte>> window;
-  for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
-    for (int32_t i = 0; i < prompt_pages(); ++i) {
-      window.push_back(
-          codec_.pool().page(page_table(kv_layer)[i]).first(codec_.layout().page_bytes()));
-    }
-  }
-  return window;
+std::vector<std::span<std::byte>> Fp8Sequence::Window(int32_t kv_layer, int32_t pages) {
+  return FirstPages(kv_layer, pages);
 }
 
 absl::Status Fp8Sequence::Adopt(std::string_view state, int32_t layers) {

@@ -54,10 +54,10 @@ class Fp8Sequence final : public EncodedKv {
   absl::Status AttendExtension(const WorkingKv& working,
                                const PromptRows& rows,
                                const KvQueries& queries) override;
-  std::vector<std::span<const std::byte>> LayerPages(int32_t kv_layer) const override;
-  absl::StatusOr<CodedPages> FollowCoding(kernels::CopyQueue& copies, int32_t kv_layer) override;
+  EncodedLayer LayerPages(int32_t kv_layer) const override;
+  absl::StatusOr<CodedLayer> FollowCoding(kernels::CopyQueue& copies, int32_t kv_layer) override;
   std::string State() const override { return {}; }
-  std::vector<std::span<std::byte>> Window() override;
+  std::vector<std::span<std::byte>> Window(int32_t kv_layer, int32_t pages) override;
   absl::Status Adopt(std::string_view state, int32_t layers) override;
   absl::StatusOr<std::vector<int32_t>> SentPages(std::string_view state,
                                                  int32_t layers) const override;
@@ -97,6 +97,7 @@ class Fp8Sequence final : public EncodedKv {
   // Takes or gives back pages at the end of every layer; false, and nothing changed, when too few
   // are free.
   bool SetPagesPerLayer(int32_t pages);
+  std::vector<std::span<std::byte>> FirstPages(int32_t kv_layer, int32_t pages) const;
   int32_t prompt_pages() const { return codec_.layout().pages_for(prompt_tokens_); }
 
   Fp8Codec& codec_;

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "absl/status/status.h"
 
@@ -54,21 +53,12 @@ absl::Status HiddenState::Read(int64_t token_begin, int64_t rows, void* out) con
 
 float* HiddenState::scores() const {
   return shape_.score_floats == 0 ? nullptr
-                                  : reinterpret_cast<float*>(page(shape_.row_pages()).data());
+                                  : reinterpret_cast<float*>(pages(shape_.row_pages(), 0).data());
 }
 
-std::span<std::byte> HiddenState::page(int32_t index) const {
+std::span<std::byte> HiddenState::pages(int32_t begin, int32_t count) const {
   const auto bytes = static_cast<size_t>(shape_.page_bytes());
-  return {base_ + static_cast<size_t>(index) * bytes, bytes};
-}
-
-std::vector<std::span<std::byte>> HiddenState::Window() const {
-  std::vector<std::span<std::byte>> window;
-  window.reserve(static_cast<size_t>(shape_.pages()));
-  for (int32_t i = 0; i < shape_.pages(); ++i) {
-    window.push_back(page(i));
-  }
-  return window;
+  return {base_ + static_cast<size_t>(begin) * bytes, static_cast<size_t>(count) * bytes};
 }
 
 }  // namespace baton::kv

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "absl/status/status.h"
 
@@ -62,8 +61,8 @@ class HiddenState {
   float* scores() const;
 
   const HiddenShape& shape() const { return shape_; }
-  std::span<std::byte> page(int32_t index) const;
-  std::vector<std::span<std::byte>> Window() const;
+  // Pages [begin, begin + count), which lie one behind the other.
+  std::span<std::byte> pages(int32_t begin, int32_t count) const;
 
  private:
   std::byte* row(int64_t token) const;

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/base/check.h"
+#include "common/base/pieces.h"
 #include "common/base/status_macros.h"
 #include "common/kv/codec/block_cache.h"
 #include "common/kv/codec/codec_context.h"
@@ -164,31 +165,30 @@ std::span<std::byte> ShadowKvSequence::Page(int32_t kv_layer, int32_t index) con
   return {first + page * map_.page_bytes(), map_.page_bytes()};
 }
 
-std::vector<std::span<const std::byte>> ShadowKvSequence::LayerPages(int32_t kv_layer) const {
-  std::vector<std::span<const std::byte>> pages;
-  pages.reserve(static_cast<size_t>(map_.pages(kv_layer)));
-  for (int32_t i = 0; i < map_.pages(kv_layer); ++i) {
-    pages.emplace_back(Page(kv_layer, i));
+EncodedLayer ShadowKvSequence::LayerPages(int32_t kv_layer) const {
+  EncodedLayer layer = {.pages = map_.pages(kv_layer), .memory = {}};
+  for (int32_t i = 0; i < layer.pages; ++i) {
+    AddAdjacent<const std::byte>(Page(kv_layer, i), layer.memory);
   }
-  return pages;
+  return layer;
 }
 
-absl::StatusOr<CodedPages> ShadowKvSequence::FollowCoding(kernels::CopyQueue& copies,
+absl::StatusOr<CodedLayer> ShadowKvSequence::FollowCoding(kernels::CopyQueue& copies,
                                                           int32_t kv_layer) {
   BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec,
                          codec_.ExecToEncode(EncodeTurn(kv_layer), workspace_bytes_));
   BATON_RETURN_IF_ERROR(copies.Follow(exec));
-  return [pages = LayerPages(kv_layer)] { return pages; };
+  return [layer = LayerPages(kv_layer)] { return layer; };
 }
 
 // Layers that are smaller than the largest have windows of as many pages; those that they have no
 // memory for are never sent (SentPages) and stand where their last page is.
-std::vector<std::span<std::byte>> ShadowKvSequence::Window() {
+// Layers that are smaller than the largest have windows of as many pages; those that they have no
+// memory for are never sent (SentPages) and stand where their last page is.
+std::vector<std::span<std::byte>> ShadowKvSequence::Window(int32_t kv_layer, int32_t pages) {
   std::vector<std::span<std::byte>> window;
-  for (int32_t kv_layer = 0; kv_layer < map_.layers(); ++kv_layer) {
-    for (int32_t i = 0; i < map_.most_pages(); ++i) {
-      window.push_back(Page(kv_layer, std::min(i, map_.pages(kv_layer) - 1)));
-    }
+  for (int32_t i = 0; i < pages; ++i) {
+    AddAdjacent(Page(kv_layer, std::min(i, map_.pages(kv_layer) - 1)), window);
   }
   return window;
 }

@@ -84,10 +84,10 @@ class ShadowKvSequence final : public EncodedKv {
   absl::Status AttendExtension(const WorkingKv& working,
                                const PromptRows& rows,
                                const KvQueries& queries) override;
-  std::vector<std::span<const std::byte>> LayerPages(int32_t kv_layer) const override;
-  absl::StatusOr<CodedPages> FollowCoding(kernels::CopyQueue& copies, int32_t kv_layer) override;
+  EncodedLayer LayerPages(int32_t kv_layer) const override;
+  absl::StatusOr<CodedLayer> FollowCoding(kernels::CopyQueue& copies, int32_t kv_layer) override;
   std::string State() const override { return {}; }
-  std::vector<std::span<std::byte>> Window() override;
+  std::vector<std::span<std::byte>> Window(int32_t kv_layer, int32_t pages) override;
   absl::Status Adopt(std::string_view state, int32_t layers) override;
   absl::Status AdoptStaged(std::string_view state,
                            int32_t layers,
