@@ -70,8 +70,8 @@ class MemorySpace {
   virtual absl::Status Upload(std::byte* target, const void* source, size_t bytes) = 0;
   // Copies to the host once the ops that were called before are done, and waits for that.
   virtual absl::Status Download(void* target, const void* source, size_t bytes) = 0;
-  // Copies inside this memory, between bytes that do not overlap, behind the ops that were called
-  // before.
+  // Copies inside this memory and that of staging(), between bytes that do not overlap, behind the
+  // ops that were called before.
   virtual absl::Status Copy(std::byte* target, const std::byte* source, size_t bytes) = 0;
   // Fills with zero bytes, behind the ops that were called before.
   virtual absl::Status Zero(std::byte* target, size_t bytes) = 0;

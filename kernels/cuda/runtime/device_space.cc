@@ -120,7 +120,7 @@ absl::Status DeviceSpace::Download(void* target, const void* source, size_t byte
 }
 
 absl::Status DeviceSpace::Copy(std::byte* target, const std::byte* source, size_t bytes) {
-  return Enqueue(target, source, bytes, cudaMemcpyDeviceToDevice);
+  return Enqueue(target, source, bytes, cudaMemcpyDefault);  // pinned memory may be either end
 }
 
 MemorySpace& DeviceSpace::staging() { return PinnedMemory(); }

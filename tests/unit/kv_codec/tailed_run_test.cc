@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,13 +27,19 @@ constexpr size_t kPromptBytes = 3 * kUnit;
 // Two parts.
 TailMap Map(size_t first, size_t second) { return {.begins = {0, first, first + second}}; }
 
-// On the host and on a device.
-class TailedRunTest : public testing::TestWithParam<bool> {
+// Where a pool is, and who works on it.
+enum class Place { kHost, kDevice, kHostOfADevice };
+
+class TailedRunTest : public testing::TestWithParam<Place> {
  protected:
   TailedRunTest() : pool_(*RunPool::Create(64 * int64_t{kUnit}, space())) {}
-  static bool on_host() { return GetParam(); }
+  static bool on_host() { return GetParam() != Place::kDevice; }
+  static bool ops_on_host() { return GetParam() == Place::kHost; }
   static kernels::MemorySpace& space() {
     return on_host() ? kernels::HostMemory() : GuardedMemory::Get();
+  }
+  std::unique_ptr<TailedRun> Take(const TailMap& tails) const {
+    return TailedRun::Take(*pool_, ops_on_host(), kPromptBytes, tails);
   }
   // Writes `bytes` bytes of a part, from `value` up, or reads whether they are there.
   static void Write(const TailedRun& run, size_t part, size_t bytes, int value) {
@@ -66,7 +73,7 @@ class TailedRunTest : public testing::TestWithParam<bool> {
 };
 
 TEST_P(TailedRunTest, TailsThatGrowBeginWithWhatTheyHeld) {
-  auto run = TailedRun::Take(*pool_, kPromptBytes, Map(kUnit, 2 * kUnit));
+  auto run = Take(Map(kUnit, 2 * kUnit));
   ASSERT_NE(run, nullptr);
   ExpectTaken(*run, 6);
   Write(*run, 0, 100, 7);
@@ -96,12 +103,12 @@ TEST_P(TailedRunTest, TailsThatGrowBeginWithWhatTheyHeld) {
   EXPECT_EQ(pool_->units_free(), pool_->units_total());
 }
 
-// On a device what is read until they are moved stays taken until Trim.
+// What a device reads until they are moved stays taken until Trim.
 TEST_P(TailedRunTest, MemoryOfTailsThatMoveComesBack) {
   for (const int moves : {0, 1, 2}) {
-    auto run = TailedRun::Take(*pool_, kPromptBytes, Map(kUnit, kUnit));
+    auto run = Take(Map(kUnit, kUnit));
     Grow(*run, Map(2 * kUnit, kUnit));
-    ExpectTaken(*run, on_host() ? 6 : 8);
+    ExpectTaken(*run, ops_on_host() ? 6 : 8);
     if (moves > 0) {
       ASSERT_TRUE(run->MoveTails(space()).ok());
       run->Trim();
@@ -109,15 +116,28 @@ TEST_P(TailedRunTest, MemoryOfTailsThatMoveComesBack) {
     }
     if (moves > 1) {
       Grow(*run, Map(3 * kUnit, kUnit));
-      ExpectTaken(*run, on_host() ? 7 : 10);
+      ExpectTaken(*run, ops_on_host() ? 7 : 10);
     }
     run.reset();
     EXPECT_EQ(pool_->units_free(), pool_->units_total());
   }
 }
 
+// A device may still write what a sequence had that has ended, and whose memory this is now: bytes
+// that are brought there before the ops of the next step would be lost.
+TEST_P(TailedRunTest, TailsMoveInOrderWithTheOpsThatUseThem) {
+  auto run = Take(Map(kUnit, kUnit));
+  Write(*run, 0, 100, 7);
+  Grow(*run, Map(2 * kUnit, kUnit));
+  if (!ops_on_host()) {
+    Write(*run, 0, 100, 55);
+  }
+  ASSERT_TRUE(run->MoveTails(space()).ok());
+  Expect(*run, 0, 100, 7);
+}
+
 TEST_P(TailedRunTest, OnlyTheHostGivesBackWhatLiesBehindTails) {
-  auto run = TailedRun::Take(*pool_, kPromptBytes, Map(4 * kUnit, 4 * kUnit));
+  auto run = Take(Map(4 * kUnit, 4 * kUnit));
   Write(*run, 0, 100, 7);
   Write(*run, 1, 300, 99);
   run->Shrink(Map(kUnit, kUnit));
@@ -126,9 +146,22 @@ TEST_P(TailedRunTest, OnlyTheHostGivesBackWhatLiesBehindTails) {
   ExpectTaken(*run, on_host() ? 5 : 11);
 }
 
-INSTANTIATE_TEST_SUITE_P(Places, TailedRunTest, testing::Bool(), [](const auto& test) {
-  return test.param ? "Host" : "Device";
-});
+std::string NameOf(const testing::TestParamInfo<Place>& instance) {
+  switch (instance.param) {
+    case Place::kHost:
+      return "Host";
+    case Place::kDevice:
+      return "Device";
+    case Place::kHostOfADevice:
+      return "HostOfADevice";
+  }
+  return "";
+}
+
+INSTANTIATE_TEST_SUITE_P(Places,
+                         TailedRunTest,
+                         testing::Values(Place::kHost, Place::kDevice, Place::kHostOfADevice),
+                         NameOf);
 
 }  // namespace
 }  // namespace baton::kv

@@ -186,14 +186,14 @@ std::unique_ptr<EncodedKv> ShadowKvFormat::Allocate(const KvResidentPolicy& poli
                                                     int64_t max_tokens) {
   ShadowKvMap map = Map(policy, prompt_tokens);
   std::unique_ptr<TailedRun> memory =
-      TailedRun::Take(*pool_, map.prompt_bytes(), map.Tails(max_tokens));
+      TailedRun::Take(*pool_, on_host(), map.prompt_bytes(), map.Tails(max_tokens));
   if (memory == nullptr) {
     return nullptr;
   }
   std::unique_ptr<TailedRun> values;
   if (map.values_apart()) {
     RunPool& pool = value_pool_ == nullptr ? *pool_ : *value_pool_;
-    values = TailedRun::Take(pool, map.value_bytes(), map.ValueTails(max_tokens));
+    values = TailedRun::Take(pool, on_host(), map.value_bytes(), map.ValueTails(max_tokens));
     if (values == nullptr) {
       return nullptr;
     }

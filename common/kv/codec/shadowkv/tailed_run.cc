@@ -24,15 +24,20 @@ int64_t TailedRun::BytesFor(size_t prompt_bytes, const TailMap& tails) {
   return std::max<int64_t>(1, static_cast<int64_t>(prompt_bytes + tails.bytes()));
 }
 
-std::unique_ptr<TailedRun> TailedRun::Take(RunPool& pool, size_t prompt_bytes, TailMap tails) {
+std::unique_ptr<TailedRun> TailedRun::Take(RunPool& pool,
+                                           bool ops_on_host,
+                                           size_t prompt_bytes,
+                                           TailMap tails) {
   const std::optional<RunPool::Run> run = pool.Allocate(BytesFor(prompt_bytes, tails));
-  return run.has_value()
-             ? std::unique_ptr<TailedRun>(new TailedRun(pool, *run, prompt_bytes, std::move(tails)))
-             : nullptr;
+  return run.has_value() ? std::unique_ptr<TailedRun>(new TailedRun(
+                               pool, ops_on_host, *run, prompt_bytes, std::move(tails)))
+                         : nullptr;
 }
 
-TailedRun::TailedRun(RunPool& pool, RunPool::Run run, size_t prompt_bytes, TailMap tails)
+TailedRun::TailedRun(
+    RunPool& pool, bool ops_on_host, RunPool::Run run, size_t prompt_bytes, TailMap tails)
     : pool_(pool),
+      ops_on_host_(ops_on_host),
       prompt_bytes_(prompt_bytes),
       map_(std::move(tails)),
       run_(run),
@@ -86,7 +91,7 @@ void TailedRun::Grow(const RunPool::Run& run, TailMap tails) {
   before_ = {.map = std::exchange(map_, std::move(tails)),
              .tails = std::exchange(tails_, pool_.bytes(run).data()),
              .run = std::exchange(tail_run_, run)};
-  if (on_host()) {
+  if (ops_on_host_) {
     BATON_CHECK(MoveTails(kernels::HostMemory()).ok());
     Trim();
   }

@@ -22,8 +22,13 @@ class TailedRun {
  public:
   // Bytes that such a run takes; at least one.
   static int64_t BytesFor(size_t prompt_bytes, const TailMap& tails);
-  // Null when `pool`, which outlives the run, has no such room now.
-  static std::unique_ptr<TailedRun> Take(RunPool& pool, size_t prompt_bytes, TailMap tails);
+  // Null when `pool`, which outlives the run, has no such room now. `ops_on_host`: no op looks at
+  // the pool between steps. A device's may, also where the pool is the host's: what it still codes
+  // of a sequence that has ended goes to memory that is another's by then.
+  static std::unique_ptr<TailedRun> Take(RunPool& pool,
+                                         bool ops_on_host,
+                                         size_t prompt_bytes,
+                                         TailMap tails);
   ~TailedRun();
   TailedRun(const TailedRun&) = delete;
   TailedRun& operator=(const TailedRun&) = delete;
@@ -41,12 +46,12 @@ class TailedRun {
   // Room for longer tails, which Grow takes over; nothing when the pool has none now.
   std::optional<RunPool::Run> TakeFor(const TailMap& tails);
   void GiveBack(const RunPool::Run& run) { pool_.Release(run); }
-  // From now on the tails are those in `run`, which begin with the bytes of those before. On the
-  // host they are there at once; on a device once MoveTails was called, and the memory of those
+  // From now on the tails are those in `run`, which begin with the bytes of those before. Where ops
+  // are the host's they are there at once; else once MoveTails was called, and the memory of those
   // before stays taken until Trim.
   void Grow(const RunPool::Run& run, TailMap tails);
   // Brings tails that grew to where they are, if they aren't there: in order with the ops of
-  // `space`, the memory that they lie in, and before any that looks at them.
+  // `space`, that of the ops, and before any that looks at them.
   absl::Status MoveTails(kernels::MemorySpace& space);
   // Gives back what tails took before they grew.
   void Trim();
@@ -62,12 +67,13 @@ class TailedRun {
     bool moved = false;  // nobody reads them any more
   };
 
-  TailedRun(RunPool& pool, RunPool::Run run, size_t prompt_bytes, TailMap tails);
+  TailedRun(RunPool& pool, bool ops_on_host, RunPool::Run run, size_t prompt_bytes, TailMap tails);
   // Bytes that a part of the tails has in both of two maps.
   static size_t CommonBytes(const TailMap& a, const TailMap& b, size_t part);
   void Cut(RunPool::Run& run, size_t bytes);
 
   RunPool& pool_;
+  const bool ops_on_host_;
   const size_t prompt_bytes_;
   TailMap map_;
   RunPool::Run run_;
