@@ -11,6 +11,11 @@
 #include "common/transport/grpc/push_stream.h"
 
 namespace baton::transport {
+namespace {
+
+absl::Status GivenUp() { return absl::UnavailableError("the sender gave the transfer up"); }
+
+}  // namespace
 
 PushReceiver::PushReceiver(std::shared_ptr<WindowTable> windows) : windows_(std::move(windows)) {}
 
@@ -58,7 +63,9 @@ void PushReceiver::TakeFirstChunk() {
     cancelled = cancelled_;
   }
   if (cancelled && Unpark()) {
-    End(absl::UnavailableError("the sender gave the transfer up"));
+    End(GivenUp());
+  } else if (cancelled) {
+    window_->Abandon(transfer_id_, this, GivenUp());  // it may have ended before it claimed
   }
 }
 
@@ -121,7 +128,7 @@ void PushReceiver::OnCancel() {
     cancelled_ = true;
   }
   if (Unpark()) {
-    End(absl::UnavailableError("the sender gave the transfer up"));
+    End(GivenUp());
   }
 }
 

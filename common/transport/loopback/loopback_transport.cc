@@ -146,7 +146,17 @@ void LoopbackTransport::Start(const std::shared_ptr<OpenPost>& post) {
     return;
   }
   post->window->Claim(post->params.transfer_id, post.get(), enqueue);
+  if (!IsOpen(post)) {  // it ended before it claimed
+    post->window->Abandon(
+        post->params.transfer_id, post.get(), absl::CancelledError("the post has ended"));
+  }
   completions_->Wake();  // its deadline may be the next one
+}
+
+bool LoopbackTransport::IsOpen(const std::shared_ptr<OpenPost>& post) {
+  absl::MutexLock lock(&mutex_);
+  const auto open = open_posts_.find(post->params.tag);
+  return open != open_posts_.end() && open->second == post;
 }
 
 void LoopbackTransport::CancelPost(uint64_t tag) {
@@ -183,14 +193,9 @@ void LoopbackTransport::RunReadyPosts() {
     ready.swap(ready_->posts);
   }
   for (auto& [post, verdict] : ready) {
-    {
-      absl::MutexLock lock(&mutex_);
-      const auto open = open_posts_.find(post->params.tag);
-      if (open == open_posts_.end() || open->second != post) {
-        continue;  // ended meanwhile
-      }
+    if (IsOpen(post)) {
+      Complete(*post, verdict.ok() ? Execute(*post) : verdict);
     }
-    Complete(*post, verdict.ok() ? Execute(*post) : verdict);
   }
 }
 

@@ -67,6 +67,8 @@ class LoopbackTransport : public Transport {
   };
 
   void Start(const std::shared_ptr<OpenPost>& post);
+  // Whether it has not ended.
+  bool IsOpen(const std::shared_ptr<OpenPost>& post);
   // The rest runs inside Poll only.
   void RunReadyPosts();
   absl::Status Execute(OpenPost& post);
