@@ -42,6 +42,8 @@ class LoadWatch final : public grpc::ClientReadReactor<worker::v1::Loads> {
     }
     if (const auto worker = worker_.lock()) {
       worker->OnLoads(loads_);
+    } else {
+      watch_context_.TryCancel();  // it may have gone without knowing of this watch
     }
     StartRead(&loads_);
   }
