@@ -1,17 +1,27 @@
 #include "common/engine/command_queue.h"
 
 #include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+
+#include "common/base/clock.h"
 
 namespace baton::engine {
 
-bool CommandQueue::TryPush(Command command) {
+absl::Status CommandQueue::TryPush(Command command) {
   absl::MutexLock lock(&mutex_);
-  if (closed_ || commands_.size() >= capacity_) {
-    return false;
+  if (closed_) {
+    return absl::UnavailableError("the engine has shut down; use another worker");
+  }
+  if (commands_.size() >= capacity_) {
+    return absl::ResourceExhaustedError(
+        "QUEUE_FULL: the engine's command queue is full; retry later");
   }
   commands_.push_back(std::move(command));
   not_empty_.Signal();
-  return true;
+  return absl::OkStatus();
 }
 
 void CommandQueue::PushAlways(Command command) {

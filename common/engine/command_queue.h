@@ -6,6 +6,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
@@ -25,8 +26,9 @@ class CommandQueue {
  public:
   explicit CommandQueue(size_t capacity) : capacity_(capacity) {}
 
-  // False, and `command` is dropped, when `capacity` commands wait or the queue is closed.
-  bool TryPush(Command command);
+  // `command` is dropped with kResourceExhausted when `capacity` commands wait, with kUnavailable
+  // when the queue is closed.
+  absl::Status TryPush(Command command);
   // For commands that must not be lost and that something else bounds: a finished step (one), a
   // cancel (one per live request), the end of a sink (one per sink). May exceed the capacity.
   void PushAlways(Command command);

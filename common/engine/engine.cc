@@ -42,11 +42,6 @@
 namespace baton::engine {
 namespace {
 
-absl::Status CommandQueueFull() {
-  return absl::ResourceExhaustedError(
-      "QUEUE_FULL: the engine's command queue is full; retry later");
-}
-
 absl::Status CheckOptions(const EngineOptions& options, int64_t max_position_embeddings) {
   if (options.step_token_budget < 1 || options.prefill_chunk_tokens < 1 ||
       options.max_running_sequences < 1 || options.max_waiting_requests < 1 ||
@@ -117,7 +112,7 @@ class EngineImpl final : public Engine {
         state_(Complete(std::move(parts), std::move(pool))),
         thread_(state_) {}
 
-  ~EngineImpl() override { gate_.Drain(); }
+  ~EngineImpl() override { Shutdown(); }
 
   absl::Status Submit(GenerateRequest request, std::shared_ptr<RequestListener> listener) override;
   absl::Status Reserve(ReserveRequest request,
@@ -141,6 +136,10 @@ class EngineImpl final : public Engine {
                                                int64_t prompt_tokens) const override;
   void Cancel(std::string_view request_id, absl::Status reason) override;
   void Drain() override { gate_.Drain(); }
+  void Shutdown() override {
+    gate_.Drain();
+    thread_.Stop();
+  }
   EngineLoad load() const override;
   std::vector<std::string> kv_formats() const override;
   const model::Model& model() const override { return *model_; }
@@ -227,19 +226,18 @@ absl::Status EngineImpl::Submit(GenerateRequest request,
   if (request.open_sink != nullptr) {
     request.sink = std::exchange(request.open_sink, nullptr)();
   }
-  const bool queued = commands_->TryPush([serial,
-                                          request = std::move(request),
-                                          kv,
-                                          listener = std::move(listener),
-                                          now = state_.Now()](EngineState& state) mutable {
+  absl::Status queued = commands_->TryPush([serial,
+                                            request = std::move(request),
+                                            kv,
+                                            listener = std::move(listener),
+                                            now = state_.Now()](EngineState& state) mutable {
     QueueRequest(state, serial, std::move(request), kv, std::move(listener), now);
   });
-  if (!queued) {
+  if (!queued.ok()) {
     gate_.LeaveQueue(prompt_tokens);
     gate_.Leave(id);
-    return CommandQueueFull();
   }
-  return absl::OkStatus();
+  return queued;
 }
 
 absl::Status EngineImpl::Reserve(ReserveRequest request,
@@ -249,7 +247,7 @@ absl::Status EngineImpl::Reserve(ReserveRequest request,
   BATON_ASSIGN_OR_RETURN(const KvChoice kv, Choose(request.kv_policy, request.prompt_tokens));
   const std::string id = request.request_id;
   BATON_ASSIGN_OR_RETURN(const uint64_t serial, gate_.Enter(id));
-  const bool queued =
+  absl::Status queued =
       commands_->TryPush([serial,
                           request = std::move(request),
                           kv,
@@ -257,21 +255,20 @@ absl::Status EngineImpl::Reserve(ReserveRequest request,
                           granted = std::move(granted)](EngineState& state) mutable {
         ReservePages(state, serial, std::move(request), kv, std::move(listener), granted);
       });
-  if (!queued) {
+  if (!queued.ok()) {
     gate_.Leave(id);
-    return CommandQueueFull();
   }
-  return absl::OkStatus();
+  return queued;
 }
 
 template <typename Operation>
 void EngineImpl::Ask(Operation operation, const StatusCallback& done) {
-  const bool queued =
+  absl::Status queued =
       commands_->TryPush([operation = std::move(operation), done](EngineState& state) mutable {
         operation(state, done);
       });
-  if (!queued) {
-    done(CommandQueueFull());
+  if (!queued.ok()) {
+    done(std::move(queued));
   }
 }
 
@@ -309,8 +306,10 @@ void EngineImpl::HiddenLanded(uint64_t reservation_id,
                               uint64_t epoch,
                               uint32_t attempt,
                               int32_t pages) {
-  commands_->TryPush([key = kv::ReservationKey{reservation_id, epoch}, attempt, pages](
-                         EngineState& state) { LandHidden(state, key, attempt, pages); });
+  commands_
+      ->TryPush([key = kv::ReservationKey{reservation_id, epoch}, attempt, pages](
+                    EngineState& state) { LandHidden(state, key, attempt, pages); })
+      .IgnoreError();
 }
 
 absl::StatusOr<HandoffShape> EngineImpl::DescribeHandoff(std::string_view kv_policy,

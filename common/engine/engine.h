@@ -177,7 +177,7 @@ class Engine {
                                std::shared_ptr<RequestListener> listener,
                                ReserveCallback granted) = 0;
   // In the following three `done` is called once: on the engine thread, or at once on the caller's
-  // with kResourceExhausted when the command queue is full.
+  // with kResourceExhausted when the command queue is full, with kUnavailable after Shutdown.
   //
   // A new prefill attempt starts to land (attempt >= the newest seen, else kFailedPrecondition);
   // renews the lease. `done` comes when nothing of an older attempt is being read any more.
@@ -216,6 +216,10 @@ class Engine {
 
   // Refuses new requests and reservations from now on; running ones finish.
   virtual void Drain() = 0;
+  // Ends every request with kUnavailable and waits: for the step in flight, for copies from a
+  // device and, ten seconds at most, for sinks that still read. What other threads bring later is
+  // refused. Called by one thread; again it does nothing.
+  virtual void Shutdown() = 0;
   virtual EngineLoad load() const = 0;
   // Names of the KV formats that this engine serves, "dense" first.
   virtual std::vector<std::string> kv_formats() const = 0;

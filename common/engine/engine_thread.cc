@@ -19,7 +19,12 @@ constexpr absl::Duration kMaxSleep = absl::Seconds(1);
 
 EngineThread::EngineThread(EngineState& state) : state_(state), thread_([this] { ThreadMain(); }) {}
 
-EngineThread::~EngineThread() {
+EngineThread::~EngineThread() { Stop(); }
+
+void EngineThread::Stop() {
+  if (!thread_.joinable()) {
+    return;
+  }
   state_.parts.commands->PushAlways([](EngineState& state) { state.stopping = true; });
   thread_.join();
 }

@@ -9,9 +9,9 @@
 
 namespace baton::engine {
 
-// Starts the thread; the destructor ends every request with kUnavailable, waits for the step in
-// flight, for copies from a device, and (up to kShutdownGrace) for sinks that still read, and
-// joins.
+// Starts the thread; Stop, or the destructor, ends every request with kUnavailable, waits for the
+// step in flight, for copies from a device, and (up to kShutdownGrace) for sinks that still read,
+// and joins.
 class EngineThread {
  public:
   // How long a sink may delay shutdown. A slower one keeps the pool's memory alive through its
@@ -23,6 +23,8 @@ class EngineThread {
   ~EngineThread();
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
+
+  void Stop();
 
  private:
   void ThreadMain();

@@ -209,7 +209,10 @@ void Worker::Shutdown(absl::Duration grace) {
     server_->Shutdown(grace);
   }
   health_.reset();
-  engine_.reset();
+  // It stays until the worker goes: threads of transports may still come to it.
+  if (engine_ != nullptr) {
+    engine_->Shutdown();
+  }
 }
 
 absl::Status CheckAccepting(const Worker& worker) {

@@ -16,12 +16,12 @@ void Nothing(EngineState&) {}
 
 TEST(CommandQueueTest, FullQueueRefusesButNotWhatMustNotBeLost) {
   CommandQueue queue(2);
-  EXPECT_TRUE(queue.TryPush(Nothing));
-  EXPECT_TRUE(queue.TryPush(Nothing));
-  EXPECT_FALSE(queue.TryPush(Nothing));
+  EXPECT_TRUE(queue.TryPush(Nothing).ok());
+  EXPECT_TRUE(queue.TryPush(Nothing).ok());
+  EXPECT_EQ(queue.TryPush(Nothing).code(), absl::StatusCode::kResourceExhausted);
   queue.PushAlways(Nothing);
   EXPECT_THAT(queue.WaitAndTake(Clock::Real(), absl::InfiniteFuture()), SizeIs(3));
-  EXPECT_TRUE(queue.TryPush(Nothing));
+  EXPECT_TRUE(queue.TryPush(Nothing).ok());
 }
 
 TEST(CommandQueueTest, WaitEndsAtItsDeadline) {
@@ -38,10 +38,10 @@ TEST(CommandQueueTest, WaiterWakesForACommand) {
 
 TEST(CommandQueueTest, ClosedQueueDropsCommandsAndWhatTheyHold) {
   CommandQueue queue(2);
-  EXPECT_TRUE(queue.TryPush(Nothing));
+  EXPECT_TRUE(queue.TryPush(Nothing).ok());
   EXPECT_THAT(queue.CloseAndTake(), SizeIs(1));
   auto held = std::make_shared<int>(1);
-  EXPECT_FALSE(queue.TryPush([held](EngineState&) {}));
+  EXPECT_EQ(queue.TryPush([held](EngineState&) {}).code(), absl::StatusCode::kUnavailable);
   queue.PushAlways([held](EngineState&) {});
   EXPECT_EQ(held.use_count(), 1);
 }

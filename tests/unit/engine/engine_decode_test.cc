@@ -98,6 +98,32 @@ TEST(EngineDecodeTest, ContinuesFromLandedPages) {
   EXPECT_TRUE(Eventually([&] { return harness.AtBaseline(); }));
 }
 
+// Threads of transports and calls may still have something for an engine that has shut down.
+TEST(EngineDecodeTest, WhatComesAfterShutdownIsRefused) {
+  EngineHarness harness(TestOptions(Role::kDecode));
+  const auto prompt = MakePrompt(10);
+  const auto listener = std::make_shared<RecordingListener>();
+  const auto grant = harness.Reserve("d", 10, GreedyParams(7), listener);
+  ASSERT_TRUE(grant.ok()) << grant.status();
+  EXPECT_TRUE(harness.Begin(*grant, 1).ok());
+  harness.engine->Shutdown();
+  EXPECT_TRUE(listener->done());
+  EXPECT_EQ(listener->status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(harness.reservations.released(), ElementsAre(grant->reservation_id));
+
+  harness.engine->HiddenLanded(grant->reservation_id, grant->epoch, 1, 1);
+  EXPECT_EQ(harness.Commit(*grant, 1, FirstTokens(prompt, GreedyParams(7))).code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(harness.Begin(*grant, 2).code(), absl::StatusCode::kUnavailable);
+  harness.engine->Cancel("d", absl::CancelledError("enough"));
+  const auto another = std::make_shared<RecordingListener>();
+  EXPECT_EQ(harness.Reserve("e", 10, GreedyParams(7), another).status().code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(another->done());
+  EXPECT_TRUE(harness.AtBaseline());
+  harness.engine->Shutdown();
+}
+
 TEST(EngineDecodeTest, SequencesShareLandedPagesAndCopyTheLast) {
   for (const int32_t prompt_tokens : {1, 4, 10, 15}) {
     EngineHarness harness(TestOptions(Role::kDecode));

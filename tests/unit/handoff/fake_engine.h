@@ -88,6 +88,7 @@ class FakeEngine : public engine::Engine {
   }
   void Cancel(std::string_view, absl::Status) override {}
   void Drain() override {}
+  void Shutdown() override {}
   std::vector<std::string> kv_formats() const override { return {"dense"}; }
   engine::EngineLoad load() const override { return {}; }
   const model::Model& model() const override { std::abort(); }
