@@ -3,6 +3,9 @@
 #include <memory>
 #include <utility>
 
+#include "absl/time/time.h"
+#include "spdlog/spdlog.h"
+
 #include "common/base/status_macros.h"
 #include "common/handoff/retain/retention.h"
 #include "common/handoff/retain/retention_store.h"
@@ -19,6 +22,12 @@
 #include "services/prefill/prefill_service.h"
 
 namespace baton::prefill {
+namespace {
+
+// Cancelled streams end at once; longer only on a machine that stands still.
+constexpr absl::Duration kStreamEndTimeout = absl::Seconds(10);
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<PrefillServer>> PrefillServer::Start(worker::WorkerOptions options) {
   std::unique_ptr<PrefillServer> server(new PrefillServer());
@@ -53,7 +62,7 @@ absl::Status PrefillServer::Bring(worker::WorkerOptions options) {
     gauges.Set(metrics::kKvRetainedEntries, static_cast<double>(store->entries()));
   });
   prefill_service_ = std::make_unique<PrefillService>(
-      worker_.get(), sender_.get(), retention_.get(), channels_.get());
+      worker_.get(), sender_.get(), retention_.get(), channels_.get(), &streams_);
   BATON_RETURN_IF_ERROR(
       worker_->StartServer({prefill_service_.get()}, {"baton.worker.v1.Prefill"}));
   return worker_->Open();
@@ -63,8 +72,15 @@ PrefillServer::~PrefillServer() {
   if (worker_ != nullptr) {
     Shutdown(absl::ZeroDuration());
   }
+  if (retention_ != nullptr) {
+    retention_->Stop();  // its thread opens transfers
+  }
   // Transfers that end only now report to calls, which report to the worker.
   sender_.reset();
+  // So does what gRPC's threads tell of streams that this has cancelled.
+  if (!streams_.WaitForNone(kStreamEndTimeout)) {
+    spdlog::warn("streams to decode workers are open still");
+  }
   retention_.reset();   // counts in the worker's registry
   transports_.reset();  // may read the worker's device
 }

@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#include "common/base/live_counter.h"
 #include "common/handoff/retain/retention.h"
 #include "common/handoff/send/sender.h"
 #include "common/worker/transports.h"
@@ -34,6 +35,7 @@ class PrefillServer {
   PrefillServer() = default;
   absl::Status Bring(worker::WorkerOptions options);
 
+  LiveCounter streams_;  // to decode workers
   std::unique_ptr<ChannelCache> channels_;
   std::unique_ptr<GrpcHandshakeClient> handshake_client_;
   std::unique_ptr<worker::Transports> transports_;

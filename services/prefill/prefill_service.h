@@ -1,6 +1,7 @@
 // baton.worker.v1.Prefill: thin adapter, its operation is in operations/.
 #pragma once
 
+#include "common/base/live_counter.h"
 #include "common/handoff/retain/retention.h"
 #include "common/handoff/send/sender.h"
 #include "common/worker/worker.h"
@@ -16,8 +17,9 @@ class PrefillService : public worker::v1::Prefill::CallbackService {
   PrefillService(worker::Worker* worker,
                  handoff::Sender* sender,
                  handoff::Retention* retention,
-                 ChannelCache* channels)
-      : worker_(*worker), shipping_{*sender, *retention, *channels} {}
+                 ChannelCache* channels,
+                 LiveCounter* streams)
+      : worker_(*worker), shipping_{*sender, *retention, *channels, *streams} {}
 
   grpc::ServerWriteReactor<worker::v1::PrefillEvent>* Prefill(
       grpc::CallbackServerContext* context, const worker::v1::PrefillRequest* request) override;

@@ -7,9 +7,9 @@
 
 #include "absl/time/time.h"
 
+#include "common/base/live_counter.h"
 #include "common/trace/span_file.h"
 #include "services/router/admission/admission.h"
-#include "services/router/live_counter.h"
 #include "services/router/model/served_model.h"
 #include "services/router/router_metrics.h"
 #include "services/router/running_requests.h"

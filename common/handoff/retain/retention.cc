@@ -25,6 +25,12 @@ Retention::Retention(const RetentionOptions& options, metrics::Registry& registr
     : store_(options, registry), thread_([this] { Loop(); }) {}
 
 Retention::~Retention() {
+  if (thread_.joinable()) {
+    Stop();
+  }
+}
+
+void Retention::Stop() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;

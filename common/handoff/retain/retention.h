@@ -21,7 +21,7 @@ namespace baton::handoff {
 
 // One per prefill worker: the store and one thread that copies pages, so that neither the executor
 // nor the shipping thread waits for it. The same thread drops entries whose lease has run out.
-// Thread-safe. Must outlive the sinks that Retain made; the destructor waits for running copies.
+// Thread-safe. Must outlive the sinks that Retain made; the destructor stops it.
 class Retention {
  public:
   // `registry` is borrowed.
@@ -31,6 +31,9 @@ class Retention {
   Retention& operator=(const Retention&) = delete;
 
   RetentionStore& store() { return store_; }
+  // Waits for what the thread is to do and ends it: nothing is copied or found any more. Called
+  // once at most, when no sink is given pages any more.
+  void Stop();
 
   // A sink that gives everything to `sink` and copies it into `entry`, which the store opened. It
   // calls back when both have read the pages. A copy for which there is no room any more ends and

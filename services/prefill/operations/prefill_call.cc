@@ -147,6 +147,7 @@ std::unique_ptr<engine::KvSink> PrefillCall::OpenSink(const Shipping& shipping,
       MakeGrpcControlStream(shipping.channels.Get(request.reservation().control_address()),
                             deadline_,
                             metadata,
+                            shipping.streams,
                             [call = weak_from_this(), shipping](const absl::Status& status) {
                               if (const auto self = call.lock(); self != nullptr) {
                                 self->OnTransferFailed(shipping, status);

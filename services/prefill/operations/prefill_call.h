@@ -72,6 +72,8 @@ class PrefillCall final : public grpc::ServerWriteReactor<worker::v1::PrefillEve
               engine::GenerateRequest generate);
   // OK, or why the call has ended or is to end.
   absl::Status SetCarrier(Carrier carrier);
+  // Its caller still waits for it.
+  bool Wanted();
   void Replay(const std::shared_ptr<const handoff::RetainedKv>& kv,
               std::shared_ptr<engine::KvSink> sink);
   void OnReport(const handoff::TransferReport& report);

@@ -34,6 +34,11 @@ absl::Status PrefillCall::SetCarrier(Carrier carrier) {
   return cancel_reason_;
 }
 
+bool PrefillCall::Wanted() {
+  absl::MutexLock lock(&mutex_);
+  return !ended_ && cancel_reason_.ok();
+}
+
 void PrefillCall::Lookup(const Shipping& shipping,
                          const worker::v1::PrefillRequest& request,
                          engine::GenerateRequest generate) {
@@ -49,8 +54,10 @@ void PrefillCall::Lookup(const Shipping& shipping,
                                   [self = shared_from_this(), shipping, request, wanted](
                                       const std::shared_ptr<const handoff::RetainedKv>& kv) {
                                     if (kv != nullptr) {
-                                      self->from_retained_ = true;
-                                      self->Replay(kv, self->OpenSink(shipping, request));
+                                      if (self->Wanted()) {
+                                        self->from_retained_ = true;
+                                        self->Replay(kv, self->OpenSink(shipping, request));
+                                      }
                                       return;
                                     }
                                     absl::Status status = self->SetCarrier(Carrier::kNobody);

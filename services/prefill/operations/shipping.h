@@ -1,6 +1,7 @@
 // What a Prefill.Prefill call ships with.
 #pragma once
 
+#include "common/base/live_counter.h"
 #include "common/handoff/retain/retention.h"
 #include "common/handoff/send/sender.h"
 #include "services/prefill/peers/channel_cache.h"
@@ -12,6 +13,7 @@ struct Shipping {
   handoff::Sender& sender;
   handoff::Retention& retention;
   ChannelCache& channels;
+  LiveCounter& streams;  // to decode workers
 };
 
 }  // namespace baton::prefill::operations

@@ -11,6 +11,7 @@
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/client_callback.h"
 
+#include "common/base/live_counter.h"
 #include "common/rpc/status_details.h"
 #include "common/rpc/status_mapping.h"
 #include "proto/baton/worker/v1/kv_transfer.grpc.pb.h"
@@ -31,8 +32,10 @@ class TransferClient final : public grpc::ClientBidiReactor<TransferRequest, Tra
   TransferClient(std::shared_ptr<grpc::Channel> channel,
                  absl::Time deadline,
                  const rpc::RequestMetadata& metadata,
+                 LiveCounter& live,
                  std::function<void(const absl::Status&)> on_failed)
-      : stub_(worker::v1::KvTransfer::NewStub(std::move(channel))),
+      : counted_(&live),
+        stub_(worker::v1::KvTransfer::NewStub(std::move(channel))),
         on_failed_(std::move(on_failed)) {
     rpc::SetDeadline(deadline, &context_);
     rpc::AddRequestMetadata(metadata, &context_);
@@ -151,6 +154,7 @@ class TransferClient final : public grpc::ClientBidiReactor<TransferRequest, Tra
     }
   }
 
+  const LiveCounter::Count counted_;  // first, so that it goes last
   const std::unique_ptr<worker::v1::KvTransfer::Stub> stub_;
   grpc::ClientContext context_;
   std::shared_ptr<handoff::ControlStreamEvents> events_;
@@ -187,9 +191,10 @@ std::unique_ptr<handoff::ControlStream> MakeGrpcControlStream(
     std::shared_ptr<grpc::Channel> channel,
     absl::Time deadline,
     const rpc::RequestMetadata& metadata,
+    LiveCounter& live,
     std::function<void(const absl::Status&)> on_failed) {
   return std::make_unique<GrpcControlStream>(std::make_shared<TransferClient>(
-      std::move(channel), deadline, metadata, std::move(on_failed)));
+      std::move(channel), deadline, metadata, live, std::move(on_failed)));
 }
 
 }  // namespace baton::prefill

@@ -14,8 +14,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
+#include "common/base/live_counter.h"
 #include "services/router/admission/admission.h"
-#include "services/router/live_counter.h"
 #include "services/router/router_metrics.h"
 #include "services/router/running_requests.h"
 #include "services/router/session/decode_call.h"

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/time/clock.h"
 #include "gtest/gtest.h"
 
 #include "common/engine/engine.h"
@@ -52,13 +53,16 @@ class RetentionTest : public testing::Test {
         .Get(metrics::kKvRetainedLookups, {outcome})
         .Value();
   }
-  double Retained(const std::string& what) {
-    for (const auto& [name, value] : Gauges(prefill_->worker())) {
-      if (name.starts_with("baton_kv_retained_" + what)) {
+  static double Gauge(worker::Worker& worker, const std::string& prefix) {
+    for (const auto& [name, value] : Gauges(worker)) {
+      if (name.starts_with(prefix)) {
         return value;
       }
     }
     return -1;
+  }
+  double Retained(const std::string& what) const {
+    return Gauge(prefill_->worker(), "baton_kv_retained_" + what);
   }
 
   std::unique_ptr<prefill::PrefillServer> prefill_;
@@ -159,6 +163,35 @@ TEST_F(RetentionTest, ACallThatWaitsForRetainedKvEndsWithItsClient) {
   EXPECT_TRUE(AtBaseline(prefill_->worker()));
   EXPECT_EQ(Retained("entries"), 0);
   EXPECT_EQ(Retained("bytes"), 0);
+}
+
+// Its reservation may be another request's by then.
+TEST_F(RetentionTest, ACallThatEndedWhileItWaitedShipsNothing) {
+  StartWorkers(int64_t{256} << 20);
+  worker::WorkerOptions patient = TinyOptions(engine::Role::kDecode);
+  patient.engine.lease = absl::Minutes(1);
+  second_ = StartDecode(patient);
+  const Request request = GreedyRequest("r", kLongPrompt, 6);
+  Outcome outcome = EmptyOutcome(request);
+  DecodeCall decode_call(ChannelTo(first_->worker()), request, /*with_prompt=*/false);
+  DecodeCall left_alone(ChannelTo(second_->worker()), request, /*with_prompt=*/false);
+  worker::v1::Reserved reserved;
+  worker::v1::Reserved untouched;
+  ASSERT_TRUE(decode_call.ReadReserved(&reserved));
+  ASSERT_TRUE(left_alone.ReadReserved(&untouched));
+  PrefillCall filling(channel_, request, reserved);
+  ASSERT_TRUE(filling.ReadUntilProgress());
+  PrefillCall waiting(channel_, request, untouched, 1, /*use_retained_kv=*/true);
+  absl::SleepFor(absl::Milliseconds(300));  // it waits by then; the prompt takes longer
+  waiting.Cancel();
+  EXPECT_EQ(waiting.Finish().code(), absl::StatusCode::kCancelled);
+  filling.ReadAll(outcome);
+  EXPECT_TRUE(outcome.status.ok()) << outcome.status;
+  decode_call.ReadAll(outcome);
+  EXPECT_EQ(outcome.tokens[0].size(), 6U);
+  EXPECT_FALSE(Eventually([&] { return Gauge(second_->worker(), "baton_kv_leases_active") == 0; },
+                          /*timeout=*/absl::Seconds(1)))
+      << "decode committed what nobody waits for";
 }
 
 // Nobody says that the request has ended: its router died.

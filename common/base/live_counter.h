@@ -5,7 +5,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
-namespace baton::router {
+namespace baton {
 
 // Counts objects that live, so that what they share can be torn down after the last one.
 // Thread-safe.
@@ -40,4 +40,4 @@ class LiveCounter {
   int count_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace baton::router
+}  // namespace baton
