@@ -19,6 +19,7 @@
 #include "common/engine/kv_sink.h"
 #include "common/engine/sequence.h"
 #include "common/engine/step.h"
+#include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/staged_window.h"
 #include "kernels/core/copy_queue.h"
 #include "kernels/core/exec_context.h"

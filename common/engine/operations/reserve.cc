@@ -17,7 +17,6 @@
 #include "common/kv/codec/hidden/hidden_state.h"
 #include "common/kv/codec/kv_format.h"
 #include "common/kv/codec/staged_window.h"
-#include "common/kv/pool/page_table.h"
 
 namespace baton::engine {
 namespace {

@@ -23,6 +23,7 @@
 #include "common/handoff/send/peer_cache.h"
 #include "common/handoff/send/segment_grouper.h"
 #include "common/handoff/send/sender_core.h"  // IWYU pragma: keep
+#include "common/kv/manifest/layout.h"
 #include "common/kv/manifest/segment_header.h"
 #include "common/transport/transport.h"
 
@@ -81,8 +82,7 @@ std::shared_ptr<OutgoingSession::Outgoing> OutgoingSession::NextSegment() {
 absl::Status OutgoingSession::GroupWaiting() {
   while (!waiting_.empty()) {
     const int64_t bytes = segment_bytes(waiting_.front().device != nullptr);
-    BATON_ASSIGN_OR_RETURN(std::vector<Segment> complete,
-                           grouper_->Add(std::move(waiting_.front()), bytes));
+    BATON_ASSIGN_OR_RETURN(std::vector<Segment> complete, grouper_->Add(waiting_.front(), bytes));
     waiting_.pop_front();
     for (Segment& segment : complete) {
       segments_.push_back(std::make_shared<Outgoing>(Outgoing{.segment = std::move(segment)}));

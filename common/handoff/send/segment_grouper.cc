@@ -55,7 +55,7 @@ bool SegmentGrouper::Continues(const engine::ReadyKv& ready) const {
          pending_->layer_begin + pending_->layer_count == ready.layer_begin;
 }
 
-absl::StatusOr<std::vector<Segment>> SegmentGrouper::Add(engine::ReadyKv ready,
+absl::StatusOr<std::vector<Segment>> SegmentGrouper::Add(const engine::ReadyKv& ready,
                                                          int64_t segment_bytes) {
   BATON_RETURN_IF_ERROR(Check(ready));
   std::vector<Segment> complete;

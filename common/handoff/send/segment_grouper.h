@@ -35,7 +35,7 @@ class SegmentGrouper {
   explicit SegmentGrouper(const kv::WindowGeometry& geometry) : geometry_(geometry) {}
 
   // Segments that are complete now, in order. kInternal when `ready` does not fit the geometry.
-  absl::StatusOr<std::vector<Segment>> Add(engine::ReadyKv ready, int64_t segment_bytes);
+  absl::StatusOr<std::vector<Segment>> Add(const engine::ReadyKv& ready, int64_t segment_bytes);
   // What is left.
   std::optional<Segment> Flush();
 

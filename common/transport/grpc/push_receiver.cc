@@ -1,14 +1,17 @@
 #include "common/transport/grpc/push_receiver.h"
 
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 
 #include "common/base/status_macros.h"
 #include "common/transport/grpc/push_stream.h"
+#include "common/transport/window_table.h"
 
 namespace baton::transport {
 namespace {
@@ -46,14 +49,14 @@ void PushReceiver::TakeFirstChunk() {
     parked_ = true;
   }
   const auto self = shared_from_this();
-  window_->Claim(transfer_id_, this, [self](absl::Status verdict) {
+  window_->Claim(transfer_id_, this, [self](const absl::Status& verdict) {
     if (!self->Unpark()) {
       return;  // cancelled first
     }
     if (verdict.ok()) {
       self->TakeChunk();
     } else {
-      self->End(std::move(verdict));
+      self->End(verdict);
     }
   });
   // A cancellation that came before parking found nobody to wake.
@@ -104,15 +107,15 @@ absl::Status PushReceiver::WriteChunk() {
 }
 
 void PushReceiver::TakeChunk() {
-  absl::Status status = WriteChunk();
+  const absl::Status status = WriteChunk();
   if (!status.ok() || chunk_.has_total_bytes()) {
-    End(std::move(status));
+    End(status);
     return;
   }
   StartRead(&chunk_);
 }
 
-void PushReceiver::End(absl::Status status) {
+void PushReceiver::End(const absl::Status& status) {
   if (window_ != nullptr) {
     window_->Abandon(transfer_id_, this, status);
   }

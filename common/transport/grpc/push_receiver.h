@@ -37,7 +37,7 @@ class PushReceiver final
   absl::Status WriteChunk();
   bool Unpark() ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends the stream with an ack; the last thing that the acting party does.
-  void End(absl::Status status);
+  void End(const absl::Status& status);
 
   const std::shared_ptr<WindowTable> windows_;
   std::shared_ptr<InboundWindow> window_;  // null until the first chunk

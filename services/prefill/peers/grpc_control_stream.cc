@@ -2,6 +2,7 @@
 
 #include <deque>
 #include <functional>
+#include <memory>
 #include <string_view>
 #include <utility>
 
@@ -12,6 +13,8 @@
 #include "grpcpp/support/client_callback.h"
 
 #include "common/base/live_counter.h"
+#include "common/handoff/send/control_stream.h"
+#include "common/rpc/request_metadata.h"
 #include "common/rpc/status_details.h"
 #include "common/rpc/status_mapping.h"
 #include "proto/baton/worker/v1/kv_transfer.grpc.pb.h"

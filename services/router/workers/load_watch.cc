@@ -1,5 +1,7 @@
 #include "services/router/workers/load_watch.h"
 
+#include <functional>
+#include <memory>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -9,6 +11,7 @@
 #include "common/rpc/request_metadata.h"
 #include "common/rpc/status_mapping.h"
 #include "services/router/session/proto_time.h"
+#include "services/router/workers/worker.h"
 
 namespace baton::router {
 namespace {

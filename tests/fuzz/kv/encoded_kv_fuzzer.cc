@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 
+#include "common/kv/codec/encoded_format.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "tests/unit/kv_codec/codec_harness.h"
 

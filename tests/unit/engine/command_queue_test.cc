@@ -6,6 +6,8 @@
 #include <memory>
 #include <thread>
 
+#include "common/base/clock.h"
+
 namespace baton::engine {
 namespace {
 

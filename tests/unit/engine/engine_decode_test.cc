@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/pieces.h"
 #include "common/engine/engine.h"
 #include "common/engine/request.h"
 #include "common/engine/sampling/penalty_state.h"

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 
+#include "common/base/pieces.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/engine/engine.h"
 #include "common/engine/kv_sink.h"
@@ -29,7 +30,6 @@
 #include "tests/unit/engine/copy_sink.h"
 #include "tests/unit/engine/eventually.h"
 #include "tests/unit/engine/fake_sink.h"
-#include "tests/unit/engine/granted_memory.h"
 #include "tests/unit/engine/real_engine.h"
 #include "tests/unit/engine/recording_listener.h"
 

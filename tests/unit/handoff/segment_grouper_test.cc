@@ -1,7 +1,6 @@
 #include "common/handoff/send/segment_grouper.h"
 
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -69,7 +68,7 @@ TEST_F(SegmentGrouperTest, WhatDoesNotFitTheReservationIsAnError) {
   EXPECT_FALSE(grouper.Add(Ready(0, 1, 9, 2), 2500).ok());
   engine::ReadyKv short_of_pages = Ready(0, 1, 0, 2);
   short_of_pages.memory.pop_back();
-  EXPECT_FALSE(grouper.Add(std::move(short_of_pages), 2500).ok());
+  EXPECT_FALSE(grouper.Add(short_of_pages, 2500).ok());
 }
 
 }  // namespace

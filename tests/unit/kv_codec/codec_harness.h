@@ -331,6 +331,7 @@ inline std::vector<std::span<const std::byte>> EncodedPages(const EncodedKv& kv,
   const size_t bytes = BytesOf(encoded.memory);
   PieceReader<const std::byte> reader(encoded.memory);
   std::vector<std::span<const std::byte>> pages;
+  pages.reserve(static_cast<size_t>(encoded.pages));
   for (int32_t i = 0; i < encoded.pages; ++i) {
     pages.push_back(reader.Next(bytes / static_cast<size_t>(encoded.pages)));
   }

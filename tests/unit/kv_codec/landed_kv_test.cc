@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 
+#include "common/kv/codec/encoded_format.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "tests/unit/kv_codec/codec_harness.h"

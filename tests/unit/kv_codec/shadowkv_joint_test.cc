@@ -5,19 +5,22 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 
 #include "common/kv/codec/codec_context.h"
+#include "common/kv/codec/codec_set.h"
 #include "common/kv/codec/encoded_format.h"
 #include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/kv_policy.h"
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
-#include "common/kv/codec/shadowkv/shadowkv_sequence.h"
+#include "kernels/core/buffer.h"
+#include "kernels/core/thread_pool.h"
+#include "kernels/cpu/cpu_ops.h"
 #include "kernels/kv_format/shadowkv.h"
-#include "kernels/ops/shadowkv_params.h"
 #include "tests/unit/kv_codec/codec_harness.h"
 
 namespace baton::kv {

@@ -5,7 +5,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -152,16 +151,16 @@ absl::Status DiffKvSequence::Adopt(std::string_view state, int32_t layers) {
   lease_ids_.clear();
   for (int32_t kv_layer = 0; kv_layer < layers_; ++kv_layer) {
     const std::span<const PageId> ids = WindowIds(kv_layer);
-    const auto taken = static_cast<size_t>(codec_.PagesOf(TierTokens(kv_layer)));
+    const auto first_free = ids.begin() + codec_.PagesOf(TierTokens(kv_layer));
     if (!landed_) {
       BATON_RETURN_IF_ERROR(AssignLanded(kv_layer));
     } else {
-      lease_ids_.insert(lease_ids_.end(), ids.begin(), ids.begin() + taken);
+      lease_ids_.insert(lease_ids_.end(), ids.begin(), first_free);
       if (kv_layer < layers) {
         coded_.push_back(kv_layer);
       }
     }
-    free.insert(free.end(), ids.begin() + taken, ids.end());
+    free.insert(free.end(), first_free, ids.end());
   }
   free.insert(free.end(), owned_.begin() + plan_.prompt_pages(), owned_.end());
   lease_.used = static_cast<int32_t>(lease_ids_.size());
