@@ -14,6 +14,7 @@ void FinishCopies(EngineState& state, ActiveRequest& request, const absl::Status
   } else if (request.phase == Phase::kHandingOff) {
     CommitShipped(state, request);
   } else if (request.phase == Phase::kLanding) {
+    request.sequences.front().staged = nullptr;  // no step takes anything from there any more
     FinishLanding(state, request);
   }
 }

@@ -44,7 +44,6 @@ void StartLanding(EngineState& state, ActiveRequest& request, std::span<const in
 }
 
 void FinishLanding(EngineState& state, ActiveRequest& request) {
-  request.sequences.front().staged = nullptr;
   if (request.sequences.front().hidden != nullptr) {
     StartExpansion(state, request);
     return;

@@ -88,8 +88,8 @@ void LandHidden(EngineState& state, const kv::ReservationKey& key, uint32_t atte
 
 // land.cc: a committed prompt, whose first tokens the request has, and that is staged, `sent` pages
 // of each shipped layer, is moved to its pages beside the next steps. FinishLanding when it is
-// there: what it was staged in goes back, and its sequences start to decode or, first, its hidden
-// states are expanded.
+// there, at once where nothing is staged and steps may be expanding it already: its sequences start
+// to decode or, first, its hidden states are expanded.
 void StartLanding(EngineState& state, ActiveRequest& request, std::span<const int32_t> sent);
 void FinishLanding(EngineState& state, ActiveRequest& request);
 // Where the first `count` pages of a shipped layer belong, in as few pieces as they lie.

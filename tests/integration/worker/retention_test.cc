@@ -25,8 +25,10 @@ class RetentionTest : public testing::Test {
     options.retain_bytes = retain_bytes;
     options.retain_lease = lease;
     prefill_ = StartPrefill(options);
-    first_ = StartDecode(TinyOptions(engine::Role::kDecode));
-    second_ = StartDecode(TinyOptions(engine::Role::kDecode));
+    worker::WorkerOptions patient = TinyOptions(engine::Role::kDecode);
+    patient.engine.lease = absl::Minutes(1);  // nobody renews leases here
+    first_ = StartDecode(patient);
+    second_ = StartDecode(patient);
     ASSERT_TRUE(prefill_ != nullptr && first_ != nullptr && second_ != nullptr);
     channel_ = ChannelTo(prefill_->worker());
   }
@@ -168,9 +170,6 @@ TEST_F(RetentionTest, ACallThatWaitsForRetainedKvEndsWithItsClient) {
 // Its reservation may be another request's by then.
 TEST_F(RetentionTest, ACallThatEndedWhileItWaitedShipsNothing) {
   StartWorkers(int64_t{256} << 20);
-  worker::WorkerOptions patient = TinyOptions(engine::Role::kDecode);
-  patient.engine.lease = absl::Minutes(1);
-  second_ = StartDecode(patient);
   const Request request = GreedyRequest("r", kLongPrompt, 6);
   Outcome outcome = EmptyOutcome(request);
   DecodeCall decode_call(ChannelTo(first_->worker()), request, /*with_prompt=*/false);
