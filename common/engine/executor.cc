@@ -231,14 +231,13 @@ absl::Status Executor::Forward(const Step& step) {
 
 absl::Status Executor::TakeStaged(const StepExpansion& expansion) {
   const kv::HiddenState& hidden = *expansion.sequence->hidden;
-  const kv::HiddenShape& shape = hidden.shape();
   const auto first = static_cast<int32_t>(expansion.token_begin / kv::HiddenShape::kPageTokens);
   const auto last = static_cast<int32_t>((expansion.token_begin + expansion.token_count - 1) /
                                          kv::HiddenShape::kPageTokens);
   const int32_t section = layers().full_layers;  // behind the layers that are shipped
-  return context_.exec->memory->Copy(hidden.pages(first, 0).data(),
-                                     expansion.sequence->staged->pages(section, first, 0).data(),
-                                     static_cast<size_t>((last - first + 1) * shape.page_bytes()));
+  const std::span<std::byte> target = hidden.pages(first, last - first + 1);
+  return context_.exec->memory->Copy(
+      target.data(), expansion.sequence->staged->pages(section, first, 0).data(), target.size());
 }
 
 absl::Status Executor::Expand(const StepExpansion& expansion) {

@@ -24,13 +24,12 @@ constexpr absl::Duration kTick = absl::Seconds(1);
 Retention::Retention(const RetentionOptions& options, metrics::Registry& registry)
     : store_(options, registry), thread_([this] { Loop(); }) {}
 
-Retention::~Retention() {
-  if (thread_.joinable()) {
-    Stop();
-  }
-}
+Retention::~Retention() { Stop(); }
 
 void Retention::Stop() {
+  if (!thread_.joinable()) {
+    return;
+  }
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;

@@ -31,8 +31,8 @@ class Retention {
   Retention& operator=(const Retention&) = delete;
 
   RetentionStore& store() { return store_; }
-  // Waits for what the thread is to do and ends it: nothing is copied or found any more. Called
-  // once at most, when no sink is given pages any more.
+  // Waits for what the thread is to do and ends it: nothing is copied or found any more. Called by
+  // one thread, when no sink is given pages any more; again it does nothing.
   void Stop();
 
   // A sink that gives everything to `sink` and copies it into `entry`, which the store opened. It

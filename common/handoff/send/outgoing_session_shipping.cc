@@ -153,7 +153,7 @@ absl::Status OutgoingSession::SendHeader(const Segment& segment) {
   header.format_version = static_cast<uint16_t>(transfer_.layout.format_version());
   header.checksum_type =
       segment.device == nullptr ? kv::ChecksumType::kXxh3 : kv::ChecksumType::kWordSum;
-  header.payload_bytes = static_cast<uint64_t>(segment.payload_bytes);
+  header.payload_bytes = static_cast<uint64_t>(segment.payload_bytes());
   header.checksum = checksum;
   {
     absl::MutexLock lock(&mutex_);
@@ -185,8 +185,8 @@ absl::Status OutgoingSession::PostSegment(const Segment& segment, uint32_t segme
     }
     params.deadline = deadline_;
     peer = peer_;
-    open_posts_.emplace(tag, segment.payload_bytes);
-    open_bytes_ += segment.payload_bytes;
+    open_posts_.emplace(tag, segment.payload_bytes());
+    open_bytes_ += segment.payload_bytes();
   }
   absl::Status status = core_->Post(shared_from_this(), *peer, std::move(params));
   if (!status.ok()) {

@@ -69,13 +69,12 @@ absl::StatusOr<std::vector<Segment>> SegmentGrouper::Add(const engine::ReadyKv& 
                        .device = ready.device};
   }
   pending_->layer_count += ready.layer_end - ready.layer_begin;
-  pending_->payload_bytes += static_cast<int64_t>(BytesOf(ready.memory));
   for (const std::span<const std::byte> piece : ready.memory) {
     AddAdjacent(piece, pending_->memory);
   }
   const int64_t prefill_chunk_bytes =
       int64_t{ready.page_count} * geometry_.page_bytes * geometry_.layers;
-  const bool large = pending_->payload_bytes >= segment_bytes;
+  const bool large = pending_->payload_bytes() >= segment_bytes;
   if (large || prefill_chunk_bytes < segment_bytes || ready.layer_end >= geometry_.layers) {
     complete.push_back(*Flush());
   }

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "common/base/pieces.h"
 #include "common/engine/kv_sink.h"
 #include "common/kv/manifest/layout.h"
 #include "kernels/core/landing_memory.h"
@@ -23,8 +24,9 @@ struct Segment {
   int32_t page_begin = 0;
   int32_t page_count = 0;
   std::vector<std::span<const std::byte>> memory{};
-  int64_t payload_bytes = 0;                 // of all pieces
   kernels::LandingMemory* device = nullptr;  // as ReadyKv::device
+
+  int64_t payload_bytes() const { return static_cast<int64_t>(BytesOf(memory)); }
 };
 
 // Groups layers until a segment has segment_bytes, or its prefill chunk has no more layers. A

@@ -36,7 +36,7 @@ TEST_F(SegmentGrouperTest, LayersAreGroupedUntilTheSegmentIsLarge) {
   ASSERT_EQ(segments.size(), 1u);
   EXPECT_EQ(segments[0].layer_begin, 0);
   EXPECT_EQ(segments[0].layer_count, 3);
-  EXPECT_EQ(segments[0].payload_bytes, 3000);
+  EXPECT_EQ(segments[0].payload_bytes(), 3000);
 }
 
 TEST_F(SegmentGrouperTest, LastLayerEndsTheSegmentOfItsPrefillChunk) {
