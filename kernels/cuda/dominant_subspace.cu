@@ -1,9 +1,13 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
+
+#include "absl/status/status.h"
 
 #include "kernels/core/carver.h"
 #include "kernels/cuda/allow_shared.h"
@@ -13,6 +17,7 @@
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/runtime/early_launch.h"
+#include "kernels/cuda/runtime/launch_cache.h"
 #include "kernels/cuda/symmetric_eigen.h"
 
 namespace baton::kernels::cuda {
@@ -205,6 +210,29 @@ void Filter(const DeviceQueue& queue,
                     factor);
 }
 
+// What FindDominant launches where it iterates. The rows, in order, are scratch.rows in the end.
+void Iterate(const DeviceQueue& queue, const SubspaceScratch& scratch, const double* gram) {
+  SubspaceScratch state = scratch;
+  FillRows(state.orthonormal, state.rows, queue.stream());
+  for (int round = 0; round < kPlainRounds; ++round) {
+    Multiply(queue, state, gram);
+    std::swap(state.rows, state.images);
+    OrthonormaliseRows(queue, state.orthonormal, state.rows);
+  }
+  Apply(queue, state, gram);
+  Filter(queue, state, gram, state.images, state.rows, kSecondDegree);
+  OrthonormaliseRows(queue, state.orthonormal, state.rows);
+  Apply(queue, state, gram);
+  Filter(queue, state, gram, state.images, state.rows, kThirdDegree);
+  Filter(queue, state, gram, state.rows, state.images, kThirdDegreeLast);
+  std::swap(state.rows, state.images);
+  static_assert(kPlainRounds % 2 == 1);  // so that these are scratch.rows
+  for (int call = 0; call < kFinalCalls; ++call) {
+    OrthonormaliseRows(queue, state.orthonormal, state.rows);
+  }
+  Apply(queue, state, gram);
+}
+
 }  // namespace
 
 int64_t LargestIteratedRank(int64_t columns) {
@@ -242,28 +270,19 @@ DominantVectors FindDominant(const DeviceQueue& queue,
     SolveSymmetric(scratch.eigen, scratch.columns, gram, queue.stream());
     return {.vectors = scratch.eigen.vectors, .order = scratch.eigen.order};
   }
-  // A refusal shows when the kernels are launched, and theirs when the op ends.
+  // Refusals show when the op ends.
   (void)AllowShared(MultiplyByGram, sizeof(Stages));
   (void)AllowShared(FilterRows, sizeof(Stages));
-  SubspaceScratch state = scratch;
-  FillRows(state.orthonormal, state.rows, queue.stream());
-  for (int round = 0; round < kPlainRounds; ++round) {
-    Multiply(queue, state, gram);
-    std::swap(state.rows, state.images);
-    OrthonormaliseRows(queue, state.orthonormal, state.rows);
-  }
-  Apply(queue, state, gram);
-  Filter(queue, state, gram, state.images, state.rows, kSecondDegree);
-  OrthonormaliseRows(queue, state.orthonormal, state.rows);
-  Apply(queue, state, gram);
-  Filter(queue, state, gram, state.images, state.rows, kThirdDegree);
-  Filter(queue, state, gram, state.rows, state.images, kThirdDegreeLast);
-  std::swap(state.rows, state.images);
-  for (int call = 0; call < kFinalCalls; ++call) {
-    OrthonormaliseRows(queue, state.orthonormal, state.rows);
-  }
-  Apply(queue, state, gram);
-  return {.vectors = state.rows, .order = state.order};
+  // The scratch follows from its first address and these sizes.
+  const std::array<int64_t, 4> key = {reinterpret_cast<int64_t>(scratch.rows),
+                                      scratch.columns,
+                                      scratch.rank,
+                                      reinterpret_cast<int64_t>(gram)};
+  (void)queue.launches().Launch(std::as_bytes(std::span(key)), [&] {
+    Iterate(queue, scratch, gram);
+    return absl::OkStatus();
+  });
+  return {.vectors = scratch.rows, .order = scratch.order};
 }
 
 }  // namespace baton::kernels::cuda

@@ -72,8 +72,9 @@ __global__ void __launch_bounds__(kThreads)
 FactorScratch CarveFactor(
     DType dtype, int64_t columns, int64_t rank, int64_t tokens, Carver& carver) {
   FactorScratch scratch;
-  scratch.gram = CarveGram(dtype, columns, tokens, carver);
+  // First what does not depend on the tokens, so that the iteration's launches come again.
   scratch.subspace = CarveSubspace(columns, rank, carver);
+  scratch.gram = CarveGram(dtype, columns, tokens, carver);
   return scratch;
 }
 

@@ -24,6 +24,7 @@
 #include "kernels/cuda/runtime/device_space.h"
 #include "kernels/cuda/runtime/graph_cache.h"
 #include "kernels/cuda/runtime/landing_stream.h"
+#include "kernels/cuda/runtime/launch_cache.h"
 #include "kernels/cuda/runtime/side_streams.h"
 #include "tests/gpu/support/gpu_test.h"
 
@@ -105,8 +106,8 @@ TEST_F(OrderGpuTest, MoreStepsThanAreRememberedAreRight) {
   const DeviceArray<int32_t> index = Backwards();
   const Rows a(Numbered(3));
   std::vector<Rows> targets;
-  targets.reserve(GraphCache::kRemembered + 3);
-  for (size_t i = 0; i < GraphCache::kRemembered + 3; ++i) {
+  targets.reserve(LaunchCache::kRemembered + 3);
+  for (size_t i = 0; i < LaunchCache::kRemembered + 3; ++i) {
     targets.push_back(DeviceArray<uint16_t>::Poisoned(static_cast<size_t>(kRows * kDim)));
   }
   for (int round = 0; round < 3; ++round) {

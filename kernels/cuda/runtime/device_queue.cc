@@ -12,6 +12,7 @@
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device.h"
 #include "kernels/cuda/runtime/device_memory.h"
+#include "kernels/cuda/runtime/launch_cache.h"
 
 namespace baton::kernels::cuda {
 namespace {
@@ -56,6 +57,7 @@ absl::StatusOr<std::unique_ptr<DeviceQueue>> DeviceQueue::Create(size_t workspac
     return stream.status();
   }
   queue->stream_ = *stream;
+  queue->launches_ = std::make_unique<LaunchCache>(*stream);
   return queue;
 }
 

@@ -15,6 +15,7 @@
 namespace baton::kernels::cuda {
 
 class AttentionPlans;
+class LaunchCache;
 class MatmulPlans;
 
 // Whose blocks go first where several queues have work.
@@ -44,6 +45,9 @@ class DeviceQueue {
   // [kCounters], zero between ops: a kernel that counts puts back zero.
   uint32_t* counters() const { return counters_.as<uint32_t>(); }
 
+  // For launches that come again with the same arguments.
+  LaunchCache& launches() const { return *launches_; }
+
   // The queue's matrix products (kernels/cuda/cublas/matmul_plans.h). Loads cuBLASLt at the first
   // call: kNotFound or kFailedPrecondition without one that will do, on which nothing else depends.
   absl::StatusOr<MatmulPlans*> matmul_plans();
@@ -63,6 +67,7 @@ class DeviceQueue {
   Device device_;
   DeviceMemory workspace_;
   DeviceMemory counters_;
+  std::unique_ptr<LaunchCache> launches_;
   std::unique_ptr<MatmulPlans> matmul_plans_;  // null before it is asked for
   std::unique_ptr<AttentionPlans> attention_plans_;
   absl::Status attention_status_;  // why there are none

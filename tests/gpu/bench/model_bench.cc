@@ -2,7 +2,7 @@
 // dense bf16 pages: what a worker's model takes of a step, without engine and sampling.
 //
 //   gpu_model_bench [--quick]
-//   gpu_model_bench --engine [--quick]
+//   gpu_model_bench --engine [--quick] [--chunk=TOKENS]
 //   gpu_model_bench --capacity [--quick] [--format=NAME]
 //   gpu_model_bench --shares [--quick]
 //
@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -126,16 +127,19 @@ absl::StatusOr<bool> MeasureModels(const kernels::Backend& backend, bool quick) 
   return measured;
 }
 
-absl::StatusOr<bool> MeasureEngines(const kernels::Backend& backend, bool quick) {
+absl::StatusOr<bool> MeasureEngines(const kernels::Backend& backend,
+                                    int32_t chunk_tokens,
+                                    bool quick) {
   BATON_RETURN_IF_ERROR(backend.exec().queue->attention_plans().status());
   FirstTokenSeconds plain;
   bool measured = true;
   for (const Variant& variant : kVariants) {
     std::unique_ptr<Model> model =
         LoadOrPrint(backend, variant, kPrefillStepRows, kMostFirstTokenPrompts);
-    measured = model != nullptr &&
-               MeasureFirstTokens(backend, variant.name, std::move(model), quick, plain) &&
-               measured;
+    measured =
+        model != nullptr &&
+        MeasureFirstTokens(backend, variant.name, std::move(model), chunk_tokens, quick, plain) &&
+        measured;
   }
   return measured;
 }
@@ -169,15 +173,20 @@ struct Flags {
   bool engine = false;
   bool capacity = false;
   bool shares = false;
+  int32_t chunk_tokens = kPrefillStepRows;
   std::string_view format = {};  // all, if empty
 };
 
 Flags ParseFlags(int argc, char** argv) {
   constexpr std::string_view kFormat = "--format=";
+  constexpr std::string_view kChunk = "--chunk=";
   Flags flags;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (argument.starts_with(kFormat)) flags.format = argument.substr(kFormat.size());
+    if (argument.starts_with(kChunk)) {
+      flags.chunk_tokens = std::clamp(std::atoi(argv[i] + kChunk.size()), 1, kPrefillStepRows);
+    }
     flags.quick = flags.quick || std::strcmp(argv[i], "--quick") == 0;
     flags.engine = flags.engine || std::strcmp(argv[i], "--engine") == 0;
     flags.capacity = flags.capacity || std::strcmp(argv[i], "--capacity") == 0;
@@ -192,7 +201,7 @@ absl::StatusOr<bool> RunAll(const Flags& flags) {
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Backend> backend,
                          kernels::Backend::Open("cuda", threads));
   if (flags.engine) {
-    return MeasureEngines(*backend, flags.quick);
+    return MeasureEngines(*backend, flags.chunk_tokens, flags.quick);
   }
   if (flags.shares) {
     return MeasurePlainShares(*backend, flags.quick);

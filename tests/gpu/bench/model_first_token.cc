@@ -158,21 +158,24 @@ struct Times {
 class Subject {
  public:
   static absl::StatusOr<Subject> Create(const kernels::Backend& backend,
-                                        std::unique_ptr<Model> model) {
+                                        std::unique_ptr<Model> model,
+                                        int32_t chunk_tokens) {
     engine::EngineOptions options;
     options.role = engine::Role::kPrefill;
     options.staging_bytes = kStagingBytes;
     options.kv_pool_bytes = kDensePoolBytes;
     options.codec_pools = kPools;
     options.step_token_budget = kPrefillStepRows;
-    options.prefill_chunk_tokens = kPrefillStepRows;
+    options.prefill_chunk_tokens = chunk_tokens;
     options.max_running_sequences = kMostFirstTokenPrompts;
     BATON_ASSIGN_OR_RETURN(
         std::unique_ptr<engine::Engine> engine,
         engine::Engine::Create(
             std::move(model), backend.exec(), backend.ops(), options, nullptr, nullptr));
-    return Subject(backend, std::move(engine));
+    return Subject(backend, std::move(engine), chunk_tokens);
   }
+
+  int32_t chunk_tokens() const { return chunk_tokens_; }
 
   const checkpoint::ModelConfig& config() const { return engine_->model().config(); }
 
@@ -201,8 +204,10 @@ class Subject {
   }
 
  private:
-  Subject(const kernels::Backend& backend, std::unique_ptr<engine::Engine> engine)
-      : backend_(&backend), engine_(std::move(engine)) {}
+  Subject(const kernels::Backend& backend,
+          std::unique_ptr<engine::Engine> engine,
+          int32_t chunk_tokens)
+      : backend_(&backend), engine_(std::move(engine)), chunk_tokens_(chunk_tokens) {}
 
   engine::GenerateRequest Request(const Shape& shape, const std::string& policy) {
     ++requests_;
@@ -218,6 +223,7 @@ class Subject {
 
   const kernels::Backend* backend_;
   std::unique_ptr<engine::Engine> engine_;
+  int32_t chunk_tokens_;
   int32_t requests_ = 0;
 };
 
@@ -260,6 +266,7 @@ bool Measure(Subject& subject,
     ModelRow row("first_token", name);
     row.Add("policy", shape.policies[i]);
     row.Add("prompts", int64_t{shape.prompts}).Add("tokens", int64_t{shape.tokens});
+    row.Add("chunk", int64_t{subject.chunk_tokens()});
     if (!all[i].status.ok()) {
       measured = row.Print(all[i].status) && measured;
       continue;
@@ -290,9 +297,10 @@ bool Measure(Subject& subject,
 bool MeasureFirstTokens(const kernels::Backend& backend,
                         const std::string& name,
                         std::unique_ptr<Model> model,
+                        int32_t chunk_tokens,
                         bool quick,
                         FirstTokenSeconds& plain) {
-  absl::StatusOr<Subject> subject = Subject::Create(backend, std::move(model));
+  absl::StatusOr<Subject> subject = Subject::Create(backend, std::move(model), chunk_tokens);
   if (!subject.ok()) {
     return ModelRow("first_token", name).Print(subject.status());
   }

@@ -23,6 +23,7 @@ using FirstTokenSeconds = std::map<std::pair<std::string, std::pair<int32_t, int
 // come to an idle worker:
 //   bench, model, policy        "first_token"
 //   prompts, tokens             submitted together, and of each
+//   chunk                       most tokens of a prompt in a step
 //   ms                          from Submit until the last prompt's first token is delivered,
 //   coding
 //                               included as far as the token waits for it; median
@@ -33,11 +34,12 @@ using FirstTokenSeconds = std::map<std::pair<std::string, std::pair<int32_t, int
 //   tflop_per_s, share_of_756   operations of the forward pass that are really done (ModelCost)
 //   speedup                     of a model that is not the plain one over that with the same policy
 // and of a shape that could not be measured `failed` with the reason instead of what follows
-// tokens. Takes the model. `plain` is filled by the plain model, whose turn is first. False if one
+// chunk. Takes the model, whose steps have room for a chunk. `plain` is filled by the plain model, whose turn is first. False if one
 // failed.
 bool MeasureFirstTokens(const kernels::Backend& backend,
                         const std::string& name,
                         std::unique_ptr<Model> model,
+                        int32_t chunk_tokens,
                         bool quick,
                         FirstTokenSeconds& plain);
 
