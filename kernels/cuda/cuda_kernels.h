@@ -70,6 +70,8 @@ absl::Status DiffKvAttention(const ExecContext& context, const DiffKvAttentionPa
 size_t ShadowKvEncodeWorkspaceBytes(const ShadowKvWorkspaceSizes& sizes);
 size_t ShadowKvDecodeWorkspaceBytes(const ShadowKvWorkspaceSizes& sizes);
 absl::Status ShadowKvEncode(const ExecContext& context, const ShadowKvEncodeParams& params);
+absl::Status ShadowKvFactorLayers(const ExecContext& context,
+                                  const ShadowKvFactorLayersParams& params);
 absl::Status ShadowKvEncodeJoint(const ExecContext& context,
                                  const ShadowKvEncodeJointParams& params);
 absl::Status ShadowKvAppend(const ExecContext& context, const ShadowKvAppendParams& params);

@@ -5,6 +5,7 @@
 
 #include "kernels/core/dtype.h"
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/dominant_subspace.h"
 #include "kernels/cuda/runtime/device.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/gathered_op.h"
@@ -52,6 +53,8 @@ const OpTable* CudaOps() {
       .shadowkv_workspace_bytes = ShadowKvWorkspaceBytes,
       .shadowkv_cached_values = ShadowKvCachedValues::kStored,
       .shadowkv_encode = GatheredOp<cuda::ShadowKvEncode>,
+      .shadowkv_factor_layers = GatheredOp<cuda::ShadowKvFactorLayers>,
+      .shadowkv_factored_rank = cuda::LargestIteratedRank,
       .shadowkv_encode_joint = GatheredOp<cuda::ShadowKvEncodeJoint>,
       .shadowkv_append = GatheredOp<cuda::ShadowKvAppend>,
       .shadowkv_append_joint = GatheredOp<cuda::ShadowKvAppendJoint>,

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 
 #include "kernels/core/carver.h"
+#include "kernels/cuda/alike_problems.cuh"
 #include "kernels/cuda/allow_shared.h"
 #include "kernels/cuda/dominant_subspace.h"
 #include "kernels/cuda/matmul_f64.cuh"
@@ -49,6 +50,18 @@ using Stages = TileStagesF64<2, 32>;
 
 int64_t Padded(int64_t count) { return (count + kTileF64 - 1) / kTileF64 * kTileF64; }
 
+// The arrays of another problem than the first.
+__device__ SubspaceScratch ScratchOf(const SubspaceScratch& first, int64_t index) {
+  const AlikeProblems& problems = first.orthonormal.problems;
+  SubspaceScratch scratch = first;
+  scratch.rows = OfProblem(problems, index, first.rows);
+  scratch.images = OfProblem(problems, index, first.images);
+  scratch.quotients = OfProblem(problems, index, first.quotients);
+  scratch.cut = OfProblem(problems, index, first.cut);
+  scratch.order = OfProblem(problems, index, first.order);
+  return scratch;
+}
+
 // A block's tile of a product of rows and the Gram matrix: tile blockIdx.x of row blockIdx.y of
 // tiles.
 struct ProductTile {
@@ -73,10 +86,13 @@ struct ProductTile {
   }
 };
 
-// images = rows x gram, and what the block's columns add to the rows' Rayleigh quotients.
+// images = rows x gram, and what the block's columns add to the rows' Rayleigh quotients. Block
+// (x, y, z) has a tile of problem z.
 __global__ void __launch_bounds__(kThreads, 3)
-    MultiplyByGram(const __grid_constant__ SubspaceScratch scratch, const double* gram) {
+    MultiplyByGram(const __grid_constant__ SubspaceScratch first, const double* first_gram) {
   __shared__ double sums[2][kTile];  // of half of the columns
+  const SubspaceScratch scratch = ScratchOf(first, blockIdx.z);
+  const double* gram = OfProblem(first.orthonormal.problems, blockIdx.z, first_gram);
   WaitForPredecessors();
   const ProductTile tile;
   TileResultsF64<kWarps> results;
@@ -107,10 +123,12 @@ __global__ void __launch_bounds__(kThreads, 3)
 }
 
 // Ranks the rows by their quotients, equal ones by their place, and finds the cut, which is that of
-// row cut_row. Takes a double of dynamic shared memory for each row.
+// row cut_row. Takes a double of dynamic shared memory for each row. Block (x, y) has rows of
+// problem y.
 __global__ void __launch_bounds__(kOrderThreads)
-    OrderRows(const __grid_constant__ SubspaceScratch scratch) {
+    OrderRows(const __grid_constant__ SubspaceScratch first) {
   extern __shared__ __align__(16) double sums[];
+  const SubspaceScratch scratch = ScratchOf(first, blockIdx.y);
   const int64_t rows = scratch.orthonormal.rows;
   WaitForPredecessors();
   for (int64_t row = threadIdx.x; row < rows; row += kOrderThreads) {
@@ -128,8 +146,8 @@ __global__ void __launch_bounds__(kOrderThreads)
   for (int64_t other = 0; other < rows; ++other) {
     const double theirs = sums[other];
     // Not-a-numbers are equal to all, so that every rank is given once.
-    const bool first = theirs > mine || (!(theirs < mine) && other < row);
-    rank += first ? 1 : 0;
+    const bool before = theirs > mine || (!(theirs < mine) && other < row);
+    rank += before ? 1 : 0;
   }
   scratch.order[rank] = static_cast<int32_t>(row);
   if (rank == scratch.cut_row) *scratch.cut = mine;
@@ -149,11 +167,16 @@ constexpr FilterFactor kThirdDegree = {.linear = 1.2, .constant = 0.24};
 constexpr FilterFactor kThirdDegreeLast = {.linear = 0.6, .constant = 0.0};
 
 __global__ void __launch_bounds__(kThreads, 3)
-    FilterRows(const __grid_constant__ SubspaceScratch scratch,
-               const double* gram,
-               double* source,
-               double* target,
+    FilterRows(const __grid_constant__ SubspaceScratch first,
+               const double* first_gram,
+               double* first_source,
+               double* first_target,
                FilterFactor factor) {
+  const AlikeProblems& problems = first.orthonormal.problems;
+  const SubspaceScratch scratch = ScratchOf(first, blockIdx.z);
+  const double* gram = OfProblem(problems, blockIdx.z, first_gram);
+  double* source = OfProblem(problems, blockIdx.z, first_source);
+  double* target = OfProblem(problems, blockIdx.z, first_target);
   WaitForPredecessors();
   const ProductTile tile;
   TileResultsF64<kWarps> results;
@@ -171,7 +194,8 @@ __global__ void __launch_bounds__(kThreads, 3)
 
 dim3 ProductTiles(const SubspaceScratch& scratch) {
   return {static_cast<uint32_t>(scratch.width / kTileF64),
-          static_cast<uint32_t>(scratch.orthonormal.rows / kTileF64)};
+          static_cast<uint32_t>(scratch.orthonormal.rows / kTileF64),
+          static_cast<uint32_t>(scratch.orthonormal.problems.count)};
 }
 
 void Multiply(const DeviceQueue& queue, const SubspaceScratch& scratch, const double* gram) {
@@ -185,7 +209,8 @@ void Apply(const DeviceQueue& queue, const SubspaceScratch& scratch, const doubl
   Multiply(queue, scratch, gram);
   (void)LaunchEarly(queue,
                     OrderRows,
-                    static_cast<uint32_t>((rows + kOrderThreads - 1) / kOrderThreads),
+                    dim3(static_cast<uint32_t>((rows + kOrderThreads - 1) / kOrderThreads),
+                         static_cast<uint32_t>(scratch.orthonormal.problems.count)),
                     kOrderThreads,
                     static_cast<size_t>(rows) * sizeof(double),
                     scratch);
@@ -274,9 +299,12 @@ DominantVectors FindDominant(const DeviceQueue& queue,
   (void)AllowShared(MultiplyByGram, sizeof(Stages));
   (void)AllowShared(FilterRows, sizeof(Stages));
   // The scratch follows from its first address and these sizes.
-  const std::array<int64_t, 4> key = {reinterpret_cast<int64_t>(scratch.rows),
+  const AlikeProblems& problems = scratch.orthonormal.problems;
+  const std::array<int64_t, 6> key = {reinterpret_cast<int64_t>(scratch.rows),
                                       scratch.columns,
                                       scratch.rank,
+                                      problems.count,
+                                      static_cast<int64_t>(problems.stride),
                                       reinterpret_cast<int64_t>(gram)};
   (void)queue.launches().Launch(std::as_bytes(std::span(key)), [&] {
     Iterate(queue, scratch, gram);

@@ -10,7 +10,8 @@
 
 namespace baton::kernels::cuda {
 
-// Device memory for the `rank` dominant eigenvectors of a matrix of `columns` columns.
+// Device memory for the `rank` dominant eigenvectors of a matrix of `columns` columns, that of the
+// first problem where there are several (orthonormal.problems).
 struct SubspaceScratch {
   int64_t columns = 0;
   int64_t width = 0;  // columns, padded to a multiple of 64
@@ -31,7 +32,8 @@ SubspaceScratch CarveSubspace(int64_t columns, int64_t rank, Carver& carver);
 // The largest rank for which the iteration runs, 0 if the matrix is always solved in full.
 int64_t LargestIteratedRank(int64_t columns);
 
-// Row order[i] of vectors, `width` apart, is the direction of the i-th most energy.
+// Row order[i] of vectors, `width` apart, is the direction of the i-th most energy; of the first
+// problem.
 struct DominantVectors {
   const double* vectors = nullptr;
   const int32_t* order = nullptr;
@@ -42,10 +44,12 @@ struct DominantVectors {
 // for large symmetric eigenproblems", SIAM J. Matrix Anal. Appl. 29, 2007), or a full solve where
 // the block is not much smaller than the matrix. Rows that were orthonormalised in order come out
 // in about the eigenvectors' order, so the block's rows of the largest Rayleigh quotients are
-// taken, without a Rayleigh-Ritz step. `gram`, [width][width] with zeros behind the columns, is
-// overwritten by a full solve. Starts from fixed numbers and runs a fixed number of rounds, so
-// nobody waits for a result to go on. The energy that the rank's vectors leave out is within 1% of
-// the least possible, at ranks of some ten directions and more.
+// taken, without a Rayleigh-Ritz step. Several problems, none of which is solved in full, are found
+// at once, with as many launches as one: a launch takes 20 us and more whatever it has to do, and
+// one problem seldom fills the device. `gram`, the first's, [width][width] with zeros behind the
+// columns, is overwritten by a full solve. Starts from fixed numbers and runs a fixed number of
+// rounds, so nobody waits for a result to go on. The energy that the rank's vectors leave out is
+// within 1% of the least possible, at ranks of some ten directions and more.
 //
 // For 1024 columns and rank 160 55 launches, as one graph where they come again with the same
 // scratch and matrix (LaunchCache); the arithmetic, 6 GFLOP of fp64, is 0.1 ms of an H200,

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/core/carver.h"
+#include "kernels/cuda/alike_problems.cuh"
 #include "kernels/cuda/matmul_f64.cuh"
 #include "kernels/cuda/orthonormal_rows.h"
 #include "kernels/cuda/ptx.cuh"
@@ -44,13 +45,14 @@ __global__ void __launch_bounds__(kFillThreads)
   const int64_t column = int64_t{blockIdx.x} * kFillThreads + threadIdx.x;
   const int64_t row = blockIdx.y;
   if (column < scratch.width) {
-    rows[row * scratch.width + column] =
+    OfProblem(scratch.problems, blockIdx.z, rows)[row * scratch.width + column] =
         column < scratch.columns ? FixedNumber(scratch, row, column) : 0.0;
   }
 }
 
-// Block (x, y, z) computes tile x of row y of tiles of S = V V^T over part z of the columns: on and
-// right of the diagonal, which is all that the factorization reads.
+// Block (x, y, z) computes tile x of row y of tiles of S = V V^T over part z % kParts of the
+// columns of problem z / kParts: on and right of the diagonal, which is all that the factorization
+// reads.
 __global__ void __launch_bounds__(kThreads, 2)
     MultiplyRows(const __grid_constant__ OrthonormalScratch scratch, const double* rows) {
   __shared__ Stages stages;
@@ -59,7 +61,9 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int64_t row = blockIdx.y * kTileF64;
   const int64_t column = blockIdx.x * kTileF64;
   const int64_t depth = scratch.width / kParts;
-  const double* part = rows + blockIdx.z * depth;
+  const int64_t problem = blockIdx.z / kParts;
+  const int64_t index = blockIdx.z % kParts;
+  const double* part = OfProblem(scratch.problems, problem, rows) + index * depth;
   TileResultsF64<kWarps> results;
   MultiplyTileF64<OperandOrder::kRows, OperandOrder::kRows>(
       {part + row * scratch.width, scratch.width},
@@ -67,7 +71,8 @@ __global__ void __launch_bounds__(kThreads, 2)
       depth,
       stages,
       results);
-  double* square = scratch.square + blockIdx.z * scratch.rows * scratch.rows;
+  double* square =
+      OfProblem(scratch.problems, problem, scratch.square) + index * scratch.rows * scratch.rows;
   ForEachPairF64(results, [&](int r, int c, const double(&pair)[2]) {
     double* at = square + (row + r) * scratch.rows + column + c;
     *reinterpret_cast<double2*>(at) = make_double2(pair[0], pair[1]);
@@ -82,6 +87,15 @@ struct FactorStep {
   int64_t block = 0;
 
   __device__ int64_t first() const { return block * kTileF64; }
+  // The same of another problem than the first.
+  __device__ FactorStep OfProblem(int64_t index) const {
+    FactorStep step = *this;
+    step.scratch.square = cuda::OfProblem(scratch.problems, index, scratch.square);
+    step.scratch.inverse = cuda::OfProblem(scratch.problems, index, scratch.inverse);
+    step.scratch.dependent = cuda::OfProblem(scratch.problems, index, scratch.dependent);
+    step.rows = cuda::OfProblem(scratch.problems, index, rows);
+    return step;
+  }
   // An element of S that is still the parts MultiplyRows has left.
   __device__ double Product(int64_t row, int64_t column) const {
     double sum = 0.0;
@@ -182,14 +196,15 @@ __device__ void InvertFactor(double first, SpreadMatrix& m, FactorShared& shared
   }
 }
 
-// Factors the block on the diagonal and writes the inverse of its factor. One block.
-__global__ void __launch_bounds__(kThreads) FactorBlock(const __grid_constant__ FactorStep step) {
+// Factors the block on the diagonal and writes the inverse of its factor. Block x has problem x.
+__global__ void __launch_bounds__(kThreads) FactorBlock(const __grid_constant__ FactorStep first) {
   __shared__ union {
     Stages stages;
     double tile[kBlock * kTileStride];
   } products;
   __shared__ FactorShared shared;
   WaitForPredecessors();
+  const FactorStep step = first.OfProblem(blockIdx.x);
   TileResultsF64<kWarps> before;
   ForEachPairF64(before, [&](int r, int c, double(&pair)[2]) {
     for (int i = 0; i < 2; ++i) pair[i] = step.Product(step.first() + r, step.first() + c + i);
@@ -256,16 +271,17 @@ struct InverseRows {
   }
 };
 
-// Eliminates the rows above from 64 columns of the step's rows: block x has those of S right of the
-// diagonal, then those of V. The rows as they are come while those above are multiplied, the
-// factor's inverse all at once.
+// Eliminates the rows above from 64 columns of the step's rows: block (x, y) has those of S right
+// of the diagonal, then those of V, of problem y. The rows as they are come while those above are
+// multiplied, the factor's inverse all at once.
 __global__ void __launch_bounds__(kThreads)
-    EliminateAbove(const __grid_constant__ FactorStep step) {
+    EliminateAbove(const __grid_constant__ FactorStep first) {
   __shared__ union {
     Stages stages;
     double tile[kBlock * kTileStride];
   } shared;
   WaitForPredecessors();
+  const FactorStep step = first.OfProblem(blockIdx.y);
   const OrthonormalScratch& scratch = step.scratch;
   const int64_t right = scratch.rows / kTileF64 - step.block - 1;  // tiles of S
   const bool of_square = blockIdx.x < right;
@@ -324,20 +340,23 @@ OrthonormalScratch CarveOrthonormal(int64_t rows, int64_t columns, int64_t width
 
 void FillRows(const OrthonormalScratch& scratch, double* rows, cudaStream_t stream) {
   const dim3 grid(static_cast<uint32_t>((scratch.width + kFillThreads - 1) / kFillThreads),
-                  static_cast<uint32_t>(scratch.rows));
+                  static_cast<uint32_t>(scratch.rows),
+                  static_cast<uint32_t>(scratch.problems.count));
   FillKernel<<<grid, kFillThreads, 0, stream>>>(scratch, rows);
 }
 
 void OrthonormaliseRows(const DeviceQueue& queue, const OrthonormalScratch& scratch, double* rows) {
   const int64_t blocks = scratch.rows / kTileF64;
   const auto side = static_cast<uint32_t>(blocks);
+  const auto problems = static_cast<uint32_t>(scratch.problems.count);
   // A refusal shows when the op ends.
-  (void)LaunchEarly(queue, MultiplyRows, dim3(side, side, kParts), kThreads, 0, scratch, rows);
+  (void)LaunchEarly(
+      queue, MultiplyRows, dim3(side, side, kParts * problems), kThreads, 0, scratch, rows);
   for (int64_t block = 0; block < blocks; ++block) {
     const FactorStep step = {.scratch = scratch, .rows = rows, .block = block};
     const auto tiles = static_cast<uint32_t>(blocks - block - 1 + scratch.width / kTileF64);
-    (void)LaunchEarly(queue, FactorBlock, 1, kThreads, 0, step);
-    (void)LaunchEarly(queue, EliminateAbove, tiles, kThreads, 0, step);
+    (void)LaunchEarly(queue, FactorBlock, problems, kThreads, 0, step);
+    (void)LaunchEarly(queue, EliminateAbove, dim3(tiles, problems), kThreads, 0, step);
   }
 }
 

@@ -6,12 +6,15 @@
 #include <cstdint>
 
 #include "kernels/core/carver.h"
+#include "kernels/cuda/alike_problems.h"
 #include "kernels/cuda/runtime/device_queue.h"
 
 namespace baton::kernels::cuda {
 
-// Device memory of OrthonormaliseRows. Both sizes are multiples of 64.
+// Device memory of OrthonormaliseRows, that of the first problem where there are several. Rows and
+// width are multiples of 64.
 struct OrthonormalScratch {
+  AlikeProblems problems;
   int64_t rows = 0;
   int64_t width = 0;             // zero columns behind the first `columns`
   int64_t columns = 0;           // at least twice the rows
@@ -21,15 +24,17 @@ struct OrthonormalScratch {
 };
 OrthonormalScratch CarveOrthonormal(int64_t rows, int64_t columns, int64_t width, Carver& carver);
 
-// Fills the rows with numbers that are always the same, each row of length about 1.
+// Fills the rows, those of every problem, with numbers that are always the same, each row of length
+// about 1.
 void FillRows(const OrthonormalScratch& scratch, double* rows, cudaStream_t stream);
 
-// Makes row i of `rows`, [rows][width], orthogonal to the rows before it and of length 1, by the
-// Cholesky factor of their products: V becomes L^-1 V with L L^T = V V^T (Yamamoto et al.,
-// "Roundoff error analysis of the CholeskyQR2 algorithm", ETNA 44, 2015). One call leaves
-// dependencies of 1e-16 times the square of the rows' condition, and gives a row that depends on
-// the others up to rounding fixed numbers instead; after two calls rows are orthonormal to rounding
-// whatever they were. 1 + 2 rows / 64 launches, each while the kernel in front ends.
+// Makes row i of `rows`, [rows][width], and of those of every other problem, orthogonal to the rows
+// before it and of length 1, by the Cholesky factor of their products: V becomes L^-1 V with L L^T
+// = V V^T (Yamamoto et al., "Roundoff error analysis of the CholeskyQR2 algorithm", ETNA 44, 2015).
+// One call leaves dependencies of 1e-16 times the square of the rows' condition, and gives a row
+// that depends on the others up to rounding fixed numbers instead; after two calls rows are
+// orthonormal to rounding whatever they were. 1 + 2 rows / 64 launches, each while the kernel in
+// front ends.
 void OrthonormaliseRows(const DeviceQueue& queue, const OrthonormalScratch& scratch, double* rows);
 
 }  // namespace baton::kernels::cuda

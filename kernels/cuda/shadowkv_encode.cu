@@ -35,17 +35,22 @@ namespace {
 constexpr int kCodeThreads = 128;
 
 struct EncodeScratch {
-  FactorScratch factor;           // without joint coefficients
+  FactorScratch factor;           // where it is done here
   float* chunk_scores = nullptr;  // [kv_heads][chunks]
   ClusterScratch clusters;
 };
 
-EncodeScratch CarveEncode(const ShadowKvPromptLayout& layout, Carver& carver) {
+// Whether the op finds the basis itself.
+bool Factors(const ShadowKvEncodeParams& params) {
+  return !params.layout.config.joint && !params.factored;
+}
+
+EncodeScratch CarveEncode(const ShadowKvPromptLayout& layout, bool factors, Carver& carver) {
   const ShadowKvConfig& config = layout.config;
   EncodeScratch scratch;
-  if (!config.joint) {
+  if (factors) {
     scratch.factor =
-        CarveFactor(config.dtype, config.width(), config.rank, layout.prompt_tokens, carver);
+        CarveFactor(config.dtype, config.width(), config.rank, layout.prompt_tokens, 1, carver);
   }
   scratch.chunk_scores = carver.Take<float>(config.kv_heads * layout.coded.chunks);
   scratch.clusters = CarveClusters(config, carver);
@@ -208,11 +213,16 @@ size_t ShadowKvEncodeWorkspaceBytes(const ShadowKvWorkspaceSizes& sizes) {
   size_t bytes = 0;
   for (const int64_t rank : {int64_t{config.rank}, std::min<int64_t>(config.rank, iterated)}) {
     Carver joint(nullptr);
-    shadowkv::CarveFactor(config.dtype, columns, rank, sizes.max_tokens, joint);
+    shadowkv::CarveFactor(config.dtype, columns, rank, sizes.max_tokens, 1, joint);
     Carver encode(nullptr);
     config.rank = static_cast<int32_t>(rank);
-    shadowkv::CarveEncode(ShadowKvPromptLayout(config, sizes.max_tokens), encode);
-    bytes = std::max({bytes, joint.used(), encode.used()});
+    const ShadowKvPromptLayout layout(config, sizes.max_tokens);
+    shadowkv::CarveEncode(layout, !config.joint, encode);
+    Carver factor(nullptr);
+    if (!config.joint && rank > 0 && rank <= iterated) {
+      shadowkv::CarveFactor(config.dtype, columns, rank, sizes.max_tokens, sizes.factored, factor);
+    }
+    bytes = std::max({bytes, joint.used(), encode.used(), factor.used()});
   }
   return bytes;
 }
@@ -223,16 +233,17 @@ absl::Status ShadowKvEncode(const ExecContext& context, const ShadowKvEncodePara
   }
   const ShadowKvPromptLayout& layout = params.layout;
   Carver counter(nullptr);
-  shadowkv::CarveEncode(layout, counter);
+  shadowkv::CarveEncode(layout, shadowkv::Factors(params), counter);
   if (absl::Status status =
           shadowkv::CheckWorkspace("shadowkv_encode", *context.queue, counter.used());
       !status.ok()) {
     return status;
   }
   Carver carver(context.queue->workspace().data());
-  const shadowkv::EncodeScratch scratch = shadowkv::CarveEncode(layout, carver);
+  const shadowkv::EncodeScratch scratch =
+      shadowkv::CarveEncode(layout, shadowkv::Factors(params), carver);
   const cudaStream_t stream = context.queue->stream();
-  const size_t begin = layout.config.joint ? layout.cluster_values : 0;
+  const size_t begin = shadowkv::Factors(params) ? 0 : layout.cluster_values;
   // Padding is zero.
   if (absl::Status status =
           ToStatus(cudaMemsetAsync(params.prompt + begin, 0, layout.bytes - begin, stream),
@@ -242,7 +253,7 @@ absl::Status ShadowKvEncode(const ExecContext& context, const ShadowKvEncodePara
   }
   if (!layout.config.joint) {
     const shadowkv::FactorProblem problem = shadowkv::ProblemOf(params);
-    shadowkv::FactorKeys(*context.queue, problem, scratch.factor);
+    if (!params.factored) shadowkv::FactorKeys(*context.queue, problem, scratch.factor);
     shadowkv::WriteCoefficients(problem,
                                 layout.coded.tokens,
                                 params.prompt + layout.coded_begin + layout.coded.coefficients,

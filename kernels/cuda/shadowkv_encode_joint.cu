@@ -81,7 +81,7 @@ absl::Status ShadowKvEncodeJoint(const ExecContext& context,
       .basis = layout.basis};
   Carver counter(nullptr);
   shadowkv::CarveFactor(
-      layout.config.dtype, problem.columns(), layout.config.rank, problem.tokens, counter);
+      layout.config.dtype, problem.columns(), layout.config.rank, problem.tokens, 1, counter);
   if (absl::Status status =
           shadowkv::CheckWorkspace("shadowkv_encode_joint", *context.queue, counter.used());
       !status.ok()) {
@@ -89,7 +89,7 @@ absl::Status ShadowKvEncodeJoint(const ExecContext& context,
   }
   Carver carver(context.queue->workspace().data());
   const shadowkv::FactorScratch scratch = shadowkv::CarveFactor(
-      layout.config.dtype, problem.columns(), layout.config.rank, problem.tokens, carver);
+      layout.config.dtype, problem.columns(), layout.config.rank, problem.tokens, 1, carver);
   const cudaStream_t stream = context.queue->stream();
   const size_t bytes = ShadowKvCoefficientLayout(layout.config, layout.coded.tokens).bytes;
   // Padding is zero.

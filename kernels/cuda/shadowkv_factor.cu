@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/core/carver.h"
 #include "kernels/core/dtype.h"
+#include "kernels/cuda/alike_problems.cuh"
 #include "kernels/cuda/dominant_subspace.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/shadowkv_factor.cuh"
@@ -49,32 +51,80 @@ __device__ bool LargestIsNegative(const double* vector, int64_t columns) {
   return values[0] < 0.0;
 }
 
+// One thread's part of a row of layers' bases: `layer_of` tells the layer of a column.
+template <typename LayerOf>
+__device__ void WriteRow(const FactorProblem& problem,
+                         const double* vector,
+                         int64_t row,
+                         const LayerOf& layer_of) {
+  const int64_t columns = problem.columns();
+  const int64_t width = problem.config.width();
+  const double sign = LargestIsNegative(vector, columns) ? -1.0 : 1.0;
+  for (int64_t c = threadIdx.x; c < columns; c += kThreads) {
+    StoreElement(static_cast<float>(sign * vector[c]),
+                 problem.config.dtype,
+                 row * width + c % width,
+                 layer_of(c).prompt + problem.basis);
+  }
+}
+
 // Block j writes row j of every layer's basis.
 __global__ void __launch_bounds__(kThreads)
     WriteBasis(const __grid_constant__ FactorProblem problem,
                DominantVectors dominant,
                int64_t stride) {
   const int64_t row = blockIdx.x;
-  const int64_t columns = problem.columns();
-  const int64_t width = problem.config.width();
-  const double* vector = dominant.vectors + dominant.order[row] * stride;
-  const double sign = LargestIsNegative(vector, columns) ? -1.0 : 1.0;
-  for (int64_t c = threadIdx.x; c < columns; c += kThreads) {
-    StoreElement(static_cast<float>(sign * vector[c]),
-                 problem.config.dtype,
-                 row * width + c % width,
-                 problem.layers[c / width].prompt + problem.basis);
-  }
+  WriteRow(problem, dominant.vectors + dominant.order[row] * stride, row, [&](int64_t column) {
+    return problem.layers[column / problem.config.width()];
+  });
+}
+
+struct EachLayer {
+  ShadowKvJointLayer at[kShadowKvMostFactored];
+};
+
+// Block (j, i) writes row j of the basis of layer i, whose problem has number i.
+__global__ void __launch_bounds__(kThreads)
+    WriteEachBasis(const __grid_constant__ FactorProblem problem,
+                   const __grid_constant__ EachLayer layers,
+                   const __grid_constant__ SubspaceScratch scratch,
+                   DominantVectors dominant) {
+  const AlikeProblems& problems = scratch.orthonormal.problems;
+  const int64_t row = blockIdx.x;
+  const int32_t* order = OfProblem(problems, blockIdx.y, dominant.order);
+  const double* vectors = OfProblem(problems, blockIdx.y, dominant.vectors);
+  WriteRow(problem, vectors + order[row] * scratch.width, row, [&](int64_t /*column*/) {
+    return layers.at[blockIdx.y];
+  });
+}
+
+// A problem's arrays that are there for each.
+struct OwnArrays {
+  SubspaceScratch subspace;
+  double* gram = nullptr;
+};
+
+OwnArrays CarveOwn(int64_t columns, int64_t rank, Carver& carver) {
+  OwnArrays own;
+  own.subspace = CarveSubspace(columns, rank, carver);
+  own.gram = CarveGramMatrix(columns, carver);
+  return own;
 }
 
 }  // namespace
 
+// First what does not depend on the tokens, so that the iteration's launches come again.
 FactorScratch CarveFactor(
-    DType dtype, int64_t columns, int64_t rank, int64_t tokens, Carver& carver) {
-  FactorScratch scratch;
-  // First what does not depend on the tokens, so that the iteration's launches come again.
-  scratch.subspace = CarveSubspace(columns, rank, carver);
-  scratch.gram = CarveGram(dtype, columns, tokens, carver);
+    DType dtype, int64_t columns, int64_t rank, int64_t tokens, int64_t problems, Carver& carver) {
+  Carver counter(nullptr);
+  CarveOwn(columns, rank, counter);
+  const size_t stride = counter.used();
+  Carver first(carver.Take<std::byte>(problems * static_cast<int64_t>(stride)));
+  const OwnArrays own = CarveOwn(columns, rank, first);
+  FactorScratch scratch = {.subspace = own.subspace,
+                           .gram = CarveGram(dtype, columns, tokens, carver)};
+  scratch.subspace.orthonormal.problems = {.count = problems, .stride = stride};
+  scratch.gram.gram = own.gram;
   return scratch;
 }
 
@@ -86,6 +136,25 @@ void FactorKeys(const DeviceQueue& queue,
   const DominantVectors dominant = FindDominant(queue, scratch.subspace, scratch.gram.gram);
   WriteBasis<<<static_cast<uint32_t>(problem.config.rank), kThreads, 0, stream>>>(
       problem, dominant, scratch.subspace.width);
+}
+
+void FactorEach(const DeviceQueue& queue,
+                const FactorProblem& problem,
+                std::span<const ShadowKvJointLayer> layers,
+                const FactorScratch& scratch) {
+  const size_t stride = scratch.subspace.orthonormal.problems.stride;
+  EachLayer each = {};
+  for (size_t i = 0; i < layers.size(); ++i) {
+    each.at[i] = layers[i];
+    FactorProblem one = problem;
+    one.layers = {.one = layers[i]};
+    GramScratch gram = scratch.gram;
+    gram.gram += i * stride / sizeof(double);
+    ComputeGram(queue, one, gram);
+  }
+  const DominantVectors dominant = FindDominant(queue, scratch.subspace, scratch.gram.gram);
+  const dim3 grid(static_cast<uint32_t>(problem.config.rank), static_cast<uint32_t>(layers.size()));
+  WriteEachBasis<<<grid, kThreads, 0, queue.stream()>>>(problem, each, scratch.subspace, dominant);
 }
 
 }  // namespace baton::kernels::cuda::shadowkv

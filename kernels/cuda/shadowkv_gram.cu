@@ -400,6 +400,11 @@ void ComputeGramOf(const DeviceQueue& queue,
 
 }  // namespace
 
+double* CarveGramMatrix(int64_t columns, Carver& carver) {
+  const int64_t padded = RoundUp(columns, kTileF64);
+  return carver.Take<double>(padded * padded);
+}
+
 GramScratch CarveGram(DType dtype, int64_t columns, int64_t tokens, Carver& carver) {
   GramScratch scratch;
   scratch.columns = RoundUp(columns, kTileF64);
@@ -415,7 +420,6 @@ GramScratch CarveGram(DType dtype, int64_t columns, int64_t tokens, Carver& carv
   const int64_t blocks = tiles * (tiles + 1) / 2;
   scratch.parts =
       std::max(least_parts, std::min({most_parts, sums / square, kEnoughBlocks / blocks}));
-  scratch.gram = carver.Take<double>(square);
   scratch.sums = carver.Take<float>(sums);
   scratch.high = carver.Take<uint16_t>(scratch.slab_tokens * scratch.columns);
   if (Halves(dtype) == 2) {

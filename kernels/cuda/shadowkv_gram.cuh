@@ -37,8 +37,11 @@ struct GramScratch {
   uint16_t* high = nullptr;  // [slab_tokens][columns]: keys before RoPE in bf16
   uint16_t* low = nullptr;   // and what is left of those of fp32, null for others
 };
-// Grows with columns and tokens. Keys are of `dtype`.
+// All but the result, which CarveGramMatrix takes. Grows with columns and tokens. Keys are of
+// `dtype`.
 GramScratch CarveGram(DType dtype, int64_t columns, int64_t tokens, Carver& carver);
+// GramScratch::gram alone.
+double* CarveGramMatrix(int64_t columns, Carver& carver);
 
 // gram = sum over tokens of k k^T: fp32 within a part of a slab, about 1,200 tokens and 1,280 at
 // most, fp64 from there on, always in the same order. Keys of fp32 are sums of two bf16 numbers,

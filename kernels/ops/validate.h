@@ -37,6 +37,7 @@ absl::Status Validate(const DiffKvSweepParams& params);
 absl::Status Validate(const DiffKvAppendParams& params);
 absl::Status Validate(const DiffKvAttentionParams& params);
 absl::Status Validate(const ShadowKvEncodeParams& params);
+absl::Status Validate(const ShadowKvFactorLayersParams& params);
 absl::Status Validate(const ShadowKvEncodeJointParams& params);
 absl::Status Validate(const ShadowKvAppendParams& params);
 absl::Status Validate(const ShadowKvAppendJointParams& params);

@@ -223,6 +223,23 @@ absl::Status Validate(const ShadowKvEncodeParams& params) {
   return check.status();
 }
 
+absl::Status Validate(const ShadowKvFactorLayersParams& params) {
+  ParamChecker check("shadowkv_factor_layers");
+  CheckConfig(params.layout.config, check);
+  CheckWorkingPages(params.layout, params.pages, check);
+  check.Require(!params.layout.config.joint, "config.joint", 1, "must not be set")
+      .Require(params.num_layers > 0 && params.num_layers <= kShadowKvMostFactored,
+               "num_layers",
+               params.num_layers,
+               "must be in [1, 8]");
+  for (int64_t i = 0; check.ok() && i < params.num_layers; ++i) {
+    const ShadowKvJointLayer& layer = params.layers[static_cast<size_t>(i)];
+    check.NotNull("layer page_table", layer.page_table).NotNull("layer prompt", layer.prompt);
+  }
+  CheckRope(params.rope, params.layout.prompt_tokens, check);
+  return check.status();
+}
+
 absl::Status Validate(const ShadowKvEncodeJointParams& params) {
   ParamChecker check("shadowkv_encode_joint");
   CheckConfig(params.layout.config, check);

@@ -18,6 +18,7 @@
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/reference/reference_ops.h"
 #include "tests/gpu/support/device_shadowkv.h"
+#include "tests/gpu/support/device_shadowkv_layers.h"
 #include "tests/gpu/support/device_shadowkv_prompt.h"
 #include "tests/gpu/support/gpu_test.h"
 #include "tests/gpu/support/shadowkv_basis.h"
@@ -45,58 +46,6 @@ ShadowKvShape WideShape() {
   return shape;
 }
 
-// Layers that share coefficients, on the device.
-class DeviceLayers {
- public:
-  explicit DeviceLayers(const ShadowKvJointProblem& problem)
-      : layout_(problem.layout()), rope_(Host(problem).rope, layout_.config.head_dim) {
-    const ShadowKvEncodeJointParams host = Host(problem);
-    const auto count = static_cast<size_t>(host.pages.layout.pages_for(layout_.prompt_tokens));
-    pages_layout_ = host.pages.layout;
-    pages_ = std::make_unique<DeviceArray<std::byte>>(std::span<const std::byte>(
-        host.pages.base,
-        count * static_cast<size_t>(problem.layers()) * pages_layout_.stride_bytes()));
-    std::vector<ShadowKvJointLayer> layers;
-    for (const ShadowKvJointLayer& layer : problem.Layers()) {
-      tables_.emplace_back(std::span(layer.page_table, count));
-      biases_.emplace_back(std::span(layer.key_bias, static_cast<size_t>(layout_.config.width())));
-      prompts_.push_back(DeviceArray<std::byte>::Poisoned(layout_.bytes));
-      layers.push_back({.page_table = tables_.back().data(),
-                        .key_bias = biases_.back().data(),
-                        .prompt = prompts_.back().data()});
-    }
-    layers_ = std::make_unique<DeviceArray<ShadowKvJointLayer>>(layers);
-    coefficients_ = std::make_unique<DeviceArray<std::byte>>(
-        DeviceArray<std::byte>::Poisoned(problem.coefficients().size()));
-  }
-
-  ShadowKvEncodeJointParams params() const {
-    return {.layout = layout_,
-            .pages = {.base = pages_->data(), .layout = pages_layout_},
-            .layers = layers_->data(),
-            .num_layers = static_cast<int64_t>(prompts_.size()),
-            .rope = rope_.get(),
-            .coefficients = coefficients_->data()};
-  }
-  std::vector<std::byte> prompt(size_t layer) const { return prompts_[layer].Get(); }
-  std::vector<std::byte> coefficients() const { return coefficients_->Get(); }
-
- private:
-  static ShadowKvEncodeJointParams Host(const ShadowKvJointProblem& problem) {
-    return problem.EncodeParams({}, nullptr);
-  }
-
-  ShadowKvPromptLayout layout_;
-  DensePageLayout pages_layout_;
-  DeviceShadowKvRope rope_;
-  std::unique_ptr<DeviceArray<std::byte>> pages_;
-  std::vector<DeviceArray<int32_t>> tables_;
-  std::vector<DeviceArray<float>> biases_;
-  std::vector<DeviceArray<std::byte>> prompts_;
-  std::unique_ptr<DeviceArray<ShadowKvJointLayer>> layers_;
-  std::unique_ptr<DeviceArray<std::byte>> coefficients_;
-};
-
 class ShadowKvJointGpuTest : public GpuTest {
  protected:
   static constexpr int64_t kLayers = 3;
@@ -107,7 +56,7 @@ class ShadowKvJointGpuTest : public GpuTest {
     const ShadowKvProblem wide(ReferenceOps(), *host, shape);
     const ShadowKvJointProblem joint(ReferenceOps(), wide, kLayers);
     const std::vector<std::byte> want = DeviceShadowKvPrompt(wide).Encode(ops(), context());
-    const DeviceLayers device(joint);
+    const DeviceShadowKvLayers device(joint);
     ASSERT_TRUE(ops().shadowkv_encode_joint(context(), device.params()).ok());
     Wait();
     const std::vector<float> all = BasisOf(wide.layout(), want.data());
@@ -172,7 +121,7 @@ TEST_F(ShadowKvJointGpuTest, RefusesLayersThatDoNotFitTogether) {
   const ShadowKvContext host(ReferenceOps(), 1, shape);
   const ShadowKvProblem wide(ReferenceOps(), *host, shape);
   const ShadowKvJointProblem joint(ReferenceOps(), wide, 3);
-  const DeviceLayers device(joint);
+  const DeviceShadowKvLayers device(joint);
   const auto code = [&](const auto& change) {
     ShadowKvEncodeJointParams params = device.params();
     change(params);

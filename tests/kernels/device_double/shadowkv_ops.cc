@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,7 @@
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/ops/shadowkv_view.h"
+#include "kernels/ops/validate.h"
 #include "tests/kernels/device_double/deferred_queues.h"
 #include "tests/kernels/device_double/end_row.h"
 #include "tests/kernels/device_double/guarded_memory.h"
@@ -132,6 +134,40 @@ absl::Status CheckAttentionBounds(const ShadowKvAttentionParams& params) {
   return status;
 }
 
+// What stands for a basis until the layer is encoded, which is when the host's op finds it.
+constexpr std::byte kFactored{0x5a};
+
+std::span<std::byte> BasisOf(const ShadowKvPromptLayout& layout, std::byte* prompt) {
+  const ShadowKvConfig& config = layout.config;
+  const auto numbers = static_cast<size_t>(config.rank * config.width());
+  return {prompt + layout.basis, numbers * DTypeBytes(config.dtype)};
+}
+
+absl::Status FactorLayers(const ExecContext& /*device*/, const ShadowKvFactorLayersParams& params) {
+  const Access access;
+  absl::Status status = Validate(params);
+  status.Update(CheckPointers("shadowkv_factor_layers", {{"pages.base", params.pages.base}}));
+  status.Update(CheckRope("shadowkv_factor_layers", params.rope));
+  for (int64_t i = 0; status.ok() && i < params.num_layers; ++i) {
+    const ShadowKvJointLayer& layer = params.layers[static_cast<size_t>(i)];
+    status = CheckPointers("shadowkv_factor_layers",
+                           {{"layer.page_table", layer.page_table},
+                            {"layer.key_bias", layer.key_bias, /*optional=*/true},
+                            {"layer.prompt", layer.prompt}});
+    if (status.ok()) {
+      std::ranges::fill(BasisOf(params.layout, layer.prompt), kFactored);
+    }
+  }
+  return status;
+}
+
+absl::Status CheckFactored(const ShadowKvEncodeParams& params) {
+  const auto is_mark = [](std::byte byte) { return byte == kFactored; };
+  return !params.factored || std::ranges::all_of(BasisOf(params.layout, params.prompt), is_mark)
+             ? absl::OkStatus()
+             : absl::InternalError("shadowkv_encode: nobody has factored the layer");
+}
+
 absl::Status EncodePrompt(const ExecContext& device, const ShadowKvEncodeParams& params) {
   const Access access;
   absl::Status status = CheckPointers("shadowkv_encode",
@@ -140,6 +176,9 @@ absl::Status EncodePrompt(const ExecContext& device, const ShadowKvEncodeParams&
                                        {"key_bias", params.key_bias, /*optional=*/true},
                                        {"prompt", params.prompt}});
   status.Update(CheckRope("shadowkv_encode", params.rope));
+  if (status.ok()) {
+    status = CheckFactored(params);
+  }
   HostContext context(device);
   context.Add({.config = params.layout.config,
                .heads = params.layout.config.kv_heads,
@@ -273,6 +312,12 @@ void SetShadowKvOps(OpTable& table) {
   table.shadowkv_encode = [](const ExecContext& context, const ShadowKvEncodeParams& params) {
     return DeferredQueues::Do(context, [=] { return EncodePrompt(context, params); });
   };
+  table.shadowkv_factor_layers = [](const ExecContext& context,
+                                    const ShadowKvFactorLayersParams& params) {
+    return DeferredQueues::Do(context, [=] { return FactorLayers(context, params); });
+  };
+  // Of fewer columns than a device needs, so that small models take part.
+  table.shadowkv_factored_rank = [](int64_t columns) { return columns / 2; };
   table.shadowkv_encode_joint = [](const ExecContext& context,
                                    const ShadowKvEncodeJointParams& params) {
     return DeferredQueues::Do(context, [=] { return EncodeJoint(context, params); });

@@ -31,6 +31,11 @@ class ShadowKvMap;
 // except Create and blocks(), which are the engine thread's, and WorkspaceBytes.
 class ShadowKvCodec final : public KvCodec {
  public:
+  // Layers that are factored at the same time, at most: few enough that the 16 upper layers of a
+  // SwiftKV model of 32 keep several queues busy. Eight took as long, two longer
+  // (docs/kernels/shadowkv.md).
+  static constexpr int32_t kMostFactored = 4;
+
   // kResourceExhausted when the back end has no memory for the angles of all positions.
   static absl::StatusOr<std::unique_ptr<ShadowKvCodec>> Create(const CodecContext& context,
                                                                BlockCache& blocks);
@@ -74,8 +79,12 @@ class ShadowKvCodec final : public KvCodec {
   absl::StatusOr<kernels::ExecContext> ExecToEncode(int32_t turn, size_t workspace_bytes);
   // The executor's threads with a workspace of at least `bytes`; on a device its own.
   const kernels::ExecContext& ExecWith(size_t bytes);
-  // Workspace that ops need for a sequence of at most `tokens` tokens. Thread-safe.
-  size_t WorkspaceBytes(const ShadowKvMap& map, int64_t tokens) const;
+  // Workspace that ops need for a sequence of at most `tokens` tokens, whose upper layers are
+  // factored so many at a time. Thread-safe.
+  size_t WorkspaceBytes(const ShadowKvMap& map, int64_t tokens, int32_t factored = 1) const;
+  // So many upper layers, which are there at once, are to be factored at a time: what a side queue
+  // has the memory for. 1: the back end encodes each by itself. Thread-safe.
+  int32_t LayersFactored(const ShadowKvMap& map, int64_t tokens) const;
 
  private:
   ShadowKvCodec(const CodecContext& context, BlockCache& blocks)

@@ -61,11 +61,13 @@ ShadowKvSequence::ShadowKvSequence(ShadowKvCodec& codec,
       map_(std::move(map)),
       max_tokens_(max_tokens),
       encoded_layers_(map_.groups().size()),
+      layers_factored_(codec.LayersFactored(map_, prompt_tokens() + max_tokens)),
+      factored_(static_cast<size_t>(map_.layers())),
       cache_begin_(CacheBegins(map_, codec.context().ops->shadowkv_cached_values)),
       device_(std::move(device)),
       memory_(std::move(memory)),
       values_(std::move(values)),
-      workspace_bytes_(codec.WorkspaceBytes(map_, prompt_tokens() + max_tokens)),
+      workspace_bytes_(codec.WorkspaceBytes(map_, prompt_tokens() + max_tokens, layers_factored_)),
       held_(map_.layers(), prompt_tokens()),
       fetched_tokens_(prompt_tokens()) {
   BATON_CHECK(map_.values_apart() == (values_ != nullptr));
@@ -138,6 +140,11 @@ absl::Status ShadowKvSequence::ZeroPadding(const kernels::ExecContext& exec, int
 }
 
 absl::Status ShadowKvSequence::EncodePrompt(const WorkingKv& working, int32_t kv_layer) {
+  const FactoredLayers factored = FactoredWith(kv_layer);
+  if (factored.several() && !factored_[static_cast<size_t>(factored.begin)]) {
+    BATON_RETURN_IF_ERROR(FactorLayers(working, factored));
+    factored_[static_cast<size_t>(factored.begin)] = true;
+  }
   BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec,
                          codec_.ExecToEncode(EncodeTurn(kv_layer), workspace_bytes_));
   BATON_RETURN_IF_ERROR(ZeroPadding(exec, kv_layer));
@@ -149,13 +156,19 @@ absl::Status ShadowKvSequence::EncodePrompt(const WorkingKv& working, int32_t kv
        .rope = codec_.rope(),
        .key_bias = codec_.key_bias(kv_layer),
        .prompt = prompt(kv_layer),
-       .values = values(kv_layer)});
+       .values = values(kv_layer),
+       .factored = factored.several()});
 }
 
-// Layers that share coefficients are coded after them, so in turn.
+// Layers that share coefficients are coded after them, so in turn, and so are those that are
+// factored at the same time.
 int32_t ShadowKvSequence::EncodeTurn(int32_t kv_layer) const {
   const int32_t index = map_.group_of(kv_layer);
-  return index < 0 ? kv_layer : map_.groups()[static_cast<size_t>(index)].begin;
+  if (index >= 0) {
+    return map_.groups()[static_cast<size_t>(index)].begin;
+  }
+  const FactoredLayers factored = FactoredWith(kv_layer);
+  return factored.several() ? codec_.context().full_layers + factored.turn : kv_layer;
 }
 
 std::span<std::byte> ShadowKvSequence::Page(int32_t kv_layer, int32_t index) const {

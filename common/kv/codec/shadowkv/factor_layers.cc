@@ -1,0 +1,74 @@
+// Upper layers of a SwiftKV model, which are there at once and factored some at a time.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+#include "common/base/status_macros.h"
+#include "common/kv/codec/codec_context.h"
+#include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/shadowkv/shadowkv_codec.h"
+#include "common/kv/codec/shadowkv/shadowkv_map.h"
+#include "common/kv/codec/shadowkv/shadowkv_sequence.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/core/side_queues.h"
+#include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/op_table.h"
+#include "kernels/ops/shadowkv_params.h"
+
+namespace baton::kv {
+
+int32_t ShadowKvCodec::LayersFactored(const ShadowKvMap& map, int64_t tokens) const {
+  const int32_t upper = map.layers() - context_.full_layers;
+  const kernels::OpTable& ops = *context_.ops;
+  if (upper < 2 || ops.shadowkv_factor_layers == nullptr || exec_.side == nullptr) {
+    return 1;
+  }
+  const kernels::ShadowKvConfig& config = map.layout(context_.full_layers).config;
+  if (config.joint || config.rank > ops.shadowkv_factored_rank(config.width())) {
+    return 1;
+  }
+  int32_t layers = std::min(kMostFactored, upper);
+  while (layers > 1 && WorkspaceBytes(map, tokens, layers) > exec_.side->workspace_bytes()) {
+    --layers;
+  }
+  return layers;
+}
+
+// As few groups as layers_factored_ allows, of about equal size.
+ShadowKvSequence::FactoredLayers ShadowKvSequence::FactoredWith(int32_t kv_layer) const {
+  const int32_t full = codec_.context().full_layers;
+  if (layers_factored_ == 1 || kv_layer < full) {
+    return {.begin = kv_layer, .end = kv_layer + 1};
+  }
+  const int32_t upper = map_.layers() - full;
+  const int32_t count = (upper + layers_factored_ - 1) / layers_factored_;
+  FactoredLayers layers;
+  while (layers.end <= kv_layer) {
+    layers = {.begin = full + upper * layers.turn / count,
+              .end = full + upper * (layers.turn + 1) / count,
+              .turn = layers.turn + 1};
+  }
+  return layers;
+}
+
+absl::Status ShadowKvSequence::FactorLayers(const WorkingKv& working,
+                                            const FactoredLayers& layers) {
+  static_assert(ShadowKvCodec::kMostFactored <= kernels::kShadowKvMostFactored);
+  kernels::ShadowKvFactorLayersParams params = {.layout = map_.layout(layers.begin),
+                                                .pages = working.pages,
+                                                .num_layers = layers.end - layers.begin,
+                                                .rope = codec_.rope()};
+  for (int32_t kv_layer = layers.begin; kv_layer < layers.end; ++kv_layer) {
+    params.layers[static_cast<size_t>(kv_layer - layers.begin)] = {
+        .page_table = working.table.data + static_cast<ptrdiff_t>(kv_layer) * working.table.stride,
+        .key_bias = codec_.key_bias(kv_layer),
+        .prompt = prompt(kv_layer)};
+  }
+  BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec,
+                         codec_.ExecToEncode(EncodeTurn(layers.begin), workspace_bytes_));
+  return codec_.context().ops->shadowkv_factor_layers(exec, params);
+}
+
+}  // namespace baton::kv

@@ -1,0 +1,140 @@
+// Layers that are factored at the same time: the bytes of each by itself.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+#include "kernels/core/dtype.h"
+#include "kernels/core/exec_context.h"
+#include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/kv_format/shadowkv.h"
+#include "kernels/ops/shadowkv_params.h"
+#include "kernels/reference/reference_ops.h"
+#include "tests/gpu/support/device_shadowkv_layers.h"
+#include "tests/gpu/support/gpu_test.h"
+#include "tests/kernels/support/backends.h"
+#include "tests/kernels/support/shadowkv_joint_problem.h"
+#include "tests/kernels/support/shadowkv_problem.h"
+
+namespace baton::kernels::cuda {
+namespace {
+
+constexpr int64_t kLayers = 2;
+
+class ShadowKvFactorLayersGpuTest : public GpuTest {
+ protected:
+  // Two layers of 144 columns.
+  static ShadowKvShape Shape(DType dtype) {
+    ShadowKvShape shape;
+    shape.heads = 6;
+    shape.config.kv_heads = 6;
+    shape.config.head_dim = 48;
+    shape.config.rank = 8;
+    shape.config.dtype = dtype;
+    shape.config.chunk_tokens = 1;
+    shape.config.selector = ShadowKvSelector::kQ2;
+    shape.config.local_chunks = 32;
+    shape.prompt_tokens = 150;
+    shape.key_rank = 12;
+    shape.key_bias = 0.5f;
+    return shape;
+  }
+
+  static ShadowKvPromptLayout LayoutOf(const ShadowKvJointProblem& joint) {
+    ShadowKvConfig config = joint.layout().config;
+    config.joint = false;
+    return {config, joint.layout().prompt_tokens};
+  }
+
+  static ShadowKvFactorLayersParams Params(const DeviceShadowKvLayers& device,
+                                           const ShadowKvPromptLayout& layout) {
+    const ShadowKvEncodeParams first = device.params(layout, 0);
+    ShadowKvFactorLayersParams params = {
+        .layout = layout, .pages = first.pages, .num_layers = kLayers, .rope = first.rope};
+    for (size_t i = 0; i < device.layers(); ++i) {
+      const ShadowKvEncodeParams layer = device.params(layout, i);
+      params.layers[i] = {
+          .page_table = layer.page_table, .key_bias = layer.key_bias, .prompt = layer.prompt};
+    }
+    return params;
+  }
+
+  std::vector<std::byte> Encode(const DeviceShadowKvLayers& device,
+                                const ShadowKvPromptLayout& layout,
+                                size_t layer,
+                                bool factored) const {
+    ShadowKvEncodeParams params = device.params(layout, layer);
+    params.factored = factored;
+    const absl::Status status = ops().shadowkv_encode(context(), params);
+    EXPECT_TRUE(status.ok()) << status;
+    Wait();
+    return device.prompt(layer);
+  }
+};
+
+// Twice, since what comes again is launched as a graph.
+TEST_F(ShadowKvFactorLayersGpuTest, EachLayerHasTheBytesThatItHasByItself) {
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+    SCOPED_TRACE(absl::StrCat(DTypeBytes(dtype), " bytes"));
+    const ShadowKvShape shape = Shape(dtype);
+    const ShadowKvContext host(ReferenceOps(), 1, shape);
+    const ShadowKvProblem wide(ReferenceOps(), *host, shape);
+    const ShadowKvJointProblem joint(ReferenceOps(), wide, kLayers);
+    const ShadowKvPromptLayout layout = LayoutOf(joint);
+    const DeviceShadowKvLayers device(joint, layout.bytes);
+    std::vector<std::vector<std::byte>> want;
+    for (size_t layer = 0; layer < device.layers(); ++layer) {
+      want.push_back(Encode(device, layout, layer, /*factored=*/false));
+    }
+    EXPECT_NE(want.front(), want.back());
+    for (int turn = 0; turn < 3; ++turn) {
+      for (size_t layer = 0; layer < device.layers(); ++layer) device.Poison(layer);
+      const absl::Status status = ops().shadowkv_factor_layers(context(), Params(device, layout));
+      ASSERT_TRUE(status.ok()) << status;
+      for (size_t layer = 0; layer < device.layers(); ++layer) {
+        EXPECT_EQ(Encode(device, layout, layer, /*factored=*/true), want[layer])
+            << "layer " << layer << ", turn " << turn << ", " << SeedMessage();
+      }
+    }
+  }
+}
+
+TEST_F(ShadowKvFactorLayersGpuTest, ASmallWorkspaceAndLargeRanksAreRefused) {
+  const ShadowKvShape shape = Shape(DType::kBF16);
+  const ShadowKvContext host(ReferenceOps(), 1, shape);
+  const ShadowKvProblem wide(ReferenceOps(), *host, shape);
+  const ShadowKvJointProblem joint(ReferenceOps(), wide, kLayers);
+  const ShadowKvPromptLayout layout = LayoutOf(joint);
+  const DeviceShadowKvLayers device(joint, layout.bytes);
+  ShadowKvFactorLayersParams params = Params(device, layout);
+  const size_t needed = ops().shadowkv_workspace_bytes(1,
+                                                       {.config = layout.config,
+                                                        .heads = layout.config.kv_heads,
+                                                        .max_tokens = layout.prompt_tokens,
+                                                        .factored = kLayers});
+  for (const size_t bytes : {needed, size_t{4096}}) {
+    const absl::StatusOr<std::unique_ptr<DeviceQueue>> queue = DeviceQueue::Create(bytes);
+    ASSERT_TRUE(queue.ok()) << queue.status();
+    ExecContext own = context();
+    own.queue = queue->get();
+    const absl::Status status = ops().shadowkv_factor_layers(own, params);
+    EXPECT_EQ(status.code(),
+              bytes == needed ? absl::StatusCode::kOk : absl::StatusCode::kResourceExhausted)
+        << status;
+    EXPECT_TRUE((*queue)->Wait().ok());
+  }
+  params.layout.config.rank =
+      static_cast<int32_t>(ops().shadowkv_factored_rank(layout.config.width())) + 1;
+  EXPECT_EQ(ops().shadowkv_factor_layers(context(), params).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace baton::kernels::cuda
