@@ -1,7 +1,6 @@
 // Layers that are factored at the same time: the bytes of each by itself.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -90,6 +89,7 @@ TEST_F(ShadowKvFactorLayersGpuTest, EachLayerHasTheBytesThatItHasByItself) {
     const ShadowKvPromptLayout layout = LayoutOf(joint);
     const DeviceShadowKvLayers device(joint, layout.bytes);
     std::vector<std::vector<std::byte>> want;
+    want.reserve(device.layers());
     for (size_t layer = 0; layer < device.layers(); ++layer) {
       want.push_back(Encode(device, layout, layer, /*factored=*/false));
     }

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -13,11 +12,9 @@
 #include "absl/strings/str_cat.h"
 
 #include "kernels/core/dtype.h"
-#include "kernels/kv_format/dense.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_params.h"
 #include "kernels/reference/reference_ops.h"
-#include "tests/gpu/support/device_shadowkv.h"
 #include "tests/gpu/support/device_shadowkv_layers.h"
 #include "tests/gpu/support/device_shadowkv_prompt.h"
 #include "tests/gpu/support/gpu_test.h"

@@ -25,17 +25,16 @@ using FirstTokenSeconds = std::map<std::pair<std::string, std::pair<int32_t, int
 //   prompts, tokens             submitted together, and of each
 //   chunk                       most tokens of a prompt in a step
 //   ms                          from Submit until the last prompt's first token is delivered,
-//   coding
-//                               included as far as the token waits for it; median
+//                               coding included as far as the token waits for it; median
 //   to_dense                    that over the policy `dense` of the same shape, where it has one
 //   coded_after_ms              from the token until the device has nothing left to do, which is
 //                               when the last byte is coded; median
 //   tokens_per_s                of the prompts
 //   tflop_per_s, share_of_756   operations of the forward pass that are really done (ModelCost)
 //   speedup                     of a model that is not the plain one over that with the same policy
-// and of a shape that could not be measured `failed` with the reason instead of what follows
-// chunk. Takes the model, whose steps have room for a chunk. `plain` is filled by the plain model, whose turn is first. False if one
-// failed.
+// and of a shape that could not be measured `failed` with the reason instead of what follows chunk.
+// Takes the model, whose steps have room for a chunk. `plain` is filled by the plain model, whose
+// turn is first. False if one failed.
 bool MeasureFirstTokens(const kernels::Backend& backend,
                         const std::string& name,
                         std::unique_ptr<Model> model,
