@@ -212,17 +212,14 @@ size_t ShadowKvEncodeWorkspaceBytes(const ShadowKvWorkspaceSizes& sizes) {
   const int64_t iterated = LargestIteratedRank(columns);
   size_t bytes = 0;
   for (const int64_t rank : {int64_t{config.rank}, std::min<int64_t>(config.rank, iterated)}) {
-    Carver joint(nullptr);
-    shadowkv::CarveFactor(config.dtype, columns, rank, sizes.max_tokens, 1, joint);
+    const bool several = !config.joint && rank > 0 && rank <= iterated;
+    Carver factor(nullptr);
+    shadowkv::CarveFactor(
+        config.dtype, columns, rank, sizes.max_tokens, several ? sizes.factored : 1, factor);
     Carver encode(nullptr);
     config.rank = static_cast<int32_t>(rank);
-    const ShadowKvPromptLayout layout(config, sizes.max_tokens);
-    shadowkv::CarveEncode(layout, !config.joint, encode);
-    Carver factor(nullptr);
-    if (!config.joint && rank > 0 && rank <= iterated) {
-      shadowkv::CarveFactor(config.dtype, columns, rank, sizes.max_tokens, sizes.factored, factor);
-    }
-    bytes = std::max({bytes, joint.used(), encode.used(), factor.used()});
+    shadowkv::CarveEncode(ShadowKvPromptLayout(config, sizes.max_tokens), !config.joint, encode);
+    bytes = std::max({bytes, factor.used(), encode.used()});
   }
   return bytes;
 }

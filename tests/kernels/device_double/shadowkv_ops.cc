@@ -134,6 +134,13 @@ absl::Status CheckAttentionBounds(const ShadowKvAttentionParams& params) {
   return status;
 }
 
+absl::Status CheckLayer(const char* op, const ShadowKvJointLayer& layer) {
+  return CheckPointers(op,
+                       {{"layer.page_table", layer.page_table},
+                        {"layer.key_bias", layer.key_bias, /*optional=*/true},
+                        {"layer.prompt", layer.prompt}});
+}
+
 // What stands for a basis until the layer is encoded, which is when the host's op finds it.
 constexpr std::byte kFactored{0x5a};
 
@@ -150,10 +157,7 @@ absl::Status FactorLayers(const ExecContext& /*device*/, const ShadowKvFactorLay
   status.Update(CheckRope("shadowkv_factor_layers", params.rope));
   for (int64_t i = 0; status.ok() && i < params.num_layers; ++i) {
     const ShadowKvJointLayer& layer = params.layers[static_cast<size_t>(i)];
-    status = CheckPointers("shadowkv_factor_layers",
-                           {{"layer.page_table", layer.page_table},
-                            {"layer.key_bias", layer.key_bias, /*optional=*/true},
-                            {"layer.prompt", layer.prompt}});
+    status = CheckLayer("shadowkv_factor_layers", layer);
     if (status.ok()) {
       std::ranges::fill(BasisOf(params.layout, layer.prompt), kFactored);
     }
@@ -194,11 +198,7 @@ absl::Status EncodeJoint(const ExecContext& device, const ShadowKvEncodeJointPar
                                        {"coefficients", params.coefficients}});
   status.Update(CheckRope("shadowkv_encode_joint", params.rope));
   for (int64_t i = 0; status.ok() && i < params.num_layers; ++i) {
-    const ShadowKvJointLayer& layer = params.layers[i];
-    status = CheckPointers("shadowkv_encode_joint",
-                           {{"layer.page_table", layer.page_table},
-                            {"layer.key_bias", layer.key_bias, /*optional=*/true},
-                            {"layer.prompt", layer.prompt}});
+    status = CheckLayer("shadowkv_encode_joint", params.layers[i]);
   }
   HostContext context(device);
   context.Add({.config = params.layout.config,

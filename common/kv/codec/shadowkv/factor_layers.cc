@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/shadowkv/layer_groups.h"
 #include "common/kv/codec/shadowkv/shadowkv_codec.h"
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
 #include "common/kv/codec/shadowkv/shadowkv_sequence.h"
@@ -30,41 +31,37 @@ int32_t ShadowKvCodec::LayersFactored(const ShadowKvMap& map, int64_t tokens) co
     return 1;
   }
   int32_t layers = std::min(kMostFactored, upper);
-  while (layers > 1 && WorkspaceBytes(map, tokens, layers) > exec_.side->workspace_bytes()) {
+  while (layers > 1 && LayerWorkspaceBytes(map, context_.full_layers, tokens, layers) >
+                           exec_.side->workspace_bytes()) {
     --layers;
   }
   return layers;
 }
 
-// As few groups as layers_factored_ allows, of about equal size.
-ShadowKvSequence::FactoredLayers ShadowKvSequence::FactoredWith(int32_t kv_layer) const {
-  const int32_t full = codec_.context().full_layers;
-  if (layers_factored_ == 1 || kv_layer < full) {
-    return {.begin = kv_layer, .end = kv_layer + 1};
-  }
-  const int32_t upper = map_.layers() - full;
-  const int32_t count = (upper + layers_factored_ - 1) / layers_factored_;
-  FactoredLayers layers;
-  while (layers.end <= kv_layer) {
-    layers = {.begin = full + upper * layers.turn / count,
-              .end = full + upper * (layers.turn + 1) / count,
-              .turn = layers.turn + 1};
-  }
-  return layers;
+int32_t ShadowKvSequence::FactoredGroupOf(int32_t kv_layer) const {
+  const auto found = std::ranges::find_if(factored_groups_, [&](const FactoredGroup& group) {
+    return group.layers.begin <= kv_layer && kv_layer < group.layers.end;
+  });
+  return found == factored_groups_.end() ? -1
+                                         : static_cast<int32_t>(found - factored_groups_.begin());
 }
 
-absl::Status ShadowKvSequence::FactorLayers(const WorkingKv& working,
-                                            const FactoredLayers& layers) {
+kernels::ShadowKvJointLayer ShadowKvSequence::FactoredLayer(const WorkingKv& working,
+                                                            int32_t kv_layer) const {
+  return {
+      .page_table = working.table.data + static_cast<ptrdiff_t>(kv_layer) * working.table.stride,
+      .key_bias = codec_.key_bias(kv_layer),
+      .prompt = prompt(kv_layer)};
+}
+
+absl::Status ShadowKvSequence::FactorLayers(const WorkingKv& working, const LayerGroup& layers) {
   static_assert(ShadowKvCodec::kMostFactored <= kernels::kShadowKvMostFactored);
   kernels::ShadowKvFactorLayersParams params = {.layout = map_.layout(layers.begin),
                                                 .pages = working.pages,
                                                 .num_layers = layers.end - layers.begin,
                                                 .rope = codec_.rope()};
   for (int32_t kv_layer = layers.begin; kv_layer < layers.end; ++kv_layer) {
-    params.layers[static_cast<size_t>(kv_layer - layers.begin)] = {
-        .page_table = working.table.data + static_cast<ptrdiff_t>(kv_layer) * working.table.stride,
-        .key_bias = codec_.key_bias(kv_layer),
-        .prompt = prompt(kv_layer)};
+    params.layers[static_cast<size_t>(kv_layer - layers.begin)] = FactoredLayer(working, kv_layer);
   }
   BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec,
                          codec_.ExecToEncode(EncodeTurn(layers.begin), workspace_bytes_));

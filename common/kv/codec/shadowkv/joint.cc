@@ -23,10 +23,7 @@ namespace baton::kv {
 absl::Status ShadowKvSequence::EncodeJoint(const WorkingKv& working, const JointGroup& group) {
   std::vector<kernels::ShadowKvJointLayer> layers;
   for (int32_t kv_layer = group.begin; kv_layer < group.end; ++kv_layer) {
-    layers.push_back(
-        {.page_table = working.table.data + static_cast<ptrdiff_t>(kv_layer) * working.table.stride,
-         .key_bias = codec_.key_bias(kv_layer),
-         .prompt = prompt(kv_layer)});
+    layers.push_back(FactoredLayer(working, kv_layer));
   }
   const kernels::ShadowKvJointLayer* op_layers = layers.data();
   if (!on_host()) {

@@ -80,22 +80,27 @@ const float* ShadowKvCodec::key_bias(int32_t kv_layer) const {
   return context_.key_bias.empty() ? nullptr : context_.key_bias[static_cast<size_t>(kv_layer)];
 }
 
-size_t ShadowKvCodec::WorkspaceBytes(const ShadowKvMap& map,
-                                     int64_t tokens,
-                                     int32_t factored) const {
+size_t ShadowKvCodec::LayerWorkspaceBytes(const ShadowKvMap& map,
+                                          int32_t kv_layer,
+                                          int64_t tokens,
+                                          int32_t factored) const {
   const int threads = context_.exec.pool->threads();
-  size_t bytes = 0;
-  for (int32_t kv_layer = 0; kv_layer < map.layers(); ++kv_layer) {
-    const kernels::ShadowKvConfig& config = map.layout(kv_layer).config;
-    bytes =
-        std::max({bytes,
-                  context_.ops->workspace_bytes(threads, config.width(), config.head_dim),
+  const kernels::ShadowKvConfig& config = map.layout(kv_layer).config;
+  return std::max(context_.ops->workspace_bytes(threads, config.width(), config.head_dim),
                   context_.ops->shadowkv_workspace_bytes(threads,
                                                          {.config = config,
                                                           .heads = context_.heads,
                                                           .max_tokens = tokens,
                                                           .layers = map.layers_factored(kv_layer),
-                                                          .factored = factored})});
+                                                          .factored = factored}));
+}
+
+size_t ShadowKvCodec::WorkspaceBytes(const ShadowKvMap& map,
+                                     int64_t tokens,
+                                     int32_t factored) const {
+  size_t bytes = 0;
+  for (int32_t kv_layer = 0; kv_layer < map.layers(); ++kv_layer) {
+    bytes = std::max(bytes, LayerWorkspaceBytes(map, kv_layer, tokens, factored));
   }
   return bytes;
 }

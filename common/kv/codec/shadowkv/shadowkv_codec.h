@@ -93,6 +93,11 @@ class ShadowKvCodec final : public KvCodec {
         working_reader_(context, ShadowKvDeviceArrays::kAppended),
         exec_(context.exec) {}
   absl::Status FillRope();
+  // Workspace of the ops over a layer, as WorkspaceBytes.
+  size_t LayerWorkspaceBytes(const ShadowKvMap& map,
+                             int32_t kv_layer,
+                             int64_t tokens,
+                             int32_t factored) const;
   // Room for what selection writes for a call, by so many query heads.
   absl::StatusOr<ShadowKvSelection> SelectionOf(const ShadowKvCallSizes& sizes,
                                                 int64_t sequences,

@@ -7,6 +7,7 @@
 
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/kv_calibration.h"
+#include "common/kv/codec/shadowkv/layer_groups.h"
 #include "kernels/core/buffer.h"
 #include "kernels/kv_format/shadowkv.h"
 
@@ -51,16 +52,13 @@ ShadowKvMap::ShadowKvMap(const CodecContext& context,
   Place();
 }
 
-// As few groups as the width of a Gram matrix allows, of about equal size.
+// As many layers in a group as the width of a Gram matrix allows.
 void ShadowKvMap::FormGroups(const CodecContext& context) {
-  const int32_t first = context.full_layers;
-  const int32_t upper = context.dimensions.layers - first;
   const int64_t width = int64_t{context.dimensions.kv_heads} * context.dimensions.head_dim;
   const auto most =
       static_cast<int32_t>(std::max<int64_t>(1, kernels::kShadowKvMaxJointWidth / width));
-  const int32_t count = (upper + most - 1) / most;
-  for (int32_t i = 0; i < count; ++i) {
-    groups_.push_back({.begin = first + upper * i / count, .end = first + upper * (i + 1) / count});
+  for (const LayerGroup& group : EvenGroups(context.full_layers, context.dimensions.layers, most)) {
+    groups_.push_back({.begin = group.begin, .end = group.end});
   }
 }
 

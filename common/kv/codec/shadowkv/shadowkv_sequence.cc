@@ -20,6 +20,7 @@
 #include "common/kv/codec/block_cache.h"
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/encoded_kv.h"
+#include "common/kv/codec/shadowkv/layer_groups.h"
 #include "common/kv/codec/shadowkv/shadowkv_codec.h"
 #include "common/kv/codec/shadowkv/shadowkv_device_arrays.h"
 #include "common/kv/codec/shadowkv/shadowkv_map.h"
@@ -62,7 +63,6 @@ ShadowKvSequence::ShadowKvSequence(ShadowKvCodec& codec,
       max_tokens_(max_tokens),
       encoded_layers_(map_.groups().size()),
       layers_factored_(codec.LayersFactored(map_, prompt_tokens() + max_tokens)),
-      factored_(static_cast<size_t>(map_.layers())),
       cache_begin_(CacheBegins(map_, codec.context().ops->shadowkv_cached_values)),
       device_(std::move(device)),
       memory_(std::move(memory)),
@@ -71,6 +71,12 @@ ShadowKvSequence::ShadowKvSequence(ShadowKvCodec& codec,
       held_(map_.layers(), prompt_tokens()),
       fetched_tokens_(prompt_tokens()) {
   BATON_CHECK(map_.values_apart() == (values_ != nullptr));
+  if (layers_factored_ > 1) {
+    for (const LayerGroup& layers :
+         EvenGroups(codec.context().full_layers, map_.layers(), layers_factored_)) {
+      factored_groups_.push_back({.layers = layers});
+    }
+  }
 }
 
 absl::Status ShadowKvSequence::PrepareStep() {
@@ -140,10 +146,12 @@ absl::Status ShadowKvSequence::ZeroPadding(const kernels::ExecContext& exec, int
 }
 
 absl::Status ShadowKvSequence::EncodePrompt(const WorkingKv& working, int32_t kv_layer) {
-  const FactoredLayers factored = FactoredWith(kv_layer);
-  if (factored.several() && !factored_[static_cast<size_t>(factored.begin)]) {
-    BATON_RETURN_IF_ERROR(FactorLayers(working, factored));
-    factored_[static_cast<size_t>(factored.begin)] = true;
+  const int32_t index = FactoredGroupOf(kv_layer);
+  if (index >= 0) {
+    FactoredGroup& group = factored_groups_[static_cast<size_t>(index)];
+    if (!std::exchange(group.factored, true)) {
+      BATON_RETURN_IF_ERROR(FactorLayers(working, group.layers));
+    }
   }
   BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec,
                          codec_.ExecToEncode(EncodeTurn(kv_layer), workspace_bytes_));
@@ -157,18 +165,17 @@ absl::Status ShadowKvSequence::EncodePrompt(const WorkingKv& working, int32_t kv
        .key_bias = codec_.key_bias(kv_layer),
        .prompt = prompt(kv_layer),
        .values = values(kv_layer),
-       .factored = factored.several()});
+       .factored = index >= 0});
 }
 
 // Layers that share coefficients are coded after them, so in turn, and so are those that are
 // factored at the same time.
 int32_t ShadowKvSequence::EncodeTurn(int32_t kv_layer) const {
-  const int32_t index = map_.group_of(kv_layer);
-  if (index >= 0) {
-    return map_.groups()[static_cast<size_t>(index)].begin;
+  if (const int32_t joint = map_.group_of(kv_layer); joint >= 0) {
+    return map_.groups()[static_cast<size_t>(joint)].begin;
   }
-  const FactoredLayers factored = FactoredWith(kv_layer);
-  return factored.several() ? codec_.context().full_layers + factored.turn : kv_layer;
+  const int32_t factored = FactoredGroupOf(kv_layer);
+  return factored < 0 ? kv_layer : codec_.context().full_layers + factored;
 }
 
 std::span<std::byte> ShadowKvSequence::Page(int32_t kv_layer, int32_t index) const {
@@ -194,8 +201,6 @@ absl::StatusOr<CodedLayer> ShadowKvSequence::FollowCoding(kernels::CopyQueue& co
   return [layer = LayerPages(kv_layer)] { return layer; };
 }
 
-// Layers that are smaller than the largest have windows of as many pages; those that they have no
-// memory for are never sent (SentPages) and stand where their last page is.
 // Layers that are smaller than the largest have windows of as many pages; those that they have no
 // memory for are never sent (SentPages) and stand where their last page is.
 std::vector<std::span<std::byte>> ShadowKvSequence::Window(int32_t kv_layer, int32_t pages) {

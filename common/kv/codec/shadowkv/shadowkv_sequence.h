@@ -17,6 +17,7 @@
 #include "common/kv/codec/block_cache.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/held_tokens.h"
+#include "common/kv/codec/shadowkv/layer_groups.h"
 #include "common/kv/codec/shadowkv/shadowkv_call.h"
 #include "common/kv/codec/shadowkv/shadowkv_codec.h"
 #include "common/kv/codec/shadowkv/shadowkv_device_arrays.h"
@@ -125,13 +126,10 @@ class ShadowKvSequence final : public EncodedKv {
   void CountAttention() { attended_heads_ += map_.layout(0).config.kv_heads; }
 
  private:
-  // Layers [begin, end), the `turn`-th of all that are not factored by themselves.
-  struct FactoredLayers {
-    int32_t begin = 0;
-    int32_t end = 0;
-    int32_t turn = 0;
-
-    bool several() const { return end - begin > 1; }
+  // Upper layers that are factored at the same time.
+  struct FactoredGroup {
+    LayerGroup layers;
+    bool factored = false;  // FactorLayers was called
   };
 
   // Rows of an extension in a tile, as ops take them.
@@ -149,9 +147,11 @@ class ShadowKvSequence final : public EncodedKv {
   absl::Status EncodePrompt(const WorkingKv& working, int32_t kv_layer);
   // Layers of the same are coded one after the other (ShadowKvCodec::ExecToEncode).
   int32_t EncodeTurn(int32_t kv_layer) const;
-  // The layers that `kv_layer` is factored at the same time with, itself among them.
-  FactoredLayers FactoredWith(int32_t kv_layer) const;
-  absl::Status FactorLayers(const WorkingKv& working, const FactoredLayers& layers);
+  // The group of `factored_groups_` that a layer belongs to, as an index; -1: none.
+  int32_t FactoredGroupOf(int32_t kv_layer) const;
+  absl::Status FactorLayers(const WorkingKv& working, const LayerGroup& layers);
+  // The layer as ops take it that factor several.
+  kernels::ShadowKvJointLayer FactoredLayer(const WorkingKv& working, int32_t kv_layer) const;
   absl::Status EncodeJoint(const WorkingKv& working, const JointGroup& group);
   // Codes what is due in the group of a layer once the token at `position` is in all layers of it.
   absl::Status CodeJoint(int32_t kv_layer, int32_t position);
@@ -198,8 +198,8 @@ class ShadowKvSequence final : public EncodedKv {
   int64_t extension_begin_ = 0;  // tokens held when the newest extension began
   // By joint group: layers that EncodeLayer was called for since the prompt or extension began.
   std::vector<int32_t> encoded_layers_;
-  const int32_t layers_factored_;  // ShadowKvCodec::LayersFactored
-  std::vector<bool> factored_;     // by layer: FactorLayers was called for those that begin with it
+  const int32_t layers_factored_;               // ShadowKvCodec::LayersFactored
+  std::vector<FactoredGroup> factored_groups_;  // none where each layer is factored by itself
   // Where each layer's cache begins, and the end of the last.
   const std::vector<size_t> cache_begin_;
   // On a device: null elsewhere.
