@@ -232,8 +232,11 @@ void OutgoingSession::SendCommitIfDue() {
   worker::v1::TransferRequest request;
   {
     absl::MutexLock lock(&mutex_);
-    if (!status_.ok() || peer_ == nullptr || !commit_.has_value() || commit_sent_ ||
-        !waiting_.empty() || !segments_.empty()) {
+    if (!status_.ok() || peer_ == nullptr || !commit_.has_value() || commit_sent_) {
+      return;
+    }
+    // The commit may have come since segments were grouped: what is left then goes out first.
+    if (!waiting_.empty() || !segments_.empty() || grouper_->has_rest()) {
       return;
     }
     commit_sent_ = true;

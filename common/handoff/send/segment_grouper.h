@@ -40,6 +40,8 @@ class SegmentGrouper {
   absl::StatusOr<std::vector<Segment>> Add(const engine::ReadyKv& ready, int64_t segment_bytes);
   // What is left.
   std::optional<Segment> Flush();
+  // Whether anything is.
+  bool has_rest() const { return pending_.has_value(); }
 
  private:
   absl::Status Check(const engine::ReadyKv& ready) const;

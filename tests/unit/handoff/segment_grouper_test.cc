@@ -42,8 +42,11 @@ TEST_F(SegmentGrouperTest, LayersAreGroupedUntilTheSegmentIsLarge) {
 TEST_F(SegmentGrouperTest, LastLayerEndsTheSegmentOfItsPrefillChunk) {
   SegmentGrouper grouper(geometry_);
   EXPECT_EQ(grouper.Add(Ready(0, 6, 0, 10), 2500)->size(), 1u);
+  EXPECT_FALSE(grouper.has_rest());
   EXPECT_TRUE(grouper.Add(Ready(6, 1, 0, 10), 2500)->empty());
+  EXPECT_TRUE(grouper.has_rest());
   EXPECT_EQ(grouper.Add(Ready(7, 1, 0, 10), 2500)->size(), 1u);
+  EXPECT_FALSE(grouper.has_rest());
   EXPECT_FALSE(grouper.Flush().has_value());
 }
 
