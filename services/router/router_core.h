@@ -17,6 +17,7 @@
 #include "services/router/timer_queue.h"
 #include "services/router/work_pool.h"
 #include "services/router/workers/conversation_homes.h"
+#include "services/router/workers/worker_calls.h"
 #include "services/router/workers/worker_set.h"
 
 namespace baton::router {
@@ -29,6 +30,7 @@ struct RouterCore {
   uint32_t default_max_tokens = 512;
   std::unique_ptr<trace::SpanFile> spans;  // null: none are written
   std::shared_ptr<TimerQueue> timers;
+  std::shared_ptr<WorkerCalls> worker_calls;
   std::shared_ptr<WorkerSet> workers;
   std::shared_ptr<Admission> admission;
   ConversationHomes homes;

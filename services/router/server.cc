@@ -31,6 +31,7 @@
 #include "services/router/workers/discovery.h"
 #include "services/router/workers/introduce.h"
 #include "services/router/workers/worker.h"
+#include "services/router/workers/worker_calls.h"
 #include "services/router/workers/worker_set.h"
 
 namespace baton::router {
@@ -43,6 +44,8 @@ constexpr size_t kMaxWaitingPrompts = 256;
 constexpr absl::Duration kReportAgeInterval = absl::Seconds(1);
 // Worker calls end soon after they were cancelled; a worker that hangs can delay it.
 constexpr absl::Duration kSessionEndTimeout = absl::Seconds(10);
+// For what ended requests have told workers last, such as that retained KV is no longer wanted.
+constexpr absl::Duration kWorkerCallGrace = absl::Seconds(1);
 
 void WriteWorkerCounts(const WorkerSet& workers, metrics::GaugeWriter& writer) {
   for (const auto& [kind, role] :
@@ -84,7 +87,8 @@ absl::Status RouterServer::Init(const RouterOptions& options) {
                                              trace::ToHex(trace::NewTraceId()),
                                              registry_));
   core_.prompt_pool = std::make_unique<WorkPool>(options.tokenizer_threads, kMaxWaitingPrompts);
-  core_.workers = std::make_shared<WorkerSet>(options.tls, core_.timers);
+  core_.worker_calls = std::make_shared<WorkerCalls>();
+  core_.workers = std::make_shared<WorkerSet>(options.tls, core_.timers, core_.worker_calls);
   core_.admission = std::make_shared<Admission>(options.queue, core_.workers);
   core_.workers->set_events({
       .on_change =
@@ -209,6 +213,9 @@ RouterServer::~RouterServer() {
   // Their worker calls were cancelled with them and refer to what goes away next.
   BATON_CHECK(core_.sessions.WaitForNone(kSessionEndTimeout));
   core_.timers->Stop();
+  if (core_.worker_calls != nullptr) {
+    BATON_CHECK(core_.worker_calls->Stop(kWorkerCallGrace));
+  }
   if (core_.prompt_pool != nullptr) {
     core_.prompt_pool->Stop();
   }

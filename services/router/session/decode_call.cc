@@ -55,8 +55,9 @@ void DecodeCall::OnReadDone(bool ok) {
 }
 
 void DecodeCall::OnDone(const grpc::Status& status) {
-  const std::shared_ptr<DecodeCall> self = std::move(self_);
+  // Let go last: once it is gone nothing of the call is waited for.
   const std::shared_ptr<DecodeCallOwner> owner = std::move(owner_);
+  const std::shared_ptr<DecodeCall> self = std::move(self_);
   owner->OnDecodeEnd(number_, rpc::FromGrpcStatus(status));
 }
 

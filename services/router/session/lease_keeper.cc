@@ -3,24 +3,18 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
-#include "grpcpp/client_context.h"
+#include "absl/time/time.h"
+#include "grpcpp/support/status.h"
 #include "spdlog/spdlog.h"
 
-#include "common/rpc/request_metadata.h"
 #include "services/router/session/proto_time.h"
+#include "services/router/workers/worker_calls.h"
 
 namespace baton::router {
 namespace {
 
 // A lease shorter than this is a worker's mistake; it must not make the router spin.
 constexpr absl::Duration kMinPeriod = absl::Milliseconds(20);
-
-struct RenewCall {
-  grpc::ClientContext context;
-  worker::v1::RenewLeaseRequest request;
-  worker::v1::RenewLeaseResponse response;
-};
 
 }  // namespace
 
@@ -70,20 +64,19 @@ void LeaseKeeper::Renew() {
       return;
     }
   }
-  auto call = std::make_shared<RenewCall>();
-  call->request.set_reservation_id(reservation_id_);
-  call->request.set_epoch(epoch_);
-  rpc::SetDeadline(absl::Now() + period_, &call->context);
-  worker_->decode_stub().async()->RenewLease(&call->context,
-                                             &call->request,
-                                             &call->response,
-                                             [call, worker = worker_](const grpc::Status& status) {
-                                               if (!status.ok()) {
-                                                 spdlog::debug("lease renewal failed worker={}: {}",
-                                                               worker->address(),
-                                                               status.error_message());
-                                               }
-                                             });
+  worker::v1::RenewLeaseRequest request;
+  request.set_reservation_id(reservation_id_);
+  request.set_epoch(epoch_);
+  const auto start = [this](auto* context, const auto* to, auto* response, auto done) {
+    worker_->decode_stub().async()->RenewLease(context, to, response, std::move(done));
+  };
+  worker_->calls().Make<worker::v1::RenewLeaseResponse>(
+      std::move(request), period_, start, [worker = worker_](const grpc::Status& status) {
+        if (!status.ok()) {
+          spdlog::debug(
+              "lease renewal failed worker={}: {}", worker->address(), status.error_message());
+        }
+      });
   Schedule();
 }
 

@@ -41,8 +41,9 @@ void PrefillCall::OnReadDone(bool ok) {
 }
 
 void PrefillCall::OnDone(const grpc::Status& status) {
-  const std::shared_ptr<PrefillCall> self = std::move(self_);
+  // Let go last: once it is gone nothing of the call is waited for.
   const std::shared_ptr<PrefillCallOwner> owner = std::move(owner_);
+  const std::shared_ptr<PrefillCall> self = std::move(self_);
   owner->OnPrefillEnd(number_, rpc::FromGrpcStatus(status));
 }
 

@@ -2,15 +2,16 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "grpcpp/client_context.h"
+#include "grpcpp/support/status.h"
 #include "spdlog/spdlog.h"
 
-#include "common/rpc/request_metadata.h"
 #include "proto/baton/worker/v1/prefill.pb.h"
 #include "services/router/workers/worker.h"
+#include "services/router/workers/worker_calls.h"
 
 namespace baton::router {
 namespace {
@@ -21,12 +22,6 @@ constexpr absl::Duration kRetryDelay = absl::Seconds(2);
 // Then the lease that workers have by default (--retain_lease) has run out.
 constexpr absl::Duration kPatience = absl::Minutes(10);
 
-struct ReleaseCall {
-  grpc::ClientContext context;
-  worker::v1::ReleaseRequest request;
-  worker::v1::ReleaseResponse response;
-};
-
 bool MayComeBack(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::UNAVAILABLE ||
          status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
@@ -35,10 +30,12 @@ bool MayComeBack(const grpc::Status& status) {
 void Release(const std::shared_ptr<Worker>& worker,
              const std::string& request_id,
              absl::Time give_up) {
-  auto call = std::make_shared<ReleaseCall>();
-  call->request.set_request_id(request_id);
-  rpc::SetDeadline(absl::Now() + kReleaseTimeout, &call->context);
-  const auto on_end = [call, worker, give_up](const grpc::Status& status) {
+  worker::v1::ReleaseRequest request;
+  request.set_request_id(request_id);
+  const auto start = [&](auto* context, const auto* to, auto* response, auto done) {
+    worker->prefill_stub().async()->Release(context, to, response, std::move(done));
+  };
+  const auto on_end = [worker, request_id, give_up](const grpc::Status& status) {
     if (status.ok()) {
       return;
     }
@@ -47,15 +44,14 @@ void Release(const std::shared_ptr<Worker>& worker,
     if (!MayComeBack(status) || absl::Now() >= give_up) {
       return;
     }
-    worker->timers().After(
-        kRetryDelay,
-        [weak = std::weak_ptr(worker), request_id = call->request.request_id(), give_up] {
-          if (const auto locked = weak.lock()) {
-            Release(locked, request_id, give_up);
-          }
-        });
+    worker->timers().After(kRetryDelay, [weak = std::weak_ptr(worker), request_id, give_up] {
+      if (const auto locked = weak.lock()) {
+        Release(locked, request_id, give_up);
+      }
+    });
   };
-  worker->prefill_stub().async()->Release(&call->context, &call->request, &call->response, on_end);
+  worker->calls().Make<worker::v1::ReleaseResponse>(
+      std::move(request), kReleaseTimeout, start, on_end);
 }
 
 }  // namespace

@@ -2,17 +2,17 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "grpcpp/client_context.h"
+#include "grpcpp/support/status.h"
 #include "spdlog/spdlog.h"
 
-#include "common/rpc/request_metadata.h"
 #include "proto/baton/worker/v1/control.pb.h"
 #include "proto/baton/worker/v1/prefill.pb.h"
 #include "services/router/workers/worker.h"
+#include "services/router/workers/worker_calls.h"
 #include "services/router/workers/worker_set.h"
 
 namespace baton::router {
@@ -20,18 +20,12 @@ namespace {
 
 constexpr absl::Duration kTimeout = absl::Seconds(5);
 
-struct IntroduceCall {
-  grpc::ClientContext context;
-  worker::v1::IntroduceRequest request;
-  worker::v1::IntroduceResponse response;
-};
-
 void Tell(const std::shared_ptr<Worker>& prefill, const worker::v1::IntroduceRequest& request) {
-  auto call = std::make_shared<IntroduceCall>();
-  call->request = request;
-  rpc::SetDeadline(absl::Now() + kTimeout, &call->context);
-  prefill->prefill_stub().async()->Introduce(
-      &call->context, &call->request, &call->response, [call, prefill](const grpc::Status& status) {
+  const auto start = [&](auto* context, const auto* to, auto* response, auto done) {
+    prefill->prefill_stub().async()->Introduce(context, to, response, std::move(done));
+  };
+  prefill->calls().Make<worker::v1::IntroduceResponse>(
+      request, kTimeout, start, [prefill](const grpc::Status& status) {
         if (!status.ok()) {
           spdlog::debug(
               "introduction failed worker={}: {}", prefill->address(), status.error_message());

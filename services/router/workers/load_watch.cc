@@ -8,6 +8,7 @@
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/client_callback.h"
 
+#include "common/base/live_counter.h"
 #include "common/rpc/request_metadata.h"
 #include "common/rpc/status_mapping.h"
 #include "services/router/session/proto_time.h"
@@ -22,7 +23,8 @@ constexpr absl::Duration kReportInterval = absl::Milliseconds(100);
 // Lives until both calls are over: gRPC's reactions hold it through self_.
 class LoadWatch final : public grpc::ClientReadReactor<worker::v1::Loads> {
  public:
-  explicit LoadWatch(std::weak_ptr<Worker> worker) : worker_(std::move(worker)) {}
+  explicit LoadWatch(const std::shared_ptr<Worker>& worker)
+      : counted_(worker->calls().live()), worker_(worker) {}
 
   static void Run(const std::shared_ptr<LoadWatch>& self, Worker& worker) {
     self->self_ = self;
@@ -74,6 +76,7 @@ class LoadWatch final : public grpc::ClientReadReactor<worker::v1::Loads> {
     }
   }
 
+  const LiveCounter::Count counted_;  // first, so that it goes last
   const std::weak_ptr<Worker> worker_;
   std::shared_ptr<LoadWatch> self_;  // shared with gRPC until the last reaction
   grpc::ClientContext info_context_;

@@ -29,6 +29,7 @@ Worker::Worker(uint64_t id,
                std::string address,
                std::shared_ptr<grpc::Channel> channel,
                std::shared_ptr<TimerQueue> timers,
+               std::shared_ptr<WorkerCalls> calls,
                Events events)
     : id_(id),
       kind_(kind),
@@ -38,6 +39,7 @@ Worker::Worker(uint64_t id,
       decode_stub_(worker::v1::Decode::NewStub(channel_)),
       control_stub_(worker::v1::Control::NewStub(channel_)),
       timers_(std::move(timers)),
+      calls_(std::move(calls)),
       events_(std::move(events)),
       backoff_(kMinBackoff) {}
 

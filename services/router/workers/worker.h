@@ -18,6 +18,7 @@
 #include "proto/baton/worker/v1/decode.grpc.pb.h"
 #include "proto/baton/worker/v1/prefill.grpc.pb.h"
 #include "services/router/timer_queue.h"
+#include "services/router/workers/worker_calls.h"
 
 namespace baton::router {
 
@@ -65,6 +66,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
          std::string address,
          std::shared_ptr<grpc::Channel> channel,
          std::shared_ptr<TimerQueue> timers,
+         std::shared_ptr<WorkerCalls> calls,
          Events events);
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -81,6 +83,8 @@ class Worker : public std::enable_shared_from_this<Worker> {
   worker::v1::Control::Stub& control_stub() { return *control_stub_; }
   // For calls to the worker that are to be made later.
   TimerQueue& timers() { return *timers_; }
+  // For calls to the worker that no request waits for, and of what watches it.
+  WorkerCalls& calls() { return *calls_; }
 
   // ServerInfo of the present incarnation; unset before the first answer.
   std::optional<worker::v1::ServerInfo> info() const;
@@ -128,6 +132,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
   const std::unique_ptr<worker::v1::Decode::Stub> decode_stub_;
   const std::unique_ptr<worker::v1::Control::Stub> control_stub_;
   const std::shared_ptr<TimerQueue> timers_;
+  const std::shared_ptr<WorkerCalls> calls_;
   const Events events_;
 
   mutable absl::Mutex mutex_;

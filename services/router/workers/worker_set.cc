@@ -16,11 +16,14 @@
 #include "common/rpc/tls.h"
 #include "services/router/timer_queue.h"
 #include "services/router/workers/worker.h"
+#include "services/router/workers/worker_calls.h"
 
 namespace baton::router {
 
-WorkerSet::WorkerSet(rpc::TlsOptions tls, std::shared_ptr<TimerQueue> timers)
-    : tls_(std::move(tls)), timers_(std::move(timers)) {}
+WorkerSet::WorkerSet(rpc::TlsOptions tls,
+                     std::shared_ptr<TimerQueue> timers,
+                     std::shared_ptr<WorkerCalls> calls)
+    : tls_(std::move(tls)), timers_(std::move(timers)), calls_(std::move(calls)) {}
 
 WorkerSet::~WorkerSet() { Stop(); }
 
@@ -30,7 +33,8 @@ std::shared_ptr<Worker> WorkerSet::Make(WorkerKind kind, const std::string& addr
     spdlog::error("worker address={}: {}", address, std::string(channel.status().message()));
     return nullptr;
   }
-  return std::make_shared<Worker>(++last_id_, kind, address, *std::move(channel), timers_, events_);
+  return std::make_shared<Worker>(
+      ++last_id_, kind, address, *std::move(channel), timers_, calls_, events_);
 }
 
 void WorkerSet::SetAddresses(WorkerKind kind, const std::vector<std::string>& addresses) {

@@ -15,6 +15,7 @@
 #include "common/rpc/tls.h"
 #include "services/router/timer_queue.h"
 #include "services/router/workers/worker.h"
+#include "services/router/workers/worker_calls.h"
 
 namespace baton::router {
 
@@ -33,7 +34,9 @@ struct WorkerLimits {
 class WorkerSet {
  public:
   // Channels use the router's own TLS.
-  WorkerSet(rpc::TlsOptions tls, std::shared_ptr<TimerQueue> timers);
+  WorkerSet(rpc::TlsOptions tls,
+            std::shared_ptr<TimerQueue> timers,
+            std::shared_ptr<WorkerCalls> calls);
   ~WorkerSet();
   WorkerSet(const WorkerSet&) = delete;
   WorkerSet& operator=(const WorkerSet&) = delete;
@@ -59,6 +62,7 @@ class WorkerSet {
 
   const rpc::TlsOptions tls_;
   const std::shared_ptr<TimerQueue> timers_;
+  const std::shared_ptr<WorkerCalls> calls_;
   Worker::Events events_ = {.on_change = [] {}, .on_start = [](const auto& /*worker*/) {}};
   mutable absl::Mutex mutex_;
   uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
