@@ -39,6 +39,8 @@ namespace {
 constexpr absl::Duration kBusyLook = absl::Microseconds(20);
 // Pairs that connect, and streams that are to end, have more time.
 constexpr absl::Duration kSlowLook = absl::Milliseconds(1);
+// Streams end soon after they were cancelled.
+constexpr absl::Duration kPipeEndTimeout = absl::Seconds(10);
 
 absl::Status Lost(const absl::Status& reason) {
   return absl::UnavailableError(
@@ -77,6 +79,7 @@ void Progress::Run() {
     CloseInbound(inbound_.begin()->first, reason);
   }
   outbound_.CloseAll(reason);
+  pipes_.WaitForNone(kPipeEndTimeout);
 }
 
 void Progress::Wait() {
@@ -174,7 +177,7 @@ absl::StatusOr<std::unique_ptr<OutboundPeer>> Progress::OpenOutbound(
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<kernels::DeviceLink> link,
                          options_.links.Open(pair, kernels::LinkEnd::kSender, options_.sizes));
   const std::shared_ptr<Pipe> pipe = ClientPipe::Open(
-      channel, [this, id, inbox = inbox_](std::optional<worker::v1::LinkMessage> message) {
+      channel, pipes_, [this, id, inbox = inbox_](std::optional<worker::v1::LinkMessage> message) {
         inbox->Push([this, id, message = std::move(message)] { TakeOutbound(id, message); });
       });
   return std::make_unique<OutboundPeer>(

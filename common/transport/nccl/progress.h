@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "grpcpp/channel.h"
 
+#include "common/base/live_counter.h"
 #include "common/transport/inbox.h"
 #include "common/transport/nccl/block_budget.h"
 #include "common/transport/nccl/inbound_peer.h"
@@ -88,6 +89,7 @@ class Progress final : public PostProgress {
   const OutboundPosts::OnCompletion completed_;
   BlockBudget budget_;
   std::atomic<uint64_t> next_connection_{1};
+  LiveCounter pipes_;  // to peers, until gRPC has let go of them
   std::unordered_map<uint64_t, std::unique_ptr<InboundPeer>> inbound_;
   OutboundTable<OutboundPeer> outbound_;
   absl::Time next_look_ = absl::InfiniteFuture();
