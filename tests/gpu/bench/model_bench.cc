@@ -1,8 +1,8 @@
 // Prefill and decode of Llama-3.1-8B and of its variant with 50 % SwiftKV, random weights, over
 // dense bf16 pages: what a worker's model takes of a step, without engine and sampling.
 //
-//   gpu_model_bench [--quick]
-//   gpu_model_bench --engine [--quick] [--chunk=TOKENS]
+//   gpu_model_bench [--quick] [--only=plain|swiftkv]
+//   gpu_model_bench --engine [--quick] [--only=plain|swiftkv] [--chunk=TOKENS]
 //   gpu_model_bench --capacity [--quick] [--format=NAME]
 //   gpu_model_bench --shares [--quick]
 //
@@ -67,6 +67,45 @@ struct Variant {
 constexpr Variant kVariants[] = {{"Llama-3.1-8B", kLlamaLayers},
                                  {"Llama-3.1-8B SwiftKV 50 %", kLlamaLayers / 2}};
 
+struct Flags {
+  bool quick = false;
+  bool engine = false;
+  bool capacity = false;
+  bool shares = false;
+  int32_t chunk_tokens = kPrefillStepRows;
+  std::string_view format = {};  // all, if empty
+  std::string_view only = {};    // both models, if empty
+
+  bool includes(const Variant& variant) const {
+    return only.empty() || (only == "plain") == (variant.full_layers == kLlamaLayers);
+  }
+  absl::Status Check() const {
+    return only.empty() || only == "plain" || only == "swiftkv"
+               ? absl::OkStatus()
+               : absl::InvalidArgumentError("--only: give plain or swiftkv");
+  }
+};
+
+Flags ParseFlags(int argc, char** argv) {
+  constexpr std::string_view kFormat = "--format=";
+  constexpr std::string_view kChunk = "--chunk=";
+  constexpr std::string_view kOnly = "--only=";
+  Flags flags;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument.starts_with(kFormat)) flags.format = argument.substr(kFormat.size());
+    if (argument.starts_with(kOnly)) flags.only = argument.substr(kOnly.size());
+    if (argument.starts_with(kChunk)) {
+      flags.chunk_tokens = std::clamp(std::atoi(argv[i] + kChunk.size()), 1, kPrefillStepRows);
+    }
+    flags.quick = flags.quick || std::strcmp(argv[i], "--quick") == 0;
+    flags.engine = flags.engine || std::strcmp(argv[i], "--engine") == 0;
+    flags.capacity = flags.capacity || std::strcmp(argv[i], "--capacity") == 0;
+    flags.shares = flags.shares || std::strcmp(argv[i], "--shares") == 0;
+  }
+  return flags;
+}
+
 absl::StatusOr<std::unique_ptr<Model>> Load(const kernels::Backend& backend,
                                             const Variant& variant,
                                             int32_t step_rows,
@@ -115,30 +154,31 @@ bool MeasureVariant(const kernels::Backend& backend,
   return checked && prefill && decode;
 }
 
-absl::StatusOr<bool> MeasureModels(const kernels::Backend& backend, bool quick) {
+absl::StatusOr<bool> MeasureModels(const kernels::Backend& backend, const Flags& flags) {
   // Without cuDNN the longest prompts would take minutes.
   BATON_RETURN_IF_ERROR(backend.exec().queue->attention_plans().status());
   BATON_ASSIGN_OR_RETURN(ModelPages pages, MakeFilledPages(backend.exec(), kMostDecodeTokens));
   PrefillSeconds plain;
   bool measured = true;
   for (const Variant& variant : kVariants) {
-    measured = MeasureVariant(backend, variant, quick, pages, plain) && measured;
+    if (!flags.includes(variant)) continue;
+    measured = MeasureVariant(backend, variant, flags.quick, pages, plain) && measured;
   }
   return measured;
 }
 
-absl::StatusOr<bool> MeasureEngines(const kernels::Backend& backend,
-                                    int32_t chunk_tokens,
-                                    bool quick) {
+absl::StatusOr<bool> MeasureEngines(const kernels::Backend& backend, const Flags& flags) {
   BATON_RETURN_IF_ERROR(backend.exec().queue->attention_plans().status());
   FirstTokenSeconds plain;
   bool measured = true;
   for (const Variant& variant : kVariants) {
+    if (!flags.includes(variant)) continue;
     std::unique_ptr<Model> model =
         LoadOrPrint(backend, variant, kPrefillStepRows, kMostFirstTokenPrompts);
     measured =
         model != nullptr &&
-        MeasureFirstTokens(backend, variant.name, std::move(model), chunk_tokens, quick, plain) &&
+        MeasureFirstTokens(
+            backend, variant.name, std::move(model), flags.chunk_tokens, flags.quick, plain) &&
         measured;
   }
   return measured;
@@ -168,46 +208,20 @@ bool MeasurePlainShares(const kernels::Backend& backend, bool quick) {
              quick);
 }
 
-struct Flags {
-  bool quick = false;
-  bool engine = false;
-  bool capacity = false;
-  bool shares = false;
-  int32_t chunk_tokens = kPrefillStepRows;
-  std::string_view format = {};  // all, if empty
-};
-
-Flags ParseFlags(int argc, char** argv) {
-  constexpr std::string_view kFormat = "--format=";
-  constexpr std::string_view kChunk = "--chunk=";
-  Flags flags;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view argument = argv[i];
-    if (argument.starts_with(kFormat)) flags.format = argument.substr(kFormat.size());
-    if (argument.starts_with(kChunk)) {
-      flags.chunk_tokens = std::clamp(std::atoi(argv[i] + kChunk.size()), 1, kPrefillStepRows);
-    }
-    flags.quick = flags.quick || std::strcmp(argv[i], "--quick") == 0;
-    flags.engine = flags.engine || std::strcmp(argv[i], "--engine") == 0;
-    flags.capacity = flags.capacity || std::strcmp(argv[i], "--capacity") == 0;
-    flags.shares = flags.shares || std::strcmp(argv[i], "--shares") == 0;
-  }
-  return flags;
-}
-
 // True when everything was measured.
 absl::StatusOr<bool> RunAll(const Flags& flags) {
+  BATON_RETURN_IF_ERROR(flags.Check());
   const auto threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Backend> backend,
                          kernels::Backend::Open("cuda", threads));
   if (flags.engine) {
-    return MeasureEngines(*backend, flags.chunk_tokens, flags.quick);
+    return MeasureEngines(*backend, flags);
   }
   if (flags.shares) {
     return MeasurePlainShares(*backend, flags.quick);
   }
   return flags.capacity ? MeasurePlainCapacity(*backend, flags.quick, flags.format)
-                        : MeasureModels(*backend, flags.quick);
+                        : MeasureModels(*backend, flags);
 }
 
 }  // namespace
