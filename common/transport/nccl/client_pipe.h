@@ -20,8 +20,8 @@ class ClientPipe final
     : public PipeReactor<
           grpc::ClientBidiReactor<worker::v1::LinkMessage, worker::v1::LinkMessage>> {
  public:
-  // Starts the call. `live` counts it until gRPC has let go of it: the channel's last holder may not
-  // be a thread of gRPC's callbacks.
+  // Starts the call. `live` counts it until gRPC has let go of it: the last holder of the channel
+  // may not be a thread of gRPC's callbacks.
   static std::shared_ptr<ClientPipe> Open(std::shared_ptr<grpc::Channel> channel,
                                           LiveCounter& live,
                                           OnMessage on_message);

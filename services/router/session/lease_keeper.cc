@@ -1,13 +1,17 @@
 #include "services/router/session/lease_keeper.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "grpcpp/support/status.h"
 #include "spdlog/spdlog.h"
 
 #include "services/router/session/proto_time.h"
+#include "services/router/timer_queue.h"
+#include "services/router/workers/worker.h"
 #include "services/router/workers/worker_calls.h"
 
 namespace baton::router {

@@ -1,8 +1,11 @@
 #include "services/router/session/prefill_call.h"
 
+#include <memory>
 #include <utility>
 
+#include "common/rpc/request_metadata.h"
 #include "common/rpc/status_mapping.h"
+#include "services/router/workers/worker.h"
 
 namespace baton::router {
 

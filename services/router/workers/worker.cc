@@ -14,6 +14,7 @@
 #include "common/scheduling/pair_choice.h"
 #include "services/router/timer_queue.h"
 #include "services/router/workers/load_watch.h"
+#include "services/router/workers/worker_calls.h"
 
 namespace baton::router {
 namespace {
