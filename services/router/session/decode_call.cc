@@ -6,6 +6,7 @@
 #include "common/rpc/request_metadata.h"
 #include "common/rpc/status_mapping.h"
 #include "services/router/workers/worker.h"
+#include "services/router/workers/worker_calls.h"
 
 namespace baton::router {
 
@@ -13,7 +14,8 @@ DecodeCall::DecodeCall(std::shared_ptr<Worker> worker,
                        worker::v1::DecodeRequest request,
                        uint64_t number,
                        std::shared_ptr<DecodeCallOwner> owner)
-    : worker_(std::move(worker)),
+    : counted_(worker->calls().live()),
+      worker_(std::move(worker)),
       request_(std::move(request)),
       number_(number),
       owner_(std::move(owner)) {}
@@ -58,9 +60,8 @@ void DecodeCall::OnReadDone(bool ok) {
 }
 
 void DecodeCall::OnDone(const grpc::Status& status) {
-  // Let go last: once it is gone nothing of the call is waited for.
-  const std::shared_ptr<DecodeCallOwner> owner = std::move(owner_);
   const std::shared_ptr<DecodeCall> self = std::move(self_);
+  const std::shared_ptr<DecodeCallOwner> owner = std::move(owner_);
   owner->OnDecodeEnd(number_, rpc::FromGrpcStatus(status));
 }
 

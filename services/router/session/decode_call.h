@@ -10,6 +10,7 @@
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/client_callback.h"
 
+#include "common/base/live_counter.h"
 #include "common/rpc/request_metadata.h"
 #include "proto/baton/worker/v1/decode.pb.h"
 #include "services/router/workers/worker.h"
@@ -54,6 +55,7 @@ class DecodeCall final : public grpc::ClientReadReactor<worker::v1::DecodeEvent>
              std::shared_ptr<DecodeCallOwner> owner);
   void ReleaseHold();
 
+  const LiveCounter::Count counted_;      // first, so that it goes last
   const std::shared_ptr<Worker> worker_;  // owns the stub
   const worker::v1::DecodeRequest request_;
   const uint64_t number_;

@@ -6,6 +6,7 @@
 #include "common/rpc/request_metadata.h"
 #include "common/rpc/status_mapping.h"
 #include "services/router/workers/worker.h"
+#include "services/router/workers/worker_calls.h"
 
 namespace baton::router {
 
@@ -13,7 +14,8 @@ PrefillCall::PrefillCall(std::shared_ptr<Worker> worker,
                          worker::v1::PrefillRequest request,
                          uint64_t number,
                          std::shared_ptr<PrefillCallOwner> owner)
-    : worker_(std::move(worker)),
+    : counted_(worker->calls().live()),
+      worker_(std::move(worker)),
       request_(std::move(request)),
       number_(number),
       owner_(std::move(owner)) {}
@@ -44,9 +46,8 @@ void PrefillCall::OnReadDone(bool ok) {
 }
 
 void PrefillCall::OnDone(const grpc::Status& status) {
-  // Let go last: once it is gone nothing of the call is waited for.
-  const std::shared_ptr<PrefillCallOwner> owner = std::move(owner_);
   const std::shared_ptr<PrefillCall> self = std::move(self_);
+  const std::shared_ptr<PrefillCallOwner> owner = std::move(owner_);
   owner->OnPrefillEnd(number_, rpc::FromGrpcStatus(status));
 }
 

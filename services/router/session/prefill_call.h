@@ -9,6 +9,7 @@
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/client_callback.h"
 
+#include "common/base/live_counter.h"
 #include "common/rpc/request_metadata.h"
 #include "proto/baton/worker/v1/prefill.pb.h"
 #include "services/router/workers/worker.h"
@@ -45,6 +46,7 @@ class PrefillCall final : public grpc::ClientReadReactor<worker::v1::PrefillEven
               uint64_t number,
               std::shared_ptr<PrefillCallOwner> owner);
 
+  const LiveCounter::Count counted_;      // first, so that it goes last
   const std::shared_ptr<Worker> worker_;  // owns the stub
   const worker::v1::PrefillRequest request_;
   const uint64_t number_;

@@ -83,7 +83,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
   worker::v1::Control::Stub& control_stub() { return *control_stub_; }
   // For calls to the worker that are to be made later.
   TimerQueue& timers() { return *timers_; }
-  // For calls to the worker that no request waits for, and of what watches it.
+  // Counts calls to the worker, and makes those that no request waits for.
   WorkerCalls& calls() { return *calls_; }
 
   // ServerInfo of the present incarnation; unset before the first answer.

@@ -19,9 +19,9 @@
 namespace baton::router {
 
 // Makes the calls that no request waits for: releases, introductions and renewals of leases outlive
-// the request that they are made for, and counts those that watch workers. Stop waits for all of
-// them: what they log with goes away next, and a channel whose last holder is a thread of gRPC's
-// callbacks ends the process (that thread waits for itself). Thread-safe.
+// the request that they are made for. Counts all others. Stop waits for every one: what they log
+// with goes away next, and a channel whose last holder is a thread of gRPC's callbacks ends the
+// process (that thread waits for itself). Thread-safe.
 class WorkerCalls {
  public:
   // Gets what a call ended with, on a thread of gRPC.
