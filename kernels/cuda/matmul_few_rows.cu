@@ -5,12 +5,14 @@
 // block of the kernel in front has ended, one asks for its first weights, on which no result of
 // that kernel has a bearing. Blocks fill a multiprocessor's shared memory, so that none begins
 // beside another and leaves one idle; as they begin at different times, tiles are dealt as they are
-// asked for.
+// asked for. While other queues have work (DeviceQueue::shared), a third of the multiprocessors is
+// left to it: the others read nearly as fast, and the next kernel's blocks, which would take what
+// is left, begin only when a block has nothing more to ask for.
 //
-// One thread loads (matmul_few_rows_load.cuh): bulk copies of 1 KiB of a row each into a ring of
-// stages in shared memory. Eight warps compute (matmul_few_rows_compute.cuh); they share the depth
-// of every stage. Weights are the 16-row operand of the matrix instruction and rows of x its 8
-// columns. Which element of the depth is which k of a product is free, so a lane takes 16
+// One thread loads (matmul_few_rows_load.cuh): bulk copies of 1 KiB of a row each, or of 2, into a
+// ring of stages in shared memory. Eight warps compute (matmul_few_rows_compute.cuh); they share
+// the depth of every stage. Weights are the 16-row operand of the matrix instruction and rows of x
+// its 8 columns. Which element of the depth is which k of a product is free, so a lane takes 16
 // contiguous bytes of weights, and of x alike. At the end of a tile the sums of the eight warps are
 // put together in their order, whatever the number of rows.
 #include <cuda_runtime.h>
@@ -42,9 +44,11 @@ using few_rows::kElementBytes;
 using few_rows::kTileFeatures;
 using few_rows::Shared;
 
-// Stages of the ring: what is on its way must cover the memory's latency.
-constexpr int32_t kLeastStages = 4;
+// Elements of the ring's stages: what is on its way must cover the memory's latency.
+constexpr int32_t kLeastDepth = 4 * few_rows::kStageDepth;
 constexpr int32_t kAlignment = 128;
+// Of kShare multiprocessors one is left to other queues.
+constexpr int32_t kShare = 3;
 // What 32 bits count in bytes and tiles.
 constexpr int64_t kMostFeatures = int64_t{1} << 28;
 constexpr int64_t kMostDepth = int64_t{1} << 28;
@@ -61,15 +65,16 @@ __device__ void InitBarriers(Shared& shared) {
   __syncthreads();
 }
 
+template <int32_t kStageDepth>
 __global__ void __launch_bounds__(few_rows::kThreads)
     FewRowsKernel(const __grid_constant__ Call call) {
   extern __shared__ __align__(kAlignment) std::byte bytes[];
   InitBarriers(*reinterpret_cast<Shared*>(bytes));
   if (threadIdx.x >= few_rows::kConsumers) {
-    if (ElectOne()) few_rows::Producer(call, bytes).Run();
+    if (ElectOne()) few_rows::Producer<kStageDepth>(call, bytes).Run();
     WaitForPredecessors();
   } else {
-    few_rows::Consumer(call, bytes).Run();
+    few_rows::Consumer<kStageDepth>(call, bytes).Run();
   }
 }
 
@@ -88,6 +93,10 @@ void CutFeatures(Call& call) {
   call.tiles = (features + group - 1) / group * call.group_tiles;
 }
 
+int32_t StageDepth(const Call& call) {
+  return call.shared ? few_rows::kSharedStageDepth : few_rows::kStageDepth;
+}
+
 // Places what a block has in shared memory, with as many stages as there is room for. Returns its
 // bytes; where these are more than a block of the device may have there is nothing placed.
 int64_t PlaceShared(const Device& device, Call& call) {
@@ -99,9 +108,11 @@ int64_t PlaceShared(const Device& device, Call& call) {
   const int64_t normed = norm_weight + (has_norm ? Aligned(depth * int64_t{sizeof(float)}) : 0);
   const int64_t normed_stride = Aligned(depth * kElementBytes) + few_rows::kBankShift;
   const int64_t ring = normed + (has_norm ? Aligned(rows * normed_stride) : 0);
-  const int64_t stage = (kTileFeatures + (has_norm ? 0 : rows)) * few_rows::kStageRowBytes;
+  const int32_t stage_depth = StageDepth(call);
+  const int64_t stage =
+      (kTileFeatures + (has_norm ? 0 : rows)) * few_rows::StageRowBytes(stage_depth);
   const int64_t stages =
-      std::clamp<int64_t>((most - ring) / stage, kLeastStages, few_rows::kMostStages);
+      std::clamp<int64_t>((most - ring) / stage, kLeastDepth / stage_depth, few_rows::kMostStages);
   const int64_t bytes = ring + stages * stage;
   if (bytes <= most) {
     call.norm_weight = static_cast<int32_t>(norm_weight);
@@ -135,13 +146,18 @@ bool HasFewRows(const DeviceQueue& queue, const MatmulParams& params) {
 absl::Status MatmulFewRows(const DeviceQueue& queue, const MatmulParams& params) {
   Call call = {.params = params};
   call.counters = queue.counters();
+  call.shared = queue.shared();
   CutFeatures(call);
   const int64_t bytes = PlaceShared(queue.device(), call);
-  const auto blocks = static_cast<uint32_t>(std::min(call.tiles, queue.multiprocessors()));
-  cudaError_t error = AllowShared(FewRowsKernel, static_cast<size_t>(bytes));
+  const int32_t multiprocessors = queue.multiprocessors();
+  const int32_t taken = multiprocessors - (call.shared ? multiprocessors / kShare : 0);
+  const auto blocks = static_cast<uint32_t>(std::min(call.tiles, taken));
+  const auto kernel = call.shared ? FewRowsKernel<few_rows::kSharedStageDepth>
+                                  : FewRowsKernel<few_rows::kStageDepth>;
+  cudaError_t error = AllowShared(kernel, static_cast<size_t>(bytes));
   if (error == cudaSuccess) {
-    error = LaunchEarly(
-        queue, FewRowsKernel, blocks, few_rows::kThreads, static_cast<size_t>(bytes), call);
+    error =
+        LaunchEarly(queue, kernel, blocks, few_rows::kThreads, static_cast<size_t>(bytes), call);
   }
   return ToStatus(error, "matmul");
 }

@@ -19,6 +19,7 @@ inline constexpr int32_t kVectorBytes = 16;
 inline constexpr int32_t kBlockElements = kConsumers * kVectorWidth;
 
 // One of the computing warps.
+template <int32_t kStageDepth>
 class Consumer {
  public:
   __device__ Consumer(const Call& call, std::byte* bytes)
@@ -129,23 +130,24 @@ class Consumer {
     if (finishes) FinishPair(call_, pair, operands, tile_sums);
   }
 
-  // Adds the warp's part of a stage: 16 bytes of each row a lane, twice. Zeros behind the depth and
-  // for rows that there are not.
+  // Adds the warp's part of a stage: 16 bytes of each row a lane, several times. Zeros behind the
+  // depth and for rows that there are not.
   __device__ void MultiplyStage(int32_t depth, float (&sums)[4]) const {
     constexpr int32_t kWarpBytes = 4 * kVectorBytes;
+    constexpr int32_t kSteps = kStageDepth * kElementBytes / (kConsumerWarps * kWarpBytes);
     const int32_t group = LaneGroup();
-    const std::byte* weights = ring_.Stage(call_, bytes_) + group * kStageRowBytes;
+    const std::byte* weights = ring_.Stage(call_, bytes_) + group * StageRowBytes(kStageDepth);
     const std::byte* x = call_.has_norm() ? bytes_ + call_.normed + group * call_.normed_stride +
                                                 depth * kElementBytes
-                                          : weights + kTileFeatures * kStageRowBytes;
-    const int32_t row_bytes = RowBytes(call_, depth);
+                                          : weights + kTileFeatures * StageRowBytes(kStageDepth);
+    const int32_t row_bytes = RowBytes(call_, depth, kStageDepth);
 #pragma unroll
-    for (int32_t step = 0; step < 2; ++step) {
+    for (int32_t step = 0; step < kSteps; ++step) {
       const int32_t at =
           (step * kConsumerWarps + warp_) * kWarpBytes + LaneInGroup() * kVectorBytes;
       const bool inside = at < row_bytes;
       const uint4 low = Vector(weights + at, inside);
-      const uint4 high = Vector(weights + 8 * kStageRowBytes + at, inside);
+      const uint4 high = Vector(weights + 8 * StageRowBytes(kStageDepth) + at, inside);
       const uint4 row = Vector(x + at, inside && group < call_.params.rows);
       MultiplyAddBf16(sums, {low.x, high.x, low.y, high.y}, {row.x, row.y});
       MultiplyAddBf16(sums, {low.z, high.z, low.w, high.w}, {row.z, row.w});

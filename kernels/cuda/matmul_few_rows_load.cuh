@@ -11,6 +11,7 @@
 namespace baton::kernels::cuda::few_rows {
 
 // A block's first tile is its own number; then it takes the next that nobody has.
+template <int32_t kStageDepth>
 class Producer {
  public:
   __device__ Producer(const Call& call, std::byte* bytes)
@@ -30,7 +31,7 @@ class Producer {
       depth += kStageDepth;
     }
     WaitForPredecessors();
-    LaunchDependents();
+    if (!call_.shared) LaunchDependents();
     for (int32_t ahead = 0; ahead < depth; ahead += kStageDepth) LoadRows(ahead);
     while (tile_ < call_.tiles) {
       const auto next =
@@ -59,7 +60,7 @@ class Producer {
 
   // When the next stage is empty, announces all of its bytes, and asks for the weights.
   __device__ void LoadWeights(int32_t depth) {
-    const auto row_bytes = static_cast<uint32_t>(RowBytes(call_, depth));
+    const auto row_bytes = static_cast<uint32_t>(RowBytes(call_, depth, kStageDepth));
     uint64_t* const full = &shared_.full[weights_.place];
     std::byte* const stage = weights_.Stage(call_, bytes_);
     const int32_t first = FirstFeature(call_, tile_);
@@ -74,7 +75,7 @@ class Producer {
 #pragma unroll
       for (int32_t i = 0; i < kRunFeatures; ++i) {
         const int32_t feature = min(first + run * call_.distance + i, last);
-        BulkCopy(stage + (run * kRunFeatures + i) * kStageRowBytes,
+        BulkCopy(stage + (run * kRunFeatures + i) * StageRowBytes(kStageDepth),
                  weights + feature * pitch,
                  row_bytes,
                  full,
@@ -86,12 +87,13 @@ class Producer {
 
   // The same of x, in a stage whose weights have been asked for.
   __device__ void LoadRows(int32_t depth) {
-    std::byte* const target = rows_.Stage(call_, bytes_) + kTileFeatures * kStageRowBytes;
+    std::byte* const target =
+        rows_.Stage(call_, bytes_) + kTileFeatures * StageRowBytes(kStageDepth);
     const auto* const source = static_cast<const uint16_t*>(call_.params.x) + depth;
     for (int32_t row = 0; row < x_rows_; ++row) {
-      BulkCopy(target + row * kStageRowBytes,
+      BulkCopy(target + row * StageRowBytes(kStageDepth),
                source + row * call_.params.x_stride,
-               static_cast<uint32_t>(RowBytes(call_, depth)),
+               static_cast<uint32_t>(RowBytes(call_, depth, kStageDepth)),
                &shared_.full[rows_.place],
                again_);
     }
@@ -102,6 +104,7 @@ class Producer {
   // Tells the computing warps that there are no more tiles. The last block to do so puts the
   // counters back.
   __device__ void End() {
+    if (call_.shared) LaunchDependents();
     BarrierWait(&shared_.empty[weights_.place], weights_.parity ^ 1);
     shared_.tiles[weights_.place] = -1;
     BarrierArrive(&shared_.full[weights_.place]);

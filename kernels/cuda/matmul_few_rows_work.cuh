@@ -18,13 +18,19 @@ inline constexpr int32_t kThreads = kConsumers + kWarpLanes;
 // A tile is two runs of so many features: what a lane of m16n8k16 has sums of.
 inline constexpr int32_t kRunFeatures = 8;
 inline constexpr int32_t kTileFeatures = 2 * kRunFeatures;
-// Elements of the depth that are loaded and waited for at once.
+// Elements of the depth that are loaded and waited for at once, each row by a copy of its own. To
+// start one takes the loading thread some 25 ns, so that copies of 1 KiB are 40 GB/s at most,
+// little more than a multiprocessor's share of an H200's memory: where some read for all, copies
+// are twice as long.
 inline constexpr int32_t kStageDepth = 512;
+inline constexpr int32_t kSharedStageDepth = 1024;
 inline constexpr int32_t kElementBytes = 2;
 // A row of a stage in shared memory. Rows begin in different banks: eight lanes read 16 bytes each
 // of four places of two rows at once.
 inline constexpr int32_t kBankShift = 64;
-inline constexpr int32_t kStageRowBytes = kStageDepth * kElementBytes + kBankShift;
+constexpr int32_t StageRowBytes(int32_t stage_depth) {
+  return stage_depth * kElementBytes + kBankShift;
+}
 inline constexpr int32_t kMostStages = 12;
 
 // Counters of the queue: tiles that are taken, and blocks that take no more.
@@ -48,6 +54,7 @@ struct Call {
   int32_t stage_bytes = 0;
   int32_t stages = 0;
   uint32_t* counters = nullptr;
+  bool shared = false;  // with what runs on other queues: the next kernel begins late
 
   __device__ bool has_norm() const { return params.norm.weight != nullptr; }
   __device__ int32_t features() const { return static_cast<int32_t>(params.weight.out_features); }
@@ -74,9 +81,9 @@ struct Shared {
   uint64_t empty[kMostStages];
 };
 
-// Bytes of a row of the stage that begins at this element of the depth.
-__device__ inline int32_t RowBytes(const Call& call, int32_t depth) {
-  return min(kStageDepth, call.depth() - depth) * kElementBytes;
+// Bytes of a row of the stage of so many elements that begins at this one of the depth.
+__device__ inline int32_t RowBytes(const Call& call, int32_t depth, int32_t stage_depth) {
+  return min(stage_depth, call.depth() - depth) * kElementBytes;
 }
 
 // A place in the ring of stages, and the parity of the phase in which it is filled.

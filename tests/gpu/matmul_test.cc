@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -272,6 +273,41 @@ TEST_F(MatmulGpuTest, FewRowsDoNotDependOnEachOther) {
     EXPECT_TRUE(std::equal(alone.begin(), alone.end(), together.begin() + row * kOut))
         << "row " << row << "; " << SeedMessage();
   }
+}
+
+// Fewer blocks have more tiles each then, and begin while those in front end.
+TEST_F(MatmulGpuTest, FewRowsInARowAreTheSameWhileTheDeviceIsShared) {
+  constexpr int64_t kRows = 3;
+  constexpr int64_t kWidth = 4096 + 8;
+  const std::vector<float> values = RandomBf16(kRows * kWidth);
+  const DeviceArray<uint16_t> weight = Activations(RandomBf16(kWidth * kWidth, 1.0f / 64.0f));
+  const auto multiply_often = [&](bool shared) {
+    queue().set_shared(shared);
+    DeviceArray<uint16_t> x = Activations(values);
+    DeviceArray<uint16_t> out = DeviceArray<uint16_t>::Poisoned(kRows * kWidth);
+    for (int turn = 0; turn < 6; ++turn) {
+      const absl::Status status =
+          ops().matmul(context(),
+                       {.x = x.data(),
+                        .x_stride = kWidth,
+                        .weight = {.data = reinterpret_cast<const std::byte*>(weight.data()),
+                                   .out_features = kWidth,
+                                   .in_features = kWidth},
+                        .rows = kRows,
+                        .out = out.data(),
+                        .out_stride = kWidth});
+      EXPECT_TRUE(status.ok()) << status;
+      std::swap(x, out);
+    }
+    Wait();
+    queue().set_shared(false);
+    return x.Get();
+  };
+  const std::vector<uint16_t> alone = multiply_often(false);
+  for (int turn = 0; turn < 3; ++turn) {
+    EXPECT_EQ(multiply_often(true), alone) << SeedMessage();
+  }
+  EXPECT_EQ(multiply_often(false), alone) << SeedMessage();
 }
 
 TEST_F(MatmulGpuTest, ResultsRepeatBitByBit) {

@@ -140,6 +140,7 @@ TEST_F(OrderGpuTest, AFailedOpOfAGraphIsReportedAndTheNextStepRuns) {
   Wait();
 }
 
+// The main queue is shared in between.
 TEST_F(OrderGpuTest, SideQueuesStartBehindTheForkAndEndBeforeTheJoin) {
   auto side = SideStreams::Create(queue(), 3, size_t{1} << 20);
   ASSERT_TRUE(side.ok()) << side.status();
@@ -155,12 +156,15 @@ TEST_F(OrderGpuTest, SideQueuesStartBehindTheForkAndEndBeforeTheJoin) {
     }
     const Rows last = Empty();
     ASSERT_TRUE(Turn(context(), index, a, turned).ok());
+    EXPECT_FALSE(queue().shared());
     for (int32_t i = 0; i < 5; ++i) {
       const auto forked = (*side)->Fork(context(), i);
       ASSERT_TRUE(forked.ok()) << forked.status();
       ASSERT_TRUE(Turn(*forked, index, turned, by_side[static_cast<size_t>(i)]).ok());
     }
+    EXPECT_TRUE(queue().shared());
     ASSERT_TRUE((*side)->Join().ok());
+    EXPECT_FALSE(queue().shared());
     ASSERT_TRUE(Turn(context(), index, by_side.back(), last).ok());
     Wait();
     for (const Rows& rows : by_side) {

@@ -45,6 +45,11 @@ class DeviceQueue {
   // [kCounters], zero between ops: a kernel that counts puts back zero.
   uint32_t* counters() const { return counters_.as<uint32_t>(); }
 
+  // Whether other queues have work that may run beside this one's (SideStreams): kernels that wait
+  // for memory leave them multiprocessors.
+  bool shared() const { return shared_; }
+  void set_shared(bool shared) { shared_ = shared; }
+
   // For launches that come again with the same arguments.
   LaunchCache& launches() const { return *launches_; }
 
@@ -65,6 +70,7 @@ class DeviceQueue {
 
   cudaStream_t stream_ = nullptr;
   Device device_;
+  bool shared_ = false;
   DeviceMemory workspace_;
   DeviceMemory counters_;
   std::unique_ptr<LaunchCache> launches_;

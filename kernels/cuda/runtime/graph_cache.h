@@ -16,14 +16,18 @@ namespace baton::kernels::cuda {
 class GraphCache final : public OpGraphs {
  public:
   // `queue`, on which the ops launch, is borrowed.
-  explicit GraphCache(const DeviceQueue& queue) : launches_(queue.stream()) {}
+  explicit GraphCache(const DeviceQueue& queue)
+      : queue_(queue), launches_(queue.stream()), shared_launches_(queue.stream()) {}
 
  private:
   absl::Status Launch(const GatheredOps& ops) override {
-    return launches_.Launch(ops.bytes(), [&ops] { return ops.Replay(); });
+    LaunchCache& launches = queue_.shared() ? shared_launches_ : launches_;
+    return launches.Launch(ops.bytes(), [&ops] { return ops.Replay(); });
   }
 
+  const DeviceQueue& queue_;
   LaunchCache launches_;
+  LaunchCache shared_launches_;  // while the queue is shared, when kernels take less of the device
 };
 
 }  // namespace baton::kernels::cuda

@@ -15,7 +15,7 @@
 
 namespace baton::kernels::cuda {
 
-absl::StatusOr<std::unique_ptr<SideStreams>> SideStreams::Create(const DeviceQueue& main,
+absl::StatusOr<std::unique_ptr<SideStreams>> SideStreams::Create(DeviceQueue& main,
                                                                  int32_t count,
                                                                  size_t workspace_bytes) {
   std::unique_ptr<SideStreams> side(new SideStreams(main, workspace_bytes));
@@ -43,6 +43,7 @@ absl::StatusOr<ExecContext> SideStreams::Fork(const ExecContext& main, int32_t i
     return status;
   }
   stream.forked = true;
+  main_.set_shared(true);
   ExecContext context = main;
   context.device_workspace_bytes = workspace_bytes_;
   context.queue = stream.queue.get();
@@ -64,6 +65,7 @@ absl::Status SideStreams::Join() {
       stream.forked = false;
     }
   }
+  main_.set_shared(false);
   return status;
 }
 

@@ -17,11 +17,12 @@
 
 namespace baton::kernels::cuda {
 
-// Queues whose order with the main one is told by events.
+// Queues whose order with the main one is told by events. The main one is shared (DeviceQueue) from
+// the first Fork to Join.
 class SideStreams final : public SideQueues {
  public:
   // Of the current device; `main` is borrowed. kResourceExhausted without memory.
-  static absl::StatusOr<std::unique_ptr<SideStreams>> Create(const DeviceQueue& main,
+  static absl::StatusOr<std::unique_ptr<SideStreams>> Create(DeviceQueue& main,
                                                              int32_t count,
                                                              size_t workspace_bytes);
   // Waits for what runs on them.
@@ -40,11 +41,11 @@ class SideStreams final : public SideQueues {
     bool forked = false;  // since the last Join
   };
 
-  SideStreams(const DeviceQueue& main, size_t workspace_bytes)
+  SideStreams(DeviceQueue& main, size_t workspace_bytes)
       : main_(main), workspace_bytes_(workspace_bytes) {}
   Stream& StreamOf(int32_t index) { return streams_[static_cast<size_t>(index) % streams_.size()]; }
 
-  const DeviceQueue& main_;
+  DeviceQueue& main_;
   const size_t workspace_bytes_;
   StreamOrder order_;
   std::vector<Stream> streams_;

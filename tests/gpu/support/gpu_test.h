@@ -73,7 +73,7 @@ class GpuTest : public testing::Test {
 
   const OpTable& ops() const { return *ops_; }
   const ExecContext& context() const { return context_; }
-  const DeviceQueue& queue() const { return *queue_; }
+  DeviceQueue& queue() const { return *queue_; }
   // Ends the test's wait for the device; fails on a kernel's error.
   void Wait() const;
 

@@ -39,8 +39,8 @@ int32_t ShadowKvCodec::LayersFactored(const ShadowKvMap& map, int64_t tokens) co
 }
 
 int32_t ShadowKvSequence::FactoredGroupOf(int32_t kv_layer) const {
-  const auto found = std::ranges::find_if(factored_groups_, [&](const FactoredGroup& group) {
-    return group.layers.begin <= kv_layer && kv_layer < group.layers.end;
+  const auto found = std::ranges::find_if(factored_groups_, [&](const LayerGroup& layers) {
+    return layers.begin <= kv_layer && kv_layer < layers.end;
   });
   return found == factored_groups_.end() ? -1
                                          : static_cast<int32_t>(found - factored_groups_.begin());

@@ -72,10 +72,7 @@ ShadowKvSequence::ShadowKvSequence(ShadowKvCodec& codec,
       fetched_tokens_(prompt_tokens()) {
   BATON_CHECK(map_.values_apart() == (values_ != nullptr));
   if (layers_factored_ > 1) {
-    for (const LayerGroup& layers :
-         EvenGroups(codec.context().full_layers, map_.layers(), layers_factored_)) {
-      factored_groups_.push_back({.layers = layers});
-    }
+    factored_groups_ = EvenGroups(codec.context().full_layers, map_.layers(), layers_factored_);
   }
 }
 
@@ -146,11 +143,10 @@ absl::Status ShadowKvSequence::ZeroPadding(const kernels::ExecContext& exec, int
 }
 
 absl::Status ShadowKvSequence::EncodePrompt(const WorkingKv& working, int32_t kv_layer) {
-  const int32_t index = FactoredGroupOf(kv_layer);
-  if (index >= 0) {
-    FactoredGroup& group = factored_groups_[static_cast<size_t>(index)];
-    if (!std::exchange(group.factored, true)) {
-      BATON_RETURN_IF_ERROR(FactorLayers(working, group.layers));
+  const bool factored = FactoredGroupOf(kv_layer) >= 0;
+  if (factored && !std::exchange(factored_, true)) {
+    for (const LayerGroup& layers : factored_groups_) {
+      BATON_RETURN_IF_ERROR(FactorLayers(working, layers));
     }
   }
   BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec,
@@ -165,7 +161,7 @@ absl::Status ShadowKvSequence::EncodePrompt(const WorkingKv& working, int32_t kv
        .key_bias = codec_.key_bias(kv_layer),
        .prompt = prompt(kv_layer),
        .values = values(kv_layer),
-       .factored = index >= 0});
+       .factored = factored});
 }
 
 // Layers that share coefficients are coded after them, so in turn, and so are those that are

@@ -126,12 +126,6 @@ class ShadowKvSequence final : public EncodedKv {
   void CountAttention() { attended_heads_ += map_.layout(0).config.kv_heads; }
 
  private:
-  // Upper layers that are factored at the same time.
-  struct FactoredGroup {
-    LayerGroup layers;
-    bool factored = false;  // FactorLayers was called
-  };
-
   // Rows of an extension in a tile, as ops take them.
   struct ExtensionTile {
     PromptRows rows;
@@ -198,8 +192,10 @@ class ShadowKvSequence final : public EncodedKv {
   int64_t extension_begin_ = 0;  // tokens held when the newest extension began
   // By joint group: layers that EncodeLayer was called for since the prompt or extension began.
   std::vector<int32_t> encoded_layers_;
-  const int32_t layers_factored_;               // ShadowKvCodec::LayersFactored
-  std::vector<FactoredGroup> factored_groups_;  // none where each layer is factored by itself
+  const int32_t layers_factored_;  // ShadowKvCodec::LayersFactored
+  // Upper layers that are factored at the same time; none where each is factored by itself.
+  std::vector<LayerGroup> factored_groups_;
+  bool factored_ = false;  // FactorLayers was called for all of them
   // Where each layer's cache begins, and the end of the last.
   const std::vector<size_t> cache_begin_;
   // On a device: null elsewhere.
