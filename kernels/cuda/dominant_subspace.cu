@@ -19,6 +19,7 @@
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/runtime/early_launch.h"
 #include "kernels/cuda/runtime/launch_cache.h"
+#include "kernels/cuda/sketch_rows.h"
 #include "kernels/cuda/symmetric_eigen.h"
 
 namespace baton::kernels::cuda {
@@ -32,11 +33,12 @@ constexpr int kTile = static_cast<int>(kTileF64);
 constexpr int64_t kOversampling = 32;
 // Up to this width a full solve takes no longer than the iteration.
 constexpr int64_t kFullWidth = 128;
-// Rounds that multiply by the matrix, which bring the rows into order; two more sharpen the edge,
-// by polynomials of the second and the third degree. Of 1024 columns at rank 160 they leave out
-// 0.1% too much of a flat spectrum and of those that fall as a power of i, 0.2% of one that falls
-// exponentially, and 0.3% (at most 0.5% in 40 problems) of 200 equal directions, whose edge is the
-// hardest to find; of 170 equal ones at most 1.0% (simulations).
+// Rounds that multiply by the matrix, the first of them signs (SketchRows), which bring the rows
+// into order; two more sharpen the edge, by polynomials of the second and the third degree. Of 1024
+// columns at rank 160 they leave out 0.1% too much of a flat spectrum and of those that fall as a
+// power of i, 0.2% of one that falls exponentially, and 0.3% (at most 0.5% in 40 problems) of 200
+// equal directions, whose edge is the hardest to find; of 170 equal ones at most 1.0%
+// (simulations).
 constexpr int kPlainRounds = 3;
 // The cut is the quotient of a row this share of the rank behind it, half of the oversampling at
 // most: the first quotient that is not taken is often above the last eigenvalue that is wanted,
@@ -238,8 +240,16 @@ void Filter(const DeviceQueue& queue,
 // What FindDominant launches where it iterates. The rows, in order, are scratch.rows in the end.
 void Iterate(const DeviceQueue& queue, const SubspaceScratch& scratch, const double* gram) {
   SubspaceScratch state = scratch;
-  FillRows(state.orthonormal, state.rows, queue.stream());
-  for (int round = 0; round < kPlainRounds; ++round) {
+  std::swap(state.rows, state.images);
+  SketchRows({.problems = state.orthonormal.problems,
+              .rows = state.orthonormal.rows,
+              .width = state.width,
+              .columns = state.columns},
+             gram,
+             state.rows,
+             queue.stream());
+  OrthonormaliseRows(queue, state.orthonormal, state.rows);
+  for (int round = 1; round < kPlainRounds; ++round) {
     Multiply(queue, state, gram);
     std::swap(state.rows, state.images);
     OrthonormaliseRows(queue, state.orthonormal, state.rows);
@@ -262,8 +272,8 @@ void Iterate(const DeviceQueue& queue, const SubspaceScratch& scratch, const dou
 
 int64_t LargestIteratedRank(int64_t columns) {
   // Twice the block, a multiple of 64, is less than the width.
-  const int64_t block =
-      columns <= kFullWidth ? 0 : (Padded(columns) - 1) / (2 * kTileF64) * kTileF64;
+  if (columns <= kFullWidth || columns > kMostSketchColumns) return 0;
+  const int64_t block = (Padded(columns) - 1) / (2 * kTileF64) * kTileF64;
   return std::max<int64_t>(0, block - kOversampling);
 }
 

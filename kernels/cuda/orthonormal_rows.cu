@@ -18,7 +18,6 @@ namespace {
 constexpr int kBlock = static_cast<int>(kTileF64);
 constexpr int kWarps = 8;
 constexpr int kThreads = kTileF64Threads<kWarps>;
-constexpr int kFillThreads = 256;
 // A square that is this small a share of what it was has nothing but rounding left.
 constexpr double kDependent = 1e-14;
 // Parts of the columns whose products are summed by blocks of their own: there are few tiles.
@@ -38,16 +37,6 @@ __device__ double FixedNumber(const OrthonormalScratch& scratch, int64_t row, in
   z ^= z >> 31;
   const double number = static_cast<double>(z >> 11) * 0x1p-52 - 1.0;
   return number * sqrt(3.0 / static_cast<double>(scratch.columns));
-}
-
-__global__ void __launch_bounds__(kFillThreads)
-    FillKernel(const __grid_constant__ OrthonormalScratch scratch, double* rows) {
-  const int64_t column = int64_t{blockIdx.x} * kFillThreads + threadIdx.x;
-  const int64_t row = blockIdx.y;
-  if (column < scratch.width) {
-    OfProblem(scratch.problems, blockIdx.z, rows)[row * scratch.width + column] =
-        column < scratch.columns ? FixedNumber(scratch, row, column) : 0.0;
-  }
 }
 
 // Block (x, y, z) computes tile x of row y of tiles of S = V V^T over part z % kParts of the
@@ -336,13 +325,6 @@ OrthonormalScratch CarveOrthonormal(int64_t rows, int64_t columns, int64_t width
   scratch.inverse = carver.Take<double>(kTileF64 * kTileF64);
   scratch.dependent = carver.Take<int32_t>(kTileF64);
   return scratch;
-}
-
-void FillRows(const OrthonormalScratch& scratch, double* rows, cudaStream_t stream) {
-  const dim3 grid(static_cast<uint32_t>((scratch.width + kFillThreads - 1) / kFillThreads),
-                  static_cast<uint32_t>(scratch.rows),
-                  static_cast<uint32_t>(scratch.problems.count));
-  FillKernel<<<grid, kFillThreads, 0, stream>>>(scratch, rows);
 }
 
 void OrthonormaliseRows(const DeviceQueue& queue, const OrthonormalScratch& scratch, double* rows) {

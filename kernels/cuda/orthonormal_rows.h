@@ -24,10 +24,6 @@ struct OrthonormalScratch {
 };
 OrthonormalScratch CarveOrthonormal(int64_t rows, int64_t columns, int64_t width, Carver& carver);
 
-// Fills the rows, those of every problem, with numbers that are always the same, each row of length
-// about 1.
-void FillRows(const OrthonormalScratch& scratch, double* rows, cudaStream_t stream);
-
 // Makes row i of `rows`, [rows][width], and of those of every other problem, orthogonal to the rows
 // before it and of length 1, by the Cholesky factor of their products: V becomes L^-1 V with L L^T
 // = V V^T (Yamamoto et al., "Roundoff error analysis of the CholeskyQR2 algorithm", ETNA 44, 2015).
