@@ -12,6 +12,7 @@
 #include "kernels/core/carver.h"
 #include "kernels/cuda/alike_problems.cuh"
 #include "kernels/cuda/allow_shared.h"
+#include "kernels/cuda/device_code.h"
 #include "kernels/cuda/dominant_subspace.h"
 #include "kernels/cuda/matmul_f64.cuh"
 #include "kernels/cuda/orthonormal_rows.h"
@@ -25,8 +26,7 @@
 namespace baton::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 4;
-constexpr int kThreads = kTileF64Threads<kWarps>;
+constexpr int kThreads = kTileF64Threads;
 constexpr int kOrderThreads = 256;
 constexpr int kTile = static_cast<int>(kTileF64);
 // Vectors beyond the rank: without them the last directions converge slowly.
@@ -47,8 +47,15 @@ constexpr int64_t kRowsToCut = 24;
 // Calls of OrthonormaliseRows that make any rows orthonormal to rounding.
 constexpr int kFinalCalls = 2;
 
-// Three blocks of a multiprocessor have shared memory for so many.
-using Stages = TileStagesF64<2, 32>;
+// Two blocks of a multiprocessor have shared memory for three on Hopper, one for two on older
+// devices (device_code.h).
+template <bool kHopper>
+using StagesOf = TileStagesF64<kHopper ? 3 : 2, 32>;
+using Stages = StagesOf<kHopperCode>;
+
+size_t StagesBytes(const DeviceQueue& queue) {
+  return queue.device().has_hopper_code ? sizeof(StagesOf<true>) : sizeof(StagesOf<false>);
+}
 
 int64_t Padded(int64_t count) { return (count + kTileF64 - 1) / kTileF64 * kTileF64; }
 
@@ -73,7 +80,7 @@ struct ProductTile {
   __device__ void Multiply(const SubspaceScratch& scratch,
                            const double* rows,
                            const double* gram,
-                           TileResultsF64<kWarps>& results) const {
+                           TileResultsF64& results) const {
     extern __shared__ __align__(16) std::byte memory[];
     MultiplyTileF64<OperandOrder::kRows, OperandOrder::kDepth>(
         {rows + row * scratch.width, scratch.width},
@@ -90,25 +97,24 @@ struct ProductTile {
 
 // images = rows x gram, and what the block's columns add to the rows' Rayleigh quotients. Block
 // (x, y, z) has a tile of problem z.
-__global__ void __launch_bounds__(kThreads, 3)
+__global__ void __launch_bounds__(kThreads, 2)
     MultiplyByGram(const __grid_constant__ SubspaceScratch first, const double* first_gram) {
   __shared__ double sums[2][kTile];  // of half of the columns
   const SubspaceScratch scratch = ScratchOf(first, blockIdx.z);
   const double* gram = OfProblem(first.orthonormal.problems, blockIdx.z, first_gram);
   WaitForPredecessors();
   const ProductTile tile;
-  TileResultsF64<kWarps> results;
+  TileResultsF64 results;
   tile.Multiply(scratch, scratch.rows, gram, results);
-  constexpr int kRowsOfThread = 2 * TileResultsF64<kWarps>::kRowTiles;  // 8 apart
-  double parts[kRowsOfThread] = {};
+  double parts[2] = {};  // of the thread's rows, 8 apart
   ForEachPairF64(results, [&](int r, int c, const double(&pair)[2]) {
     *tile.Pair(scratch, scratch.images, r, c) = make_double2(pair[0], pair[1]);
     const double2 of_row = *tile.Pair(scratch, scratch.rows, r, c);
-    parts[r / 8 % kRowsOfThread] += pair[0] * of_row.x + pair[1] * of_row.y;
+    parts[r / 8 % 2] += pair[0] * of_row.x + pair[1] * of_row.y;
   });
   const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
-  for (int i = 0; i < kRowsOfThread; ++i) {
+  for (int i = 0; i < 2; ++i) {
     for (int mask = 1; mask < 4; mask *= 2) {
       parts[i] += __shfl_xor_sync(0xffffffffu, parts[i], mask);
     }
@@ -168,7 +174,7 @@ constexpr FilterFactor kSecondDegree = {.linear = 1.0, .constant = 1.0 / 8.0};
 constexpr FilterFactor kThirdDegree = {.linear = 1.2, .constant = 0.24};
 constexpr FilterFactor kThirdDegreeLast = {.linear = 0.6, .constant = 0.0};
 
-__global__ void __launch_bounds__(kThreads, 3)
+__global__ void __launch_bounds__(kThreads, 2)
     FilterRows(const __grid_constant__ SubspaceScratch first,
                const double* first_gram,
                double* first_source,
@@ -181,7 +187,7 @@ __global__ void __launch_bounds__(kThreads, 3)
   double* target = OfProblem(problems, blockIdx.z, first_target);
   WaitForPredecessors();
   const ProductTile tile;
-  TileResultsF64<kWarps> results;
+  TileResultsF64 results;
   tile.Multiply(scratch, source, gram, results);
   const double cut = *scratch.cut;
   const double linear = factor.linear * cut;
@@ -202,7 +208,7 @@ dim3 ProductTiles(const SubspaceScratch& scratch) {
 
 void Multiply(const DeviceQueue& queue, const SubspaceScratch& scratch, const double* gram) {
   (void)LaunchEarly(
-      queue, MultiplyByGram, ProductTiles(scratch), kThreads, sizeof(Stages), scratch, gram);
+      queue, MultiplyByGram, ProductTiles(scratch), kThreads, StagesBytes(queue), scratch, gram);
 }
 
 // The images of the rows, the rows' order and the cut.
@@ -229,7 +235,7 @@ void Filter(const DeviceQueue& queue,
                     FilterRows,
                     ProductTiles(scratch),
                     kThreads,
-                    sizeof(Stages),
+                    StagesBytes(queue),
                     scratch,
                     gram,
                     source,
@@ -306,8 +312,8 @@ DominantVectors FindDominant(const DeviceQueue& queue,
     return {.vectors = scratch.eigen.vectors, .order = scratch.eigen.order};
   }
   // Refusals show when the op ends.
-  (void)AllowShared(MultiplyByGram, sizeof(Stages));
-  (void)AllowShared(FilterRows, sizeof(Stages));
+  (void)AllowShared(MultiplyByGram, StagesBytes(queue));
+  (void)AllowShared(FilterRows, StagesBytes(queue));
   // The scratch follows from its first address and these sizes.
   const AlikeProblems& problems = scratch.orthonormal.problems;
   const std::array<int64_t, 6> key = {reinterpret_cast<int64_t>(scratch.rows),

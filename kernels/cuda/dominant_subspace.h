@@ -47,14 +47,13 @@ struct DominantVectors {
 // taken, without a Rayleigh-Ritz step. Several problems, none of which is solved in full, are found
 // at once, with as many launches as one: a launch takes 20 us and more whatever it has to do, and
 // one problem seldom fills the device. `gram`, the first's, [width][width] with zeros behind the
-// columns, is overwritten by a full solve. Starts from fixed numbers and runs a fixed number of
+// columns, is overwritten by a full solve. Starts from a fixed sketch and runs a fixed number of
 // rounds, so nobody waits for a result to go on. The energy that the rank's vectors leave out is
 // within 1% of the least possible, at ranks of some ten directions and more.
 //
-// For 1024 columns and rank 160 55 launches, as one graph where they come again with the same
-// scratch and matrix (LaunchCache); the arithmetic, 6 GFLOP of fp64, is 0.1 ms of an H200,
-// but most launches are of 48 blocks at most. Layers do not depend on each other, so they share the
-// device.
+// For 1024 columns and rank 160 54 launches, as one graph where they come again with the same
+// scratch and matrix (LaunchCache); the arithmetic, 4 GFLOP of fp64, is 0.06 ms of an H200, but most
+// launches are of 48 blocks at most. Layers do not depend on each other, so they share the device.
 DominantVectors FindDominant(const DeviceQueue& queue,
                              const SubspaceScratch& scratch,
                              double* gram);

@@ -8,14 +8,14 @@
 
 #include "kernels/cuda/ptx_f64.cuh"
 #include "kernels/cuda/ptx_tile.cuh"
+#include "kernels/cuda/warp.cuh"
 
 namespace baton::kernels::cuda {
 
 inline constexpr int64_t kTileF64 = 64;
-// Threads of a block of kWarps, 8 or 4: 16 x 32 results a warp, which are there sooner, or 32 x 32,
-// which read a third less of shared memory for each.
-template <int kWarps>
-inline constexpr int kTileF64Threads = 32 * kWarps;
+// Threads of a block: warps of 16 x 32 results, two for each scheduler of a multiprocessor, so that
+// one reads its operands while the other one multiplies.
+inline constexpr int kTileF64Threads = 256;
 
 // How an operand lies in memory: a row for each row (column) of the result, [64][depth], or a row
 // for each step of depth, [depth][64].
@@ -27,39 +27,34 @@ struct OperandF64 {
   int64_t stride = 0;  // between its rows in memory
 };
 
-// One thread's results: acc[m][j][i] has two neighbouring columns of a row (ForEachPairF64).
-template <int kWarps>
+// One thread's results: acc[j][i] has two neighbouring columns of a row (ForEachPairF64).
 struct TileResultsF64 {
-  static constexpr int kRowTiles = 8 / kWarps;  // of 16 rows, of a warp
-  static_assert(kRowTiles * kWarps == 8);
-
-  double acc[kRowTiles][4][2][2] = {};
+  double acc[4][2][2] = {};
 
   // Each becomes what it takes off `from`.
   __device__ void SubtractFrom(const TileResultsF64& from) {
 #pragma unroll
-    for (int at = 0; at < kRowTiles * 16; ++at) {
-      double& mine = acc[at / 16][at / 4 % 4][at / 2 % 2][at % 2];
-      mine = from.acc[at / 16][at / 4 % 4][at / 2 % 2][at % 2] - mine;
+    for (int at = 0; at < 16; ++at) {
+      double& mine = acc[at / 4][at / 2 % 2][at % 2];
+      mine = from.acc[at / 4][at / 2 % 2][at % 2] - mine;
     }
   }
 
-  __device__ static int first_row() { return static_cast<int>(threadIdx.x / 64) * 16 * kRowTiles; }
+  __device__ static int first_row() { return static_cast<int>(threadIdx.x / 64) * 16; }
   __device__ static int first_column() { return static_cast<int>(threadIdx.x / 32 % 2) * 32; }
 };
 
 // fn(row, column, results of column and column + 1) for a thread's results of a tile.
-template <int kWarps, typename Function>
-__device__ inline void ForEachPairF64(TileResultsF64<kWarps>& results, const Function& fn) {
-  using Results = TileResultsF64<kWarps>;
+template <typename Function>
+__device__ inline void ForEachPairF64(TileResultsF64& results, const Function& fn) {
   const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
-  for (int i = 0; i < 2 * Results::kRowTiles; ++i) {
+  for (int i = 0; i < 2; ++i) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      fn(Results::first_row() + 8 * i + lane / 4,
-         Results::first_column() + 8 * j + lane % 4 * 2,
-         results.acc[i / 2][j][i % 2]);
+      fn(TileResultsF64::first_row() + 8 * i + lane / 4,
+         TileResultsF64::first_column() + 8 * j + lane % 4 * 2,
+         results.acc[j][i]);
     }
   }
 }
@@ -74,19 +69,19 @@ template <int kDepth>
 inline constexpr int kStageElements = static_cast<int>(kTileF64) * kRowStride<kDepth>;
 
 // Starts the copy of one stage of an operand, two elements at once.
-template <OperandOrder kOrder, int kDepth, int kThreads>
+template <OperandOrder kOrder, int kDepth>
 __device__ inline void CopyStage(const OperandF64& operand, int64_t depth, double* stage) {
   constexpr bool kByRow = kOrder == OperandOrder::kRows;
   constexpr int kLength = kByRow ? kDepth : static_cast<int>(kTileF64);  // of a row in memory
   constexpr int kStride = kByRow ? kRowStride<kDepth> : kDepthStride;
-  constexpr int kTurnRows = kThreads / (kLength / 2);
+  constexpr int kTurnRows = kTileF64Threads / (kLength / 2);
   const int row = static_cast<int>(threadIdx.x) / (kLength / 2);
   const int element = static_cast<int>(threadIdx.x) % (kLength / 2) * 2;
   const double* from = operand.data +
                        (kByRow ? row * operand.stride + depth : (depth + row) * operand.stride) +
                        element;
 #pragma unroll
-  for (int turn = 0; turn < static_cast<int>(kTileF64) * kDepth / 2 / kThreads; ++turn) {
+  for (int turn = 0; turn < static_cast<int>(kTileF64) * kDepth / 2 / kTileF64Threads; ++turn) {
     CopyAsync16(stage + (row + turn * kTurnRows) * kStride + element, from);
     from += kTurnRows * operand.stride;
   }
@@ -102,34 +97,26 @@ __device__ inline double Fragment(const double* stage, int row, int depth) {
 }
 
 // Multiplies the operands of one stage.
-template <OperandOrder kOrderA, OperandOrder kOrderB, int kDepth, int kWarps>
-__device__ inline void MultiplyStage(const double* a,
-                                     const double* b,
-                                     TileResultsF64<kWarps>& results) {
+template <OperandOrder kOrderA, OperandOrder kOrderB, int kDepth>
+__device__ inline void MultiplyStage(const double* a, const double* b, TileResultsF64& results) {
   static_assert(kDepth % 16 == 0);
-  using Results = TileResultsF64<kWarps>;
 #pragma unroll
   for (int depth = 0; depth < kDepth; depth += 16) {
-    double rows[Results::kRowTiles][8];
+    double rows[8];
 #pragma unroll
-    for (int m = 0; m < Results::kRowTiles; ++m) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        rows[m][i] = Fragment<kOrderA, kDepth>(
-            a, Results::first_row() + 16 * m + i % 2 * 8, depth + i / 2 * 4);
-      }
+    for (int i = 0; i < 8; ++i) {
+      rows[i] =
+          Fragment<kOrderA, kDepth>(a, TileResultsF64::first_row() + i % 2 * 8, depth + i / 2 * 4);
     }
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       double columns[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        columns[i] = Fragment<kOrderB, kDepth>(b, Results::first_column() + 8 * j, depth + 4 * i);
+        columns[i] =
+            Fragment<kOrderB, kDepth>(b, TileResultsF64::first_column() + 8 * j, depth + 4 * i);
       }
-#pragma unroll
-      for (int m = 0; m < Results::kRowTiles; ++m) {
-        MultiplyAddF64(results.acc[m][j], rows[m], columns);
-      }
+      MultiplyAddF64(results.acc[j], rows, columns);
     }
   }
 }
@@ -147,18 +134,17 @@ struct TileStagesF64 {
 
 // results += A B over `depth`, a multiple of kDepth (0 too). All threads of the block call it; the
 // stages are free for other use when it returns. Rows in memory begin at multiples of 16 bytes.
-template <OperandOrder kOrderA, OperandOrder kOrderB, int kStages, int kDepth, int kWarps>
+template <OperandOrder kOrderA, OperandOrder kOrderB, int kStages, int kDepth>
 __device__ inline void MultiplyTileF64(const OperandF64& a,
                                        const OperandF64& b,
                                        int64_t depth,
                                        TileStagesF64<kStages, kDepth>& stages,
-                                       TileResultsF64<kWarps>& results) {
+                                       TileResultsF64& results) {
   using namespace matmul_f64_internal;  // NOLINT(google-build-using-namespace)
-  constexpr int kThreads = kTileF64Threads<kWarps>;
   const auto copy = [&](int64_t begin, int stage) {
     if (begin < depth) {
-      CopyStage<kOrderA, kDepth, kThreads>(a, begin, stages.a[stage]);
-      CopyStage<kOrderB, kDepth, kThreads>(b, begin, stages.b[stage]);
+      CopyStage<kOrderA, kDepth>(a, begin, stages.a[stage]);
+      CopyStage<kOrderB, kDepth>(b, begin, stages.b[stage]);
     }
     CommitCopies();
   };
@@ -168,8 +154,27 @@ __device__ inline void MultiplyTileF64(const OperandF64& a,
   for (int64_t begin = 0; begin < depth; begin += kDepth) {
     WaitForCopies<kStages - 2>();
     __syncthreads();  // everyone is done with the stage before too
-    copy(begin + (kStages - 1) * kDepth, (stage + kStages - 1) % kStages);
-    MultiplyStage<kOrderA, kOrderB, kDepth>(stages.a[stage], stages.b[stage], results);
+    const auto copy_next = [&] {
+      copy(begin + (kStages - 1) * kDepth, (stage + kStages - 1) % kStages);
+    };
+    const auto multiply = [&] {
+      MultiplyStage<kOrderA, kOrderB, kDepth>(stages.a[stage], stages.b[stage], results);
+    };
+    if constexpr (kStages > 2) {
+      // Of the two warps that share a scheduler one multiplies first, so that its unit is not idle
+      // while both ask for what comes next.
+#pragma unroll 1
+      for (int part = 0; part < 2; ++part) {
+        if (part == WarpOfScheduler()) {
+          copy_next();
+        } else {
+          multiply();
+        }
+      }
+    } else {
+      copy_next();
+      multiply();
+    }
     stage = stage + 1 == kStages ? 0 : stage + 1;
   }
   WaitForCopies<0>();

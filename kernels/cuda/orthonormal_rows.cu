@@ -16,8 +16,7 @@ namespace baton::kernels::cuda {
 namespace {
 
 constexpr int kBlock = static_cast<int>(kTileF64);
-constexpr int kWarps = 8;
-constexpr int kThreads = kTileF64Threads<kWarps>;
+constexpr int kThreads = kTileF64Threads;
 // A square that is this small a share of what it was has nothing but rounding left.
 constexpr double kDependent = 1e-14;
 // Parts of the columns whose products are summed by blocks of their own: there are few tiles.
@@ -53,7 +52,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int64_t problem = blockIdx.z / kParts;
   const int64_t index = blockIdx.z % kParts;
   const double* part = OfProblem(scratch.problems, problem, rows) + index * depth;
-  TileResultsF64<kWarps> results;
+  TileResultsF64 results;
   MultiplyTileF64<OperandOrder::kRows, OperandOrder::kRows>(
       {part + row * scratch.width, scratch.width},
       {part + column * scratch.width, scratch.width},
@@ -194,11 +193,11 @@ __global__ void __launch_bounds__(kThreads) FactorBlock(const __grid_constant__ 
   __shared__ FactorShared shared;
   WaitForPredecessors();
   const FactorStep step = first.OfProblem(blockIdx.x);
-  TileResultsF64<kWarps> before;
+  TileResultsF64 before;
   ForEachPairF64(before, [&](int r, int c, double(&pair)[2]) {
     for (int i = 0; i < 2; ++i) pair[i] = step.Product(step.first() + r, step.first() + c + i);
   });
-  TileResultsF64<kWarps> results;
+  TileResultsF64 results;
   MultiplyTileF64<OperandOrder::kDepth, OperandOrder::kDepth>(
       step.Above(), step.Above(), step.first(), products.stages, results);
   results.SubtractFrom(before);
@@ -237,14 +236,14 @@ struct InverseRows {
 
   __device__ explicit InverseRows(const double* inverse) {
     const int lane = static_cast<int>(threadIdx.x % 32);
-    const int first_row = TileResultsF64<kWarps>::first_row();
+    const int first_row = TileResultsF64::first_row();
     const double* rows = inverse + (first_row + lane / 4) * kBlock + lane % 4;
 #pragma unroll
     for (int i = 0; i < kBlock / 2; ++i) at[i / 8][i % 8] = rows[i % 2 * 8 * kBlock + i / 2 * 4];
   }
 
   // results = inverse x tile ([64], rows kTileStride apart, in shared memory).
-  __device__ void Multiply(const double* tile, TileResultsF64<kWarps>& results) const {
+  __device__ void Multiply(const double* tile, TileResultsF64& results) const {
     const int lane = static_cast<int>(threadIdx.x % 32);
     const double* columns = tile + lane % 4 * kTileStride + results.first_column() + lane / 4;
 #pragma unroll
@@ -254,7 +253,7 @@ struct InverseRows {
         double b[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) b[i] = columns[(depth + 4 * i) * kTileStride + 8 * j];
-        MultiplyAddF64(results.acc[0][j], at[depth / 16], b);
+        MultiplyAddF64(results.acc[j], at[depth / 16], b);
       }
     }
   }
@@ -279,7 +278,7 @@ __global__ void __launch_bounds__(kThreads)
       of_square ? (step.block + 1 + blockIdx.x) * kTileF64 : (blockIdx.x - right) * kTileF64;
   double* top = (of_square ? scratch.square : step.rows) + column;
   double* target = top + step.first() * stride;
-  TileResultsF64<kWarps> before;
+  TileResultsF64 before;
   ForEachPairF64(before, [&](int r, int c, double(&pair)[2]) {
     for (int i = 0; i < 2; ++i) {
       pair[i] =
@@ -288,10 +287,10 @@ __global__ void __launch_bounds__(kThreads)
   });
   int32_t dependent[2];  // of the lane's rows, 8 apart
   for (int i = 0; i < 2; ++i) {
-    const int row = TileResultsF64<kWarps>::first_row() + static_cast<int>(threadIdx.x % 32) / 4;
+    const int row = TileResultsF64::first_row() + static_cast<int>(threadIdx.x % 32) / 4;
     dependent[i] = scratch.dependent[row + 8 * i];
   }
-  TileResultsF64<kWarps> results;
+  TileResultsF64 results;
   MultiplyTileF64<OperandOrder::kDepth, OperandOrder::kDepth>(
       step.Above(), {top, stride}, step.first(), shared.stages, results);
   const InverseRows inverse(scratch.inverse);

@@ -13,6 +13,12 @@ inline constexpr uint32_t kAllLanes = 0xffffffffu;
 __device__ inline int32_t LaneGroup() { return static_cast<int32_t>(threadIdx.x % kWarpLanes / 4); }
 __device__ inline int32_t LaneInGroup() { return static_cast<int32_t>(threadIdx.x % 4); }
 
+// Which of the block's warps that share a scheduler is the thread's: a multiprocessor's four take
+// warps in turns.
+__device__ inline int32_t WarpOfScheduler() {
+  return static_cast<int32_t>(threadIdx.x) / (4 * kWarpLanes);
+}
+
 // Over all lanes of the warp, which all call it; every lane gets the same bits.
 __device__ inline float WarpMax(float x) {
   for (int step = kWarpLanes / 2; step > 0; step /= 2) {
