@@ -5,6 +5,7 @@
 
 #include "kernels/core/dtype.h"
 #include "kernels/cuda/allow_shared.h"
+#include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/shadowkv_coefficients.cuh"
 #include "kernels/cuda/shadowkv_gram.cuh"
 #include "kernels/cuda/shadowkv_keys.cuh"
@@ -65,26 +66,26 @@ __global__ void __launch_bounds__(kProjectThreads)
 
 }  // namespace
 
-void WriteCoefficients(const FactorProblem& problem,
+void WriteCoefficients(const DeviceQueue& queue,
+                       const FactorProblem& problem,
                        int64_t tokens,
-                       std::byte* section,
-                       cudaStream_t stream) {
+                       std::byte* section) {
   const int64_t groups = (tokens + kShadowKvBlockTokens - 1) / kShadowKvBlockTokens;
   if (groups == 0) return;
   const auto grid_of = [&](int32_t ranks) {
     return dim3(static_cast<uint32_t>(groups),
                 static_cast<uint32_t>((problem.config.rank + ranks - 1) / ranks));
   };
+  const cudaStream_t stream = queue.stream();
   if (problem.config.dtype != DType::kBF16) {
     ProjectPrompt<<<grid_of(kRanks), kProjectThreads, 0, stream>>>(problem, tokens, section);
     return;
   }
-  // A refusal shows when the kernel is launched.
-  (void)AllowShared(ProjectTile, sizeof(ProjectionTileShared));
-  ProjectTile<<<grid_of(kProjectionTileRanks),
-                kProjectionTileThreads,
-                sizeof(ProjectionTileShared),
-                stream>>>(problem, tokens, section);
+  const size_t shared = queue.device().has_hopper_code ? sizeof(ProjectionTileMemory<true>)
+                                                       : sizeof(ProjectionTileMemory<false>);
+  (void)AllowShared(ProjectTile, shared);  // a refusal shows when the kernel is launched
+  ProjectTile<<<grid_of(kProjectionTileRanks), kProjectionTileThreads, shared, stream>>>(
+      problem, tokens, section);
 }
 
 }  // namespace baton::kernels::cuda::shadowkv

@@ -251,10 +251,10 @@ absl::Status ShadowKvEncode(const ExecContext& context, const ShadowKvEncodePara
   if (!layout.config.joint) {
     const shadowkv::FactorProblem problem = shadowkv::ProblemOf(params);
     if (!params.factored) shadowkv::FactorKeys(*context.queue, problem, scratch.factor);
-    shadowkv::WriteCoefficients(problem,
+    shadowkv::WriteCoefficients(*context.queue,
+                                problem,
                                 layout.coded.tokens,
-                                params.prompt + layout.coded_begin + layout.coded.coefficients,
-                                stream);
+                                params.prompt + layout.coded_begin + layout.coded.coefficients);
   }
   shadowkv::CodeTokens(params, scratch.chunk_scores, stream);
   shadowkv::WriteExact(params, scratch.chunk_scores, stream);

@@ -99,7 +99,7 @@ absl::Status ShadowKvEncodeJoint(const ExecContext& context,
     return status;
   }
   shadowkv::FactorKeys(*context.queue, problem, scratch);
-  shadowkv::WriteCoefficients(problem, layout.coded.tokens, params.coefficients, stream);
+  shadowkv::WriteCoefficients(*context.queue, problem, layout.coded.tokens, params.coefficients);
   return ToStatus(cudaGetLastError(), "shadowkv_encode_joint");
 }
 

@@ -1,17 +1,20 @@
 // Coefficients of a prompt in bf16 on the matrix units: 64 tokens and 160 rows of the basis a
 // block, as many as are usual, so that a key is un-rotated once. Sixteen warps, because half of the
-// work is to wait for keys and to turn them. Keys are sums of two bf16 numbers, which leaves 2^-17
-// of them.
+// work is to wait for keys and to turn them; of those that share a scheduler half ask for what
+// comes next while the others multiply. Keys are sums of two bf16 numbers, which leaves 2^-17 of
+// them.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/core/dtype.h"
+#include "kernels/cuda/device_code.h"
 #include "kernels/cuda/ptx_bf16.cuh"
 #include "kernels/cuda/ptx_tile.cuh"
 #include "kernels/cuda/shadowkv_gram.cuh"
 #include "kernels/cuda/shadowkv_keys.cuh"
 #include "kernels/cuda/shadowkv_projection.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/ops/shadowkv_params.h"
 
 namespace baton::kernels::cuda::shadowkv {
@@ -26,18 +29,32 @@ inline constexpr int kPairs = 32;
 // conflicts.
 inline constexpr int kStride = 2 * kPairs + 8;
 
-struct Stage {
-  alignas(16) uint16_t high[kTokens][kStride];  // of keys
+struct KeyStage {
+  alignas(16) uint16_t high[kTokens][kStride];
   alignas(16) uint16_t low[kTokens][kStride];
-  alignas(16) uint16_t basis[kRanks][kStride];
+};
+struct BasisStage {
+  alignas(16) uint16_t rows[kRanks][kStride];
+};
+// All blocks read the same rows at about the same time, which takes longer than to multiply them.
+// Older devices have less memory for them (device_code.h).
+constexpr int BasisStages(bool hopper_code) { return hopper_code ? 4 : 2; }
+inline constexpr int kBasisStages = BasisStages(kHopperCode);
+
+template <bool kHopper>
+struct Stages {
+  KeyStage keys[2];
+  BasisStage basis[BasisStages(kHopper)];
 };
 
 }  // namespace projection_tile_internal
 
-union ProjectionTileShared {
-  projection_tile_internal::Stage stages[2];
+template <bool kHopper>
+union ProjectionTileMemory {
+  projection_tile_internal::Stages<kHopper> stages;
   ProjectionResults<projection_tile_internal::kRanks> results;
 };
+using ProjectionTileShared = ProjectionTileMemory<kHopperCode>;
 
 // Rows of the basis that a ProjectionTile has, and threads of its block.
 inline constexpr int kProjectionTileRanks = projection_tile_internal::kRanks;
@@ -53,27 +70,35 @@ class ProjectionTile {
                             ProjectionTileShared& shared)
       : problem_(problem), group_(group), first_rank_(first_rank), shared_(shared) {}
 
-  // Adds the layers up. The next stage is on its way while one is multiplied.
+  // Adds the layers up. The next keys are on their way while a stage is multiplied, its rows of the
+  // basis during kBasisStages - 1 stages.
   __device__ void Sum() {
-    const int32_t half = problem_.config.head_dim / 2;
-    int buffer = 0;
-    for (int64_t layer = 0; layer < problem_.layers.count; ++layer) {
-      Enter(layer);
-      Load(0, 0, shared_.stages[buffer]);
-      int32_t head = 0;
-      int32_t pair = 0;
-      while (pair < half) {
-        Store(shared_.stages[buffer]);
-        WaitForCopies<0>();
-        __syncthreads();  // everyone is done with the other buffer too
-        if (++head == problem_.config.kv_heads) {
-          head = 0;
-          pair += kPairs;
+    using projection_tile_internal::kBasisStages;
+    Place copied;
+    Place read;
+    for (int stage = 0; stage < kBasisStages - 1; ++stage) {
+      CopyBasis(copied, shared_.stages.basis[stage]);
+      Advance(copied);
+    }
+    Load(read);
+    int slot = 0;  // of the basis
+#pragma unroll 1
+    for (int buffer = 0; Exists(read); buffer ^= 1) {
+      Store(read, shared_.stages.keys[buffer]);
+      Advance(read);
+      WaitForCopies<kBasisStages - 2>();
+      __syncthreads();  // everyone is done with the stage before too
+#pragma unroll 1
+      for (int part = 0; part < 2; ++part) {
+        if (part == WarpOfScheduler() % 2) {
+          if (Exists(read)) Load(read);
+          CopyBasis(copied, shared_.stages.basis[slot == 0 ? kBasisStages - 1 : slot - 1]);
+        } else {
+          Add(shared_.stages.keys[buffer], shared_.stages.basis[slot]);
         }
-        if (pair < half) Load(head, pair, shared_.stages[buffer ^ 1]);
-        Add(shared_.stages[buffer]);
-        buffer ^= 1;
       }
+      Advance(copied);
+      slot = slot + 1 == kBasisStages ? 0 : slot + 1;
     }
   }
 
@@ -93,7 +118,8 @@ class ProjectionTile {
   }
 
  private:
-  using Stage = projection_tile_internal::Stage;
+  using KeyStage = projection_tile_internal::KeyStage;
+  using BasisStage = projection_tile_internal::BasisStage;
   static constexpr int kPairs = projection_tile_internal::kPairs;
   static constexpr int kRanks = projection_tile_internal::kRanks;
   // Warps lie over four groups of 16 tokens and four of rows of the basis.
@@ -116,62 +142,79 @@ class ProjectionTile {
   __device__ static int FirstToken() { return static_cast<int>(threadIdx.x) / 128 * 16; }
   __device__ static int FirstRank() { return static_cast<int>(threadIdx.x) / 32 % 4 * kWarpRanks; }
 
-  __device__ void Enter(int64_t index) {
-    const ShadowKvConfig& config = problem_.config;
-    layer_ = problem_.layers[index];
-    if (LoadedToken() < group_.tokens) {
-      keys_ = PageTokens(problem_.pages, layer_.page_table)
-                  .Keys(static_cast<int32_t>(group_.position) + LoadedToken());
-    }
-    const int32_t of_half = CopiedElement() < kPairs ? 0 : config.head_dim / 2;
-    basis_ = reinterpret_cast<const uint16_t*>(layer_.prompt + problem_.basis) +
-             int64_t{first_rank_ + CopiedRow()} * config.width() + of_half +
-             CopiedElement() % kPairs;
+  // Which pairs of which head a stage has. Heads come in turn for the same pairs, so that what
+  // turns their keys is read once.
+  struct Place {
+    int32_t layer = 0;
+    int32_t pair = 0;
+    int32_t head = 0;
+  };
+
+  __device__ int32_t Half() const { return problem_.config.head_dim / 2; }
+  __device__ bool Exists(const Place& place) const { return place.layer < problem_.layers.count; }
+  __device__ void Advance(Place& place) const {
+    if (++place.head < problem_.config.kv_heads) return;
+    place.head = 0;
+    place.pair += kPairs;
+    if (place.pair < Half()) return;
+    place.pair = 0;
+    ++place.layer;
+  }
+  // Whether there are the thread's pairs, and its token.
+  __device__ bool HasPairs(const Place& place) const {
+    return place.pair + LoadedPair() < Half() && LoadedToken() < group_.tokens;
   }
 
-  // Starts to read pairs [pair, pair + kPairs) of a head, the basis into `stage`: zeros past the
-  // head's last, the group's last token and the last row of the basis. Heads come in turn for each
-  // `pair`, so that what turns their keys is read once.
-  __device__ void Load(int32_t head, int32_t pair, Stage& stage) {
-    const ShadowKvConfig& config = problem_.config;
-    const int32_t half = config.head_dim / 2;
-    const int32_t mine = pair + LoadedPair();
-    const int32_t column = head * config.head_dim;
-    CopyBasis(column, pair, stage);
-    next_ = {};
-    next_column_ = column;
-    next_pair_ = mine;
-    if (mine >= half || LoadedToken() >= group_.tokens) return;
-    next_ = LoadStoredPairs(half, keys_.head(head), mine);
-    if (head == 0) {
-      angles_ = LoadAngles(half, problem_.rope, group_.position + LoadedToken(), mine);
+  // Starts to read the keys of a stage: not those behind the head's last pair and the group's last
+  // token.
+  __device__ void Load(const Place& place) {
+    if (place.head == 0 && place.pair == 0) {
+      const ShadowKvJointLayer layer = problem_.layers[place.layer];
+      key_bias_ = layer.key_bias;
+      if (LoadedToken() < group_.tokens) {
+        keys_ = PageTokens(problem_.pages, layer.page_table)
+                    .Keys(static_cast<int32_t>(group_.position) + LoadedToken());
+      }
+    }
+    if (!HasPairs(place)) return;
+    const int32_t pair = place.pair + LoadedPair();
+    next_ = LoadStoredPairs(Half(), keys_.head(place.head), pair);
+    if (place.head == 0) {
+      angles_ = LoadAngles(Half(), problem_.rope, group_.position + LoadedToken(), pair);
     }
   }
 
-  __device__ void CopyBasis(int32_t column, int32_t pair, Stage& stage) const {
+  // Starts to copy a stage's rows of the basis, if there is such a stage: zeros behind the head's
+  // last pair and the last row of the basis.
+  __device__ void CopyBasis(const Place& place, BasisStage& stage) {
     static_assert(kRanks % kTurnRows == 0);
-    const ShadowKvConfig& config = problem_.config;
-    const bool of_head = pair + CopiedElement() % kPairs < config.head_dim / 2;
-    const uint16_t* from = basis_ + (column + pair);
+    if (Exists(place)) {
+      const int32_t width = problem_.config.width();
+      if (place.head == 0 && place.pair == 0) {
+        basis_ = reinterpret_cast<const uint16_t*>(problem_.layers[place.layer].prompt +
+                                                   problem_.basis) +
+                 int64_t{first_rank_ + CopiedRow()} * width +
+                 (CopiedElement() < kPairs ? 0 : Half()) + CopiedElement() % kPairs;
+      }
+      const bool of_head = place.pair + CopiedElement() % kPairs < Half();
+      const int32_t rows = of_head ? problem_.config.rank - first_rank_ - CopiedRow() : 0;
+      const uint16_t* from = basis_ + (place.head * problem_.config.head_dim + place.pair);
 #pragma unroll
-    for (int turn = 0; turn < kRanks / kTurnRows; ++turn) {
-      const int row = CopiedRow() + turn * kTurnRows;
-      const bool there = of_head && first_rank_ + row < config.rank;
-      const int64_t below = int64_t{turn * kTurnRows} * config.width();
-      CopyAsync8(&stage.basis[row][CopiedElement()],
-                 from + (there ? below : -int64_t{column + pair}),
-                 there ? 8 : 0);
+      for (int down = 0; down < kRanks; down += kTurnRows) {
+        CopyAsync8(&stage.rows[CopiedRow() + down][CopiedElement()], from, down < rows ? 8 : 0);
+        from += int64_t{kTurnRows} * width;
+      }
     }
     CommitCopies();
   }
 
   // Un-rotates what was read.
-  __device__ void Store(Stage& stage) const {
-    const int32_t half = problem_.config.head_dim / 2;
-    const HeadBias bias = {.layer = layer_.key_bias, .column = next_column_};
+  __device__ void Store(const Place& place, KeyStage& stage) const {
+    const HeadBias bias = {.layer = key_bias_,
+                           .column = int64_t{place.head} * problem_.config.head_dim};
     KeyPairs keys = {};
-    if (next_pair_ < half && LoadedToken() < group_.tokens) {
-      keys = Factored(Numbers(next_), angles_, half, bias, next_pair_);
+    if (HasPairs(place)) {
+      keys = Factored(Numbers(next_), angles_, Half(), bias, place.pair + LoadedPair());
     }
     uint16_t* high = &stage.high[LoadedToken()][LoadedPair()];
     uint16_t* low = &stage.low[LoadedToken()][LoadedPair()];
@@ -179,7 +222,7 @@ class ProjectionTile {
     StoreSplit(keys.high, high + kPairs, low + kPairs);
   }
 
-  __device__ void Add(const Stage& stage) {
+  __device__ void Add(const KeyStage& keys, const BasisStage& basis) {
     const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
     for (int k = 0; k < 2 * kPairs; k += 32) {
@@ -188,18 +231,24 @@ class ProjectionTile {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int element = k + 16 * i + lane / 16 * 8;
-        LoadMatrices(&stage.high[FirstToken() + lane % 16][element], high[i]);
-        LoadMatrices(&stage.low[FirstToken() + lane % 16][element], low[i]);
+        LoadMatrices(&keys.high[FirstToken() + lane % 16][element], high[i]);
+        LoadMatrices(&keys.low[FirstToken() + lane % 16][element], low[i]);
       }
+      uint32_t rows[kRankTiles][4];
 #pragma unroll
       for (int j = 0; j < kRankTiles; ++j) {
-        uint32_t row[4];
-        LoadMatrices(&stage.basis[FirstRank() + 8 * j + lane % 8][k + lane / 8 * 8], row);
+        LoadMatrices(&basis.rows[FirstRank() + 8 * j + lane % 8][k + lane / 8 * 8], rows[j]);
+      }
+      // A product to the same sums waits for the one before: others in between.
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const uint32_t columns[2] = {row[2 * i], row[2 * i + 1]};
-          MultiplyAddBf16(sums_[j], low[i], columns);
-          MultiplyAddBf16(sums_[j], high[i], columns);
+      for (int i = 0; i < 2; ++i) {
+#pragma unroll
+        for (int j = 0; j < kRankTiles; ++j) {
+          MultiplyAddBf16(sums_[j], low[i], {rows[j][2 * i], rows[j][2 * i + 1]});
+        }
+#pragma unroll
+        for (int j = 0; j < kRankTiles; ++j) {
+          MultiplyAddBf16(sums_[j], high[i], {rows[j][2 * i], rows[j][2 * i + 1]});
         }
       }
     }
@@ -209,13 +258,12 @@ class ProjectionTile {
   const ProjectionGroup& group_;
   const int32_t first_rank_;
   ProjectionTileShared& shared_;
-  ShadowKvJointLayer layer_;
+  const uint16_t* basis_ = nullptr;  // what the thread copies of the layer's for its first pairs
+  // Of the keys that were read last:
+  const float* key_bias_ = nullptr;
   HeadVectors keys_;
-  const uint16_t* basis_ = nullptr;  // what the thread copies of it for the first pairs
-  StoredPairs next_;                 // pairs that the next stage gets, and which they are
-  PairAngles angles_;                // of these
-  int32_t next_column_ = 0;
-  int32_t next_pair_ = 0;
+  StoredPairs next_;
+  PairAngles angles_;
   float sums_[kRankTiles][4] = {};
 };
 
