@@ -160,17 +160,9 @@ __device__ inline void MultiplyTileF64(const OperandF64& a,
     const auto multiply = [&] {
       MultiplyStage<kOrderA, kOrderB, kDepth>(stages.a[stage], stages.b[stage], results);
     };
+    // A copy that is asked for after the products has to have another stage to arrive in.
     if constexpr (kStages > 2) {
-      // Of the two warps that share a scheduler one multiplies first, so that its unit is not idle
-      // while both ask for what comes next.
-#pragma unroll 1
-      for (int part = 0; part < 2; ++part) {
-        if (part == WarpOfScheduler()) {
-          copy_next();
-        } else {
-          multiply();
-        }
-      }
+      TakeTurns(copy_next, multiply);
     } else {
       copy_next();
       multiply();

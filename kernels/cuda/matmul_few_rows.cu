@@ -45,7 +45,7 @@ using few_rows::kTileFeatures;
 using few_rows::Shared;
 
 // Elements of the ring's stages: what is on its way must cover the memory's latency.
-constexpr int32_t kLeastDepth = 4 * few_rows::kStageDepth;
+constexpr int32_t kLeastDepth = 4 * few_rows::StageDepth(/*shared=*/false);
 constexpr int32_t kAlignment = 128;
 // Of kShare multiprocessors one is left to other queues.
 constexpr int32_t kShare = 3;
@@ -65,16 +65,16 @@ __device__ void InitBarriers(Shared& shared) {
   __syncthreads();
 }
 
-template <int32_t kStageDepth>
+template <bool kShared>
 __global__ void __launch_bounds__(few_rows::kThreads)
     FewRowsKernel(const __grid_constant__ Call call) {
   extern __shared__ __align__(kAlignment) std::byte bytes[];
   InitBarriers(*reinterpret_cast<Shared*>(bytes));
   if (threadIdx.x >= few_rows::kConsumers) {
-    if (ElectOne()) few_rows::Producer<kStageDepth>(call, bytes).Run();
+    if (ElectOne()) few_rows::Producer<kShared>(call, bytes).Run();
     WaitForPredecessors();
   } else {
-    few_rows::Consumer<kStageDepth>(call, bytes).Run();
+    few_rows::Consumer<kShared>(call, bytes).Run();
   }
 }
 
@@ -93,13 +93,9 @@ void CutFeatures(Call& call) {
   call.tiles = (features + group - 1) / group * call.group_tiles;
 }
 
-int32_t StageDepth(const Call& call) {
-  return call.shared ? few_rows::kSharedStageDepth : few_rows::kStageDepth;
-}
-
 // Places what a block has in shared memory, with as many stages as there is room for. Returns its
 // bytes; where these are more than a block of the device may have there is nothing placed.
-int64_t PlaceShared(const Device& device, Call& call) {
+int64_t PlaceShared(const Device& device, bool shared, Call& call) {
   const auto most = static_cast<int64_t>(device.block_shared_bytes);
   const int64_t rows = call.params.rows;
   const int64_t depth = call.params.weight.in_features;
@@ -108,7 +104,7 @@ int64_t PlaceShared(const Device& device, Call& call) {
   const int64_t normed = norm_weight + (has_norm ? Aligned(depth * int64_t{sizeof(float)}) : 0);
   const int64_t normed_stride = Aligned(depth * kElementBytes) + few_rows::kBankShift;
   const int64_t ring = normed + (has_norm ? Aligned(rows * normed_stride) : 0);
-  const int32_t stage_depth = StageDepth(call);
+  const int32_t stage_depth = few_rows::StageDepth(shared);
   const int64_t stage =
       (kTileFeatures + (has_norm ? 0 : rows)) * few_rows::StageRowBytes(stage_depth);
   const int64_t stages =
@@ -139,21 +135,20 @@ bool HasFewRows(const DeviceQueue& queue, const MatmulParams& params) {
   Call call = {.params = params};
   return params.rows <= few_rows::kMostRows && params.weight.out_features <= kMostFeatures &&
          params.weight.in_features <= kMostDepth && IsAligned(params) &&
-         PlaceShared(queue.device(), call) <=
+         PlaceShared(queue.device(), /*shared=*/false, call) <=
              static_cast<int64_t>(queue.device().block_shared_bytes);
 }
 
 absl::Status MatmulFewRows(const DeviceQueue& queue, const MatmulParams& params) {
   Call call = {.params = params};
   call.counters = queue.counters();
-  call.shared = queue.shared();
   CutFeatures(call);
-  const int64_t bytes = PlaceShared(queue.device(), call);
+  const bool shared = queue.shared();
+  const int64_t bytes = PlaceShared(queue.device(), shared, call);
   const int32_t multiprocessors = queue.multiprocessors();
-  const int32_t taken = multiprocessors - (call.shared ? multiprocessors / kShare : 0);
+  const int32_t taken = multiprocessors - (shared ? multiprocessors / kShare : 0);
   const auto blocks = static_cast<uint32_t>(std::min(call.tiles, taken));
-  const auto kernel = call.shared ? FewRowsKernel<few_rows::kSharedStageDepth>
-                                  : FewRowsKernel<few_rows::kStageDepth>;
+  const auto kernel = shared ? FewRowsKernel<true> : FewRowsKernel<false>;
   cudaError_t error = AllowShared(kernel, static_cast<size_t>(bytes));
   if (error == cudaSuccess) {
     error =

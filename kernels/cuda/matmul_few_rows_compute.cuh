@@ -19,7 +19,7 @@ inline constexpr int32_t kVectorBytes = 16;
 inline constexpr int32_t kBlockElements = kConsumers * kVectorWidth;
 
 // One of the computing warps.
-template <int32_t kStageDepth>
+template <bool kShared>
 class Consumer {
  public:
   __device__ Consumer(const Call& call, std::byte* bytes)
@@ -40,6 +40,8 @@ class Consumer {
   }
 
  private:
+  static constexpr int32_t kStageDepth = StageDepth(kShared);
+
   // Brings the rows of x to shared memory, normalised and rounded to bf16. A thread reads back only
   // what it has written itself.
   __device__ void Normalise() {

@@ -10,8 +10,9 @@
 
 namespace baton::kernels::cuda::few_rows {
 
-// A block's first tile is its own number; then it takes the next that nobody has.
-template <int32_t kStageDepth>
+// A block's first tile is its own number; then it takes the next that nobody has. Where the device
+// is shared (kShared) the next kernel begins late.
+template <bool kShared>
 class Producer {
  public:
   __device__ Producer(const Call& call, std::byte* bytes)
@@ -31,7 +32,7 @@ class Producer {
       depth += kStageDepth;
     }
     WaitForPredecessors();
-    if (!call_.shared) LaunchDependents();
+    if (!kShared) LaunchDependents();
     for (int32_t ahead = 0; ahead < depth; ahead += kStageDepth) LoadRows(ahead);
     while (tile_ < call_.tiles) {
       const auto next =
@@ -47,6 +48,8 @@ class Producer {
   }
 
  private:
+  static constexpr int32_t kStageDepth = StageDepth(kShared);
+
   __device__ void LoadNormWeight() {
     const auto bytes = static_cast<uint32_t>(call_.depth() * sizeof(float));
     BarrierArriveAndExpect(&shared_.norm_weight_full, bytes);
@@ -104,7 +107,7 @@ class Producer {
   // Tells the computing warps that there are no more tiles. The last block to do so puts the
   // counters back.
   __device__ void End() {
-    if (call_.shared) LaunchDependents();
+    if (kShared) LaunchDependents();
     BarrierWait(&shared_.empty[weights_.place], weights_.parity ^ 1);
     shared_.tiles[weights_.place] = -1;
     BarrierArrive(&shared_.full[weights_.place]);

@@ -20,10 +20,9 @@ inline constexpr int32_t kRunFeatures = 8;
 inline constexpr int32_t kTileFeatures = 2 * kRunFeatures;
 // Elements of the depth that are loaded and waited for at once, each row by a copy of its own. To
 // start one takes the loading thread some 25 ns, so that copies of 1 KiB are 40 GB/s at most,
-// little more than a multiprocessor's share of an H200's memory: where some read for all, copies
-// are twice as long.
-inline constexpr int32_t kStageDepth = 512;
-inline constexpr int32_t kSharedStageDepth = 1024;
+// little more than a multiprocessor's share of an H200's memory: where some read for all, because
+// the device is shared (DeviceQueue), copies are twice as long.
+constexpr int32_t StageDepth(bool shared) { return shared ? 1024 : 512; }
 inline constexpr int32_t kElementBytes = 2;
 // A row of a stage in shared memory. Rows begin in different banks: eight lanes read 16 bytes each
 // of four places of two rows at once.
@@ -54,7 +53,6 @@ struct Call {
   int32_t stage_bytes = 0;
   int32_t stages = 0;
   uint32_t* counters = nullptr;
-  bool shared = false;  // with what runs on other queues: the next kernel begins late
 
   __device__ bool has_norm() const { return params.norm.weight != nullptr; }
   __device__ int32_t features() const { return static_cast<int32_t>(params.weight.out_features); }

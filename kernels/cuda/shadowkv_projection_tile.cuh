@@ -36,7 +36,7 @@ struct KeyStage {
 struct BasisStage {
   alignas(16) uint16_t rows[kRanks][kStride];
 };
-// All blocks read the same rows at about the same time, which takes longer than to multiply them.
+// So that rows of the basis have time to arrive that warps ask for after they have multiplied.
 // Older devices have less memory for them (device_code.h).
 constexpr int BasisStages(bool hopper_code) { return hopper_code ? 4 : 2; }
 inline constexpr int kBasisStages = BasisStages(kHopperCode);
@@ -88,15 +88,12 @@ class ProjectionTile {
       Advance(read);
       WaitForCopies<kBasisStages - 2>();
       __syncthreads();  // everyone is done with the stage before too
-#pragma unroll 1
-      for (int part = 0; part < 2; ++part) {
-        if (part == WarpOfScheduler() % 2) {
-          if (Exists(read)) Load(read);
-          CopyBasis(copied, shared_.stages.basis[slot == 0 ? kBasisStages - 1 : slot - 1]);
-        } else {
-          Add(shared_.stages.keys[buffer], shared_.stages.basis[slot]);
-        }
-      }
+      TakeTurns(
+          [&] {
+            if (Exists(read)) Load(read);
+            CopyBasis(copied, shared_.stages.basis[slot == 0 ? kBasisStages - 1 : slot - 1]);
+          },
+          [&] { Add(shared_.stages.keys[buffer], shared_.stages.basis[slot]); });
       Advance(copied);
       slot = slot + 1 == kBasisStages ? 0 : slot + 1;
     }

@@ -13,10 +13,20 @@ inline constexpr uint32_t kAllLanes = 0xffffffffu;
 __device__ inline int32_t LaneGroup() { return static_cast<int32_t>(threadIdx.x % kWarpLanes / 4); }
 __device__ inline int32_t LaneInGroup() { return static_cast<int32_t>(threadIdx.x % 4); }
 
-// Which of the block's warps that share a scheduler is the thread's: a multiprocessor's four take
-// warps in turns.
-__device__ inline int32_t WarpOfScheduler() {
-  return static_cast<int32_t>(threadIdx.x) / (4 * kWarpLanes);
+// Calls both functions: of every two warps that share a scheduler one in this order, the other one
+// in the opposite, so that what one function needs is not idle while all warps are at the other. A
+// multiprocessor's four schedulers take a block's warps in turns.
+template <typename First, typename Second>
+__device__ inline void TakeTurns(const First& first, const Second& second) {
+  const auto of_scheduler = static_cast<int32_t>(threadIdx.x) / (4 * kWarpLanes);
+#pragma unroll 1
+  for (int32_t part = 0; part < 2; ++part) {
+    if (part == of_scheduler % 2) {
+      first();
+    } else {
+      second();
+    }
+  }
 }
 
 // Over all lanes of the warp, which all call it; every lane gets the same bits.

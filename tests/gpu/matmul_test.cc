@@ -168,6 +168,25 @@ class MatmulGpuTest : public GpuTest {
       }
     }
   }
+  // out = x weight^T, `weight` of rows of `in`; none of the three has gaps between its rows.
+  void Multiply(const uint16_t* x,
+                int64_t rows,
+                const DeviceArray<uint16_t>& weight,
+                int64_t in,
+                const DeviceArray<uint16_t>& out) const {
+    const int64_t features = static_cast<int64_t>(weight.size()) / in;
+    const absl::Status status =
+        ops().matmul(context(),
+                     {.x = x,
+                      .x_stride = in,
+                      .weight = {.data = reinterpret_cast<const std::byte*>(weight.data()),
+                                 .out_features = features,
+                                 .in_features = in},
+                      .rows = rows,
+                      .out = out.data(),
+                      .out_stride = features});
+    EXPECT_TRUE(status.ok()) << status;
+  }
   // Every form of a product.
   void CheckAll(Shape shape) const {
     Check(shape);
@@ -253,17 +272,7 @@ TEST_F(MatmulGpuTest, FewRowsDoNotDependOnEachOther) {
   const DeviceArray<uint16_t> weight = Activations(RandomBf16(kOut * kIn));
   const auto multiply = [&](int64_t first, int64_t rows) {
     const auto out = DeviceArray<uint16_t>::Poisoned(static_cast<size_t>(rows * kOut));
-    const absl::Status status =
-        ops().matmul(context(),
-                     {.x = x.data() + first * kIn,
-                      .x_stride = kIn,
-                      .weight = {.data = reinterpret_cast<const std::byte*>(weight.data()),
-                                 .out_features = kOut,
-                                 .in_features = kIn},
-                      .rows = rows,
-                      .out = out.data(),
-                      .out_stride = kOut});
-    EXPECT_TRUE(status.ok()) << status;
+    Multiply(x.data() + first * kIn, rows, weight, kIn, out);
     Wait();
     return out.Get();
   };
@@ -286,17 +295,7 @@ TEST_F(MatmulGpuTest, FewRowsInARowAreTheSameWhileTheDeviceIsShared) {
     DeviceArray<uint16_t> x = Activations(values);
     DeviceArray<uint16_t> out = DeviceArray<uint16_t>::Poisoned(kRows * kWidth);
     for (int turn = 0; turn < 6; ++turn) {
-      const absl::Status status =
-          ops().matmul(context(),
-                       {.x = x.data(),
-                        .x_stride = kWidth,
-                        .weight = {.data = reinterpret_cast<const std::byte*>(weight.data()),
-                                   .out_features = kWidth,
-                                   .in_features = kWidth},
-                        .rows = kRows,
-                        .out = out.data(),
-                        .out_stride = kWidth});
-      EXPECT_TRUE(status.ok()) << status;
+      Multiply(x.data(), kRows, weight, kWidth, out);
       std::swap(x, out);
     }
     Wait();
