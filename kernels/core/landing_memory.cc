@@ -1,5 +1,6 @@
 #include "kernels/core/landing_memory.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -35,8 +36,11 @@ class HostLandingMemory final : public LandingMemory {
   absl::StatusOr<uint64_t> WordSum(std::span<const std::span<const std::byte>> pieces) override {
     return AddWords(pieces);
   }
-  absl::Status Read(std::span<std::byte> target, const std::byte* source) override {
-    return Write(target.data(), {source, target.size()});
+  absl::Status ReadAll(std::span<const LandedRead> reads) override {
+    for (const LandedRead& read : reads) {
+      std::copy_n(read.source, read.target.size(), read.target.begin());
+    }
+    return absl::OkStatus();
   }
 };
 

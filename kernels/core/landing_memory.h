@@ -13,6 +13,12 @@
 
 namespace baton::kernels {
 
+// A copy to the host of bytes that landed.
+struct LandedRead {
+  std::span<std::byte> target;
+  const std::byte* source = nullptr;
+};
+
 // How threads that are not the executor's reach blocks of a MemorySpace, beside its ops: the caller
 // knows that no op looks at these bytes meanwhile. Thread-safe.
 class LandingMemory {
@@ -35,8 +41,13 @@ class LandingMemory {
   // Waits likewise, then adds up `pieces`, one behind the other (word_sum.h). kInvalidArgument when
   // one is not of whole, aligned words.
   virtual absl::StatusOr<uint64_t> WordSum(std::span<const std::span<const std::byte>> pieces) = 0;
-  // Copies bytes that have been waited for, or that an op has written, to the host.
-  virtual absl::Status Read(std::span<std::byte> target, const std::byte* source) = 0;
+  // Copies bytes that have been waited for, or that an op has written, to the host; all of `reads`
+  // take little longer than one.
+  virtual absl::Status ReadAll(std::span<const LandedRead> reads) = 0;
+  absl::Status Read(std::span<std::byte> target, const std::byte* source) {
+    const LandedRead read = {.target = target, .source = source};
+    return ReadAll(std::span(&read, 1));
+  }
 };
 
 // The host's own memory. Lives as long as the process.

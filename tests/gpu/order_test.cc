@@ -4,6 +4,7 @@
 #include <driver_types.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -11,6 +12,7 @@
 #include <numeric>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,6 +21,7 @@
 #include "absl/time/time.h"
 
 #include "kernels/core/exec_context.h"
+#include "kernels/core/landing_memory.h"
 #include "kernels/cuda/runtime/copy_stream.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/runtime/device_space.h"
@@ -190,6 +193,40 @@ TEST_F(OrderGpuTest, TheMainQueueWaitsForTheSideQueueThatItAwaits) {
     ASSERT_TRUE(Turn(context(), index, turned, last).ok());
     Wait();
     ASSERT_EQ(last.Get(), values) << "round " << round;
+  }
+}
+
+// More of them than are on their way at once, in pieces that begin anywhere.
+TEST_F(OrderGpuTest, ReadsOfSeveralPiecesGetTheBytesOfEach) {
+  DeviceSpace space(queue());
+  const auto landing = LandingStream::Create();
+  ASSERT_TRUE(landing.ok()) << landing.status();
+  std::vector<std::byte> bytes(size_t{1} << 20);
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<std::byte>(i * 2654435761u >> 24);
+  const auto landed = space.Allocate(bytes.size());
+  ASSERT_TRUE(landed.ok()) << landed.status();
+  ASSERT_TRUE((*landing)->Write(landed->data(), bytes).ok());
+  ASSERT_TRUE((*landing)->Wait().ok());
+  const std::vector<std::pair<size_t, size_t>> pieces = {{5, 3},
+                                                         {900001, 0},
+                                                         {4096, 8192},
+                                                         {17, 1000},
+                                                         {160, 320000},
+                                                         {100, 600000},
+                                                         {0, 1},
+                                                         {bytes.size() - 7, 7}};
+  std::vector<std::vector<std::byte>> read;
+  std::vector<LandedRead> reads;
+  for (const auto& [begin, size] : pieces) read.emplace_back(size);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    reads.push_back({.target = read[i], .source = landed->data() + pieces[i].first});
+  }
+  ASSERT_TRUE((*landing)->ReadAll(reads).ok());
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    EXPECT_TRUE(std::equal(
+        read[i].begin(), read[i].end(), bytes.begin() + static_cast<int64_t>(pieces[i].first)))
+        << "piece " << i;
   }
 }
 

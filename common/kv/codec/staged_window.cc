@@ -45,8 +45,14 @@ int64_t StagedWindow::ReservedBytes() const {
   return run_.units * static_cast<int64_t>(RunPool::kUnitBytes);
 }
 
-absl::Status StagedWindow::Read(int32_t layer, int64_t begin, std::span<std::byte> target) const {
-  return landing_.Read(target, pages(layer, 0, 0).data() + begin);
+absl::Status StagedWindow::Read(std::span<const SectionRead> reads) const {
+  std::vector<kernels::LandedRead> landed;
+  landed.reserve(reads.size());
+  for (const SectionRead& read : reads) {
+    landed.push_back(
+        {.target = read.target, .source = pages(read.layer, 0, 0).data() + read.begin});
+  }
+  return landing_.ReadAll(landed);
 }
 
 void StagedWindow::AddMoves(int32_t layer,

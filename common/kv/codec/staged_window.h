@@ -37,6 +37,13 @@ struct StagedShape {
   }
 };
 
+// Bytes of a layer's pages, from byte `begin` of the first one on, that are wanted on the host.
+struct SectionRead {
+  int32_t layer = 0;
+  size_t begin = 0;
+  std::span<std::byte> target;
+};
+
 // The pages of a prompt are copied here, memory of the host, before they are sent, or land here,
 // memory of the device, before they are moved to pages whose place is known at the commit. They lie
 // in window order, layer by layer, without gaps. Made and destroyed by the engine thread; copies
@@ -57,8 +64,8 @@ class StagedWindow {
   std::span<std::byte> pages(int32_t layer, int32_t begin, int32_t count) const;
   int64_t ReservedBytes() const;
 
-  // Copies to the host what has landed from byte `begin` of a layer on.
-  absl::Status Read(int32_t layer, int64_t begin, std::span<std::byte> target) const;
+  // Copies to the host what has landed.
+  absl::Status Read(std::span<const SectionRead> reads) const;
   // Adds what brings the first pages of a layer to `targets`, memory of the device in pieces.
   void AddMoves(int32_t layer,
                 std::span<const std::span<std::byte>> targets,

@@ -3,22 +3,38 @@
 #include <cuda_runtime_api.h>
 #include <driver_types.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 
+#include "kernels/core/copy_queue.h"
+#include "kernels/core/memory.h"
 #include "kernels/core/shared_blocks.h"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/exported_memory.h"
+#include "kernels/cuda/runtime/piece_mover.h"
+#include "kernels/cuda/runtime/pinned_memory.h"
 #include "kernels/cuda/runtime/word_adder.h"
 
 namespace baton::kernels::cuda {
+namespace {
+
+// What MovePieces takes begins at such a multiple.
+constexpr size_t kUnitBytes = 16;
+
+constexpr size_t RoundUp(size_t bytes) {
+  return (bytes + kUnitBytes - 1) / kUnitBytes * kUnitBytes;
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<LandingStream>> LandingStream::Create() {
   std::unique_ptr<LandingStream> landing(new LandingStream());
@@ -34,8 +50,9 @@ absl::StatusOr<std::unique_ptr<LandingStream>> LandingStream::Create() {
                  "create a stream");
   }
   if (status.ok()) {
-    status = ToStatus(cudaStreamCreateWithFlags(&landing->reads_, cudaStreamNonBlocking),
-                      "create a stream");
+    status =
+        ToStatus(cudaStreamCreateWithPriority(&landing->reads_, cudaStreamNonBlocking, greatest),
+                 "create a stream");
   }
   if (!status.ok()) {
     return status;
@@ -45,6 +62,14 @@ absl::StatusOr<std::unique_ptr<LandingStream>> LandingStream::Create() {
     return adder.status();
   }
   landing->adder_ = *std::move(adder);
+  absl::StatusOr<Memory> read = PinnedMemory().Allocate(kReadBytes);
+  if (!read.ok()) {
+    return read.status();
+  }
+  {
+    const absl::MutexLock lock(&landing->read_mutex_);
+    landing->read_ = *std::move(read);
+  }
   return landing;
 }
 
@@ -97,15 +122,54 @@ absl::StatusOr<uint64_t> LandingStream::WordSum(
   return status.ok() ? adder_->Add(stream_, pieces) : status;
 }
 
-absl::Status LandingStream::Read(std::span<std::byte> target, const std::byte* source) {
+absl::Status LandingStream::ReadAll(std::span<const LandedRead> reads) {
   absl::Status status = MakeCurrent();
-  if (status.ok()) {
-    status = ToStatus(
-        cudaMemcpyAsync(target.data(), source, target.size(), cudaMemcpyDeviceToHost, reads_),
-        "copy from the device");
+  const absl::MutexLock lock(&read_mutex_);
+  std::vector<LandedRead> parts;
+  size_t used = 0;
+  for (const LandedRead& read : reads) {
+    for (size_t done = 0; status.ok() && done < read.target.size();) {
+      const size_t bytes = std::min(read.target.size() - done, kReadBytes - used);
+      parts.push_back({.target = read.target.subspan(done, bytes), .source = read.source + done});
+      done += bytes;
+      used += RoundUp(bytes);
+      if (used == kReadBytes) {
+        status = ReadParts(parts);
+        parts.clear();
+        used = 0;
+      }
+    }
   }
-  return status.ok() ? ToStatus(cudaStreamSynchronize(reads_), "wait for copies from the device")
-                     : status;
+  return status.ok() ? ReadParts(parts) : status;
+}
+
+absl::Status LandingStream::ReadParts(std::span<const LandedRead> parts) {
+  std::vector<CopyQueue::Piece> for_kernel;
+  absl::Status status;
+  std::byte* read = read_.data();
+  for (const LandedRead& part : parts) {
+    const CopyQueue::Piece piece = {
+        .target = read, .source = part.source, .bytes = part.target.size()};
+    if (IsMovable(piece)) {
+      for_kernel.push_back(piece);
+    } else {
+      status.Update(ToStatus(
+          cudaMemcpyAsync(piece.target, piece.source, piece.bytes, cudaMemcpyDeviceToHost, reads_),
+          "copy from the device"));
+    }
+    read += RoundUp(piece.bytes);
+  }
+  status.Update(MovePieces(reads_, for_kernel));
+  // Behind an error too: nothing is written to the memory any more.
+  status.Update(ToStatus(cudaStreamSynchronize(reads_), "wait for copies from the device"));
+  read = read_.data();
+  for (const LandedRead& part : parts) {
+    if (status.ok()) {
+      std::copy_n(read, part.target.size(), part.target.begin());
+    }
+    read += RoundUp(part.target.size());
+  }
+  return status;
 }
 
 }  // namespace baton::kernels::cuda

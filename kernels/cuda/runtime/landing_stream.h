@@ -14,15 +14,17 @@
 #include "absl/synchronization/mutex.h"
 
 #include "kernels/core/landing_memory.h"
+#include "kernels/core/memory.h"
 #include "kernels/core/shared_blocks.h"
 #include "kernels/cuda/runtime/word_adder.h"
 
 namespace baton::kernels::cuda {
 
-// CUDA takes a source that is not pinned into buffers of its own before Write returns. Sums go
-// before what steps compute: they are short, and a transfer waits for them. Reads have a stream of
-// their own, so that what lands does not wait for them. Of the
-// device that is current where it is made; others threads' calls make it theirs.
+// CUDA takes a source that is not pinned into buffers of its own before Write returns. Sums and
+// reads go before what steps compute: they are short, and a transfer waits for them. Reads have a
+// stream of their own, so that what lands does not wait for them, and go through pinned memory, to
+// which a kernel brings all of them: a copy to other memory is waited for inside of CUDA, each by
+// itself. Of the device that is current where it is made; other threads' calls make it theirs.
 class LandingStream final : public LandingMemory {
  public:
   static absl::StatusOr<std::unique_ptr<LandingStream>> Create();
@@ -35,15 +37,21 @@ class LandingStream final : public LandingMemory {
   absl::Status Pull(std::byte* target, std::span<const std::byte> source) override;
   absl::Status Wait() override;
   absl::StatusOr<uint64_t> WordSum(std::span<const std::span<const std::byte>> pieces) override;
-  absl::Status Read(std::span<std::byte> target, const std::byte* source) override;
+  absl::Status ReadAll(std::span<const LandedRead> reads) override;
 
  private:
+  // Of what ReadAll takes at once.
+  static constexpr size_t kReadBytes = size_t{1} << 18;
+
   LandingStream() = default;
 
   absl::Status MakeCurrent() const;
   absl::Status Copy(std::byte* target,
                     std::span<const std::byte> source,
                     cudaMemcpyKind kind) const;
+  // Of no more bytes than read_ has, each rounded up.
+  absl::Status ReadParts(std::span<const LandedRead> parts)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(read_mutex_);
 
   // Set once, by Create.
   int device_ = 0;
@@ -51,6 +59,8 @@ class LandingStream final : public LandingMemory {
   cudaStream_t reads_ = nullptr;
   absl::Mutex mutex_;
   std::unique_ptr<WordAdder> adder_ ABSL_PT_GUARDED_BY(mutex_);
+  absl::Mutex read_mutex_;
+  Memory read_ ABSL_GUARDED_BY(read_mutex_);  // pinned, of kReadBytes
 };
 
 }  // namespace baton::kernels::cuda

@@ -64,8 +64,13 @@ absl::StatusOr<uint64_t> LateLanding::WordSum(std::span<const std::span<const st
   return status.ok() ? AddWords(pieces) : status;
 }
 
-absl::Status LateLanding::Read(std::span<std::byte> target, const std::byte* source) {
-  return GuardedMemory::Get().Download(target.data(), source, target.size());
+absl::Status LateLanding::ReadAll(std::span<const LandedRead> reads) {
+  absl::Status status;
+  for (const LandedRead& read : reads) {
+    status.Update(
+        GuardedMemory::Get().Download(read.target.data(), read.source, read.target.size()));
+  }
+  return status;
 }
 
 }  // namespace baton::kernels

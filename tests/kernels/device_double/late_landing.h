@@ -30,7 +30,7 @@ class LateLanding final : public LandingMemory {
   absl::Status Pull(std::byte* target, std::span<const std::byte> source) override;
   absl::Status Wait() override;
   absl::StatusOr<uint64_t> WordSum(std::span<const std::span<const std::byte>> pieces) override;
-  absl::Status Read(std::span<std::byte> target, const std::byte* source) override;
+  absl::Status ReadAll(std::span<const LandedRead> reads) override;
 
  private:
   struct Written {

@@ -128,7 +128,7 @@ class FarMemory final : public kernels::LandingMemory {
     }
     return waits;
   }
-  absl::Status Read(std::span<std::byte> /*target*/, const std::byte* /*source*/) override {
+  absl::Status ReadAll(std::span<const kernels::LandedRead> /*reads*/) override {
     return absl::UnimplementedError("not here");
   }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -221,15 +220,27 @@ absl::StatusOr<std::vector<int32_t>> ShadowKvSequence::SentPages(std::string_vie
   return pages;
 }
 
-// Ids index chunks in every decode step; everything else in a section is only computed with.
-absl::Status ShadowKvSequence::CheckStaticIds(int32_t kv_layer, const ReadSection& read) const {
+void ShadowKvSequence::AskForIds(int32_t kv_layer,
+                                 LandedIds& ids,
+                                 std::vector<SectionRead>& reads) const {
   const kernels::ShadowKvPromptLayout& layout = map_.layout(kv_layer);
-  const int64_t count = layout.config.kv_heads * layout.static_chunks;
-  if (count == 0) {
-    return absl::OkStatus();
+  const auto heads = static_cast<size_t>(layout.config.kv_heads);
+  ids.static_chunks.resize(heads * static_cast<size_t>(layout.static_chunks));
+  if (layout.config.value_clusters > 0) {
+    ids.clusters.resize(heads * static_cast<size_t>(layout.coded.tokens));
   }
-  std::vector<int32_t> ids(static_cast<size_t>(count));
-  BATON_RETURN_IF_ERROR(read(layout.static_ids, std::as_writable_bytes(std::span(ids))));
+  reads.push_back({.layer = kv_layer,
+                   .begin = layout.static_ids,
+                   .target = std::as_writable_bytes(std::span(ids.static_chunks))});
+  reads.push_back({.layer = kv_layer,
+                   .begin = layout.coded_begin + layout.coded.cluster_ids,
+                   .target = std::as_writable_bytes(std::span(ids.clusters))});
+}
+
+// Ids index chunks in every decode step; everything else in a section is only computed with.
+absl::Status ShadowKvSequence::CheckStaticIds(int32_t kv_layer,
+                                              std::span<const int32_t> ids) const {
+  const kernels::ShadowKvPromptLayout& layout = map_.layout(kv_layer);
   auto next = ids.begin();
   for (int32_t head = 0; head < layout.config.kv_heads; ++head) {
     int64_t previous = -1;
@@ -252,16 +263,9 @@ absl::Status ShadowKvSequence::CheckStaticIds(int32_t kv_layer, const ReadSectio
 }
 
 // Cluster ids index sums in every decode step.
-absl::Status ShadowKvSequence::CheckClusterIds(int32_t kv_layer, const ReadSection& read) const {
-  const kernels::ShadowKvPromptLayout& layout = map_.layout(kv_layer);
-  const int32_t clusters = layout.config.value_clusters;
-  const int64_t count = layout.config.kv_heads * layout.coded.tokens;
-  if (clusters == 0 || count == 0) {
-    return absl::OkStatus();
-  }
-  std::vector<uint8_t> ids(static_cast<size_t>(count));
-  BATON_RETURN_IF_ERROR(
-      read(layout.coded_begin + layout.coded.cluster_ids, std::as_writable_bytes(std::span(ids))));
+absl::Status ShadowKvSequence::CheckClusterIds(int32_t kv_layer,
+                                               std::span<const uint8_t> ids) const {
+  const int32_t clusters = map_.layout(kv_layer).config.value_clusters;
   const auto bad = std::find_if(ids.begin(), ids.end(), [&](uint8_t id) { return id >= clusters; });
   if (bad != ids.end()) {
     return absl::InvalidArgumentError(absl::StrCat("shadowkv section of layer ",
@@ -275,11 +279,12 @@ absl::Status ShadowKvSequence::CheckClusterIds(int32_t kv_layer, const ReadSecti
 }
 
 absl::Status ShadowKvSequence::Adopt(std::string_view state, int32_t layers) {
-  return AdoptSections(
-      state, layers, [this](int32_t kv_layer, size_t begin, std::span<std::byte> target) {
-        std::memcpy(target.data(), prompt(kv_layer) + begin, target.size());
-        return absl::OkStatus();
-      });
+  return AdoptSections(state, layers, [this](std::span<const SectionRead> reads) {
+    for (const SectionRead& read : reads) {
+      std::copy_n(prompt(read.layer) + read.begin, read.target.size(), read.target.begin());
+    }
+    return absl::OkStatus();
+  });
 }
 
 // The pages of a layer are one piece there, too.
@@ -287,22 +292,26 @@ absl::Status ShadowKvSequence::AdoptStaged(std::string_view state,
                                            int32_t layers,
                                            const StagedWindow& staged) {
   return AdoptSections(
-      state, layers, [&staged](int32_t kv_layer, size_t begin, std::span<std::byte> target) {
-        return staged.Read(kv_layer, static_cast<int64_t>(begin), target);
-      });
+      state, layers, [&staged](std::span<const SectionRead> reads) { return staged.Read(reads); });
 }
 
-template <typename ReadLayer>
+// All layers' ids are read at once: a copy from a device takes some ten microseconds to be waited
+// for.
+template <typename Read>
 absl::Status ShadowKvSequence::AdoptSections(std::string_view state,
                                              int32_t layers,
-                                             const ReadLayer& read_layer) {
+                                             const Read& read) {
   BATON_RETURN_IF_ERROR(SentPages(state, layers).status());
+  std::vector<LandedIds> landed(static_cast<size_t>(layers));
+  std::vector<SectionRead> reads;
   for (int32_t kv_layer = 0; kv_layer < layers; ++kv_layer) {
-    const ReadSection read = [&](size_t begin, std::span<std::byte> target) {
-      return read_layer(kv_layer, begin, target);
-    };
-    BATON_RETURN_IF_ERROR(CheckStaticIds(kv_layer, read));
-    BATON_RETURN_IF_ERROR(CheckClusterIds(kv_layer, read));
+    AskForIds(kv_layer, landed[static_cast<size_t>(kv_layer)], reads);
+  }
+  BATON_RETURN_IF_ERROR(read(reads));
+  for (int32_t kv_layer = 0; kv_layer < layers; ++kv_layer) {
+    const LandedIds& ids = landed[static_cast<size_t>(kv_layer)];
+    BATON_RETURN_IF_ERROR(CheckStaticIds(kv_layer, ids.static_chunks));
+    BATON_RETURN_IF_ERROR(CheckClusterIds(kv_layer, ids.clusters));
   }
   held_.TakeLayers(layers);
   return absl::OkStatus();

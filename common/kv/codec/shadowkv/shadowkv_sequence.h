@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -178,13 +177,19 @@ class ShadowKvSequence final : public EncodedKv {
   }
   // Page `index` of a layer.
   std::span<std::byte> Page(int32_t kv_layer, int32_t index) const;
-  // Copies bytes of a landed section, from `begin` on, to the host.
-  using ReadSection = std::function<absl::Status(size_t begin, std::span<std::byte> target)>;
-  // read_layer(kv_layer, begin, target) reads the section of a layer.
-  template <typename ReadLayer>
-  absl::Status AdoptSections(std::string_view state, int32_t layers, const ReadLayer& read_layer);
-  absl::Status CheckStaticIds(int32_t kv_layer, const ReadSection& read) const;
-  absl::Status CheckClusterIds(int32_t kv_layer, const ReadSection& read) const;
+  // What of a landed section other memory is addressed by.
+  struct LandedIds {
+    std::vector<int32_t> static_chunks;  // [kv_heads][static_chunks]
+    std::vector<uint8_t> clusters;       // [kv_heads][tokens]
+  };
+
+  // read(reads) copies bytes of landed sections to the host.
+  template <typename Read>
+  absl::Status AdoptSections(std::string_view state, int32_t layers, const Read& read);
+  // Room for those of a layer, and what is to be read into it.
+  void AskForIds(int32_t kv_layer, LandedIds& ids, std::vector<SectionRead>& reads) const;
+  absl::Status CheckStaticIds(int32_t kv_layer, std::span<const int32_t> ids) const;
+  absl::Status CheckClusterIds(int32_t kv_layer, std::span<const uint8_t> ids) const;
 
   ShadowKvCodec& codec_;
   const ShadowKvMap map_;
