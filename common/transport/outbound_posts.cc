@@ -25,7 +25,7 @@ void OutboundPosts::Post::Skip(size_t bytes) {
   }
 }
 
-std::pair<uint64_t, const OutboundPosts::Post&> OutboundPosts::Start(PostParams params) {
+std::pair<uint64_t, OutboundPosts::Post&> OutboundPosts::Start(PostParams params) {
   const uint64_t id = next_++;
   Post& post = posts_[id];
   post.params = std::move(params);

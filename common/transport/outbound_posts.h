@@ -56,7 +56,7 @@ class OutboundPosts {
       : completed_(std::move(completed)), release_(std::move(release)) {}
 
   // Its number, and the post, which lives until its verdict.
-  std::pair<uint64_t, const Post&> Start(PostParams params);
+  std::pair<uint64_t, Post&> Start(PostParams params);
   // The receiver waits for the post's bytes. Ignores one that is given up or gone;
   // kInvalidArgument the second time.
   absl::Status MakeReady(uint64_t id);

@@ -113,6 +113,7 @@ absl::Status InboundPeer::Take(const Request& request, const Descriptor& /*attac
   post.window = std::move(window);
   post.transfer_id = request.transfer_id;
   post.total_bytes = static_cast<int64_t>(request.total_bytes);
+  post.pieces = request.pieces;
   post.window->Claim(
       post.transfer_id, &post, [on_ready = on_ready_, id = request.post](absl::Status verdict) {
         on_ready(id, std::move(verdict));
@@ -129,8 +130,13 @@ void InboundPeer::Ready(uint64_t id, const absl::Status& verdict) {
     End(id, verdict);
     return;
   }
-  found->second.open = true;
-  channel_.Send(ipc::Ready{.post = id});
+  Post& post = found->second;
+  post.open = true;
+  if (post.pieces.empty()) {
+    channel_.Send(ipc::Ready{.post = id});
+  } else {
+    TakePieces(id, post, {.post = id, .last = true, .pieces = std::move(post.pieces)});
+  }
 }
 
 absl::Status InboundPeer::Take(const Written& written, const Descriptor& /*attached*/) {
@@ -138,19 +144,22 @@ absl::Status InboundPeer::Take(const Written& written, const Descriptor& /*attac
   if (found == posts_.end()) {
     return absl::OkStatus();  // it crossed the verdict
   }
-  Post& post = found->second;
-  if (!post.open) {
+  if (!found->second.open) {
     return absl::InvalidArgumentError(
         absl::StrCat("pieces of post ", written.post, ", which was not called ready"));
   }
+  TakePieces(written.post, found->second, written);
+  return absl::OkStatus();
+}
+
+void InboundPeer::TakePieces(uint64_t id, const Post& post, const Written& written) {
   absl::Status status = Copy(post, written);
   if (status.ok() && written.last) {
     status = post.window->Finish(post.transfer_id, &post, post.total_bytes);
   }
   if (!status.ok() || written.last) {
-    End(written.post, status);
+    End(id, status);
   }
-  return absl::OkStatus();
 }
 
 absl::Status InboundPeer::Copy(const Post& post, const Written& written) const {

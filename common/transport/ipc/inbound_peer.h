@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <unordered_map>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -56,7 +57,8 @@ class InboundPeer {
     std::shared_ptr<InboundWindow> window;
     uint64_t transfer_id = 0;
     int64_t total_bytes = 0;
-    bool open = false;  // announced
+    bool open = false;          // announced
+    std::vector<Piece> pieces;  // that came with the request
   };
 
   absl::Status Take(const Hello& hello, const Descriptor& attached);
@@ -74,6 +76,8 @@ class InboundPeer {
     bool of_device = false;
   };
 
+  // Pieces of an open post.
+  void TakePieces(uint64_t id, const Post& post, const Written& written);
   absl::Status Copy(const Post& post, const Written& written) const;
   absl::Status CopyPiece(const Post& post, const Piece& piece) const;
   absl::StatusOr<std::unique_ptr<kernels::SharedMapping>> Map(const Export& exported, int fd) const;

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -66,11 +67,35 @@ void Decode(ByteReader& in, Imported& imported) {
   DecodeStatus(in, imported.code, imported.message);
 }
 
+void Encode(ByteWriter& out, const std::vector<Piece>& pieces) {
+  out.Put(static_cast<uint16_t>(pieces.size()));
+  for (const Piece& piece : pieces) {
+    out.Put(piece.offset);
+    out.Put(piece.size);
+    out.Put(piece.block);
+    out.Put(piece.source);
+  }
+}
+void Decode(ByteReader& in, std::vector<Piece>& pieces) {
+  const auto count = in.Take<uint16_t>();
+  in.Require(count <= kMaxPieces);
+  for (size_t i = 0; i < count && in.ok(); ++i) {
+    Piece& piece = pieces.emplace_back();
+    piece.offset = in.Take<uint64_t>();
+    piece.size = in.Take<uint64_t>();
+    piece.block = in.Take<uint32_t>();
+    piece.source = in.Take<uint64_t>();
+    in.Require(piece.size > 0 && piece.size <= INT64_MAX &&
+               piece.offset <= INT64_MAX - piece.size && piece.source <= INT64_MAX - piece.size);
+  }
+}
+
 void Encode(ByteWriter& out, const Request& request) {
   out.Put(request.post);
   out.Put(request.transfer_id);
   out.Put(request.total_bytes);
   out.PutText(request.window, kMaxWindowBytes);
+  Encode(out, request.pieces);
 }
 void Decode(ByteReader& in, Request& request) {
   request.post = in.Take<uint64_t>();
@@ -78,6 +103,11 @@ void Decode(ByteReader& in, Request& request) {
   request.total_bytes = in.Take<uint64_t>();
   request.window = in.TakeText(kMaxWindowBytes);
   in.Require(request.total_bytes > 0 && request.total_bytes <= INT64_MAX);
+  Decode(in, request.pieces);
+  in.Require(request.pieces.size() <= kMaxRequestPieces);
+  for (const Piece& piece : request.pieces) {
+    in.Require(piece.block != 0);
+  }
 }
 
 void Encode(ByteWriter& out, const Ready& ready) { out.Put(ready.post); }
@@ -86,29 +116,16 @@ void Decode(ByteReader& in, Ready& ready) { ready.post = in.Take<uint64_t>(); }
 void Encode(ByteWriter& out, const Written& written) {
   out.Put(written.post);
   Encode(out, written.last);
-  out.Put(static_cast<uint16_t>(written.pieces.size()));
-  for (const Piece& piece : written.pieces) {
-    out.Put(piece.offset);
-    out.Put(piece.size);
-    out.Put(piece.block);
-    out.Put(piece.source);
-  }
+  Encode(out, written.pieces);
   out.PutText(written.bytes, kMaxCarriedBytes);
 }
 void Decode(ByteReader& in, Written& written) {
   written.post = in.Take<uint64_t>();
   Decode(in, written.last);
-  const auto count = in.Take<uint16_t>();
-  in.Require(count > 0 && count <= kMaxPieces);
+  Decode(in, written.pieces);
+  in.Require(!written.pieces.empty());
   uint64_t carried = 0;
-  for (size_t i = 0; i < count && in.ok(); ++i) {
-    Piece& piece = written.pieces.emplace_back();
-    piece.offset = in.Take<uint64_t>();
-    piece.size = in.Take<uint64_t>();
-    piece.block = in.Take<uint32_t>();
-    piece.source = in.Take<uint64_t>();
-    in.Require(piece.size > 0 && piece.size <= INT64_MAX &&
-               piece.offset <= INT64_MAX - piece.size && piece.source <= INT64_MAX - piece.size);
+  for (const Piece& piece : written.pieces) {
     if (piece.block == 0) {
       in.Require(piece.source == 0 && piece.size <= kMaxCarriedBytes - carried);
       carried += in.ok() ? piece.size : 0;

@@ -14,9 +14,11 @@
 namespace baton::transport::ipc {
 
 inline constexpr uint32_t kMessageMagic = 0x50495442;  // "BTIP"
-inline constexpr uint16_t kMessageVersion = 2;
+inline constexpr uint16_t kMessageVersion = 3;
 inline constexpr size_t kMaxMessageBytes = size_t{64} << 10;
 inline constexpr size_t kMaxPieces = 1024;
+// Of a request, which is kept until the transfer is announced.
+inline constexpr size_t kMaxRequestPieces = 128;
 inline constexpr size_t kMaxWindowBytes = 64;
 inline constexpr size_t kMaxVerdictBytes = 512;
 inline constexpr size_t kMaxCarriedBytes = size_t{32} << 10;
@@ -50,21 +52,6 @@ struct Imported {
   bool operator==(const Imported&) const = default;
 };
 
-// Sender: a transfer is to be read. u64, u64, u64, u16 window size, window.
-struct Request {
-  uint64_t post = 0;  // the sender's number, never used again in this connection
-  uint64_t transfer_id = 0;
-  uint64_t total_bytes = 0;
-  std::string window{};  // Window::descriptor()
-  bool operator==(const Request&) const = default;
-};
-
-// Receiver: the transfer was announced here, its pieces may come. u64.
-struct Ready {
-  uint64_t post = 0;
-  bool operator==(const Ready&) const = default;
-};
-
 // Bytes of the window.
 struct Piece {
   uint64_t offset = 0;  // in the window
@@ -72,6 +59,25 @@ struct Piece {
   uint32_t block = 0;   // of the sender's memory; 0: the bytes are in the message
   uint64_t source = 0;  // offset in the block, or 0
   bool operator==(const Piece&) const = default;
+};
+
+// Sender: a transfer is to be read. With pieces, all of it, which lie in blocks, where they stay
+// until the verdict: the receiver reads them as soon as the transfer is announced, and asks for
+// nothing. u64, u64, u64, u16 window size, window, u16 count, count * (u64, u64, u32, u64).
+struct Request {
+  uint64_t post = 0;  // the sender's number, never used again in this connection
+  uint64_t transfer_id = 0;
+  uint64_t total_bytes = 0;
+  std::string window{};  // Window::descriptor()
+  std::vector<Piece> pieces{};
+  bool operator==(const Request&) const = default;
+};
+
+// Receiver: the transfer, of which it was told no pieces yet, was announced here; they may come.
+// u64.
+struct Ready {
+  uint64_t post = 0;
+  bool operator==(const Ready&) const = default;
 };
 
 // Sender: the next pieces of a transfer in order, with `last` the rest of it. They stay where they

@@ -39,11 +39,22 @@ void OutboundPeer::Start(PostParams params) {
         Completion{.kind = CompletionKind::kSent, .tag = params.tag, .status = std::move(status)});
     return;
   }
-  const auto& [id, post] = posts_.Start(std::move(params));
+  auto [id, post] = posts_.Start(std::move(params));
   channel_.Send(Request{.post = id,
                         .transfer_id = post.params.transfer_id,
                         .total_bytes = static_cast<uint64_t>(post.total_bytes),
-                        .window = post.params.window});
+                        .window = post.params.window,
+                        .pieces = AllPieces(id, post)});
+}
+
+std::vector<Piece> OutboundPeer::AllPieces(uint64_t id, OutboundPosts::Post& post) {
+  Written written = NextPieces(id, post);
+  if (written.last && written.bytes.empty() && written.pieces.size() <= kMaxRequestPieces) {
+    return std::move(written.pieces);
+  }
+  post.run_index = 0;
+  post.position = 0;
+  return {};
 }
 
 absl::Status OutboundPeer::Advance() {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <unordered_map>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -18,10 +19,11 @@
 
 namespace baton::transport::ipc {
 
-// A post is requested, told piece by piece once the receiver is ready for it, and completes with
-// the receiver's verdict, behind which the receiver reads nothing of it. Bytes in blocks that the
-// receiver has mapped (kernels/core/shared_blocks.h) are read where they lie, others of the host go
-// in messages. Not thread-safe: used by the progress thread.
+// A post is requested, with its pieces where one message tells all of them, else told piece by
+// piece once the receiver is ready for it, and completes with the receiver's verdict, behind which
+// the receiver reads nothing of it. Bytes in blocks that the receiver has mapped
+// (kernels/core/shared_blocks.h) are read where they lie, others of the host go in messages. Not
+// thread-safe: used by the progress thread.
 class OutboundPeer {
  public:
   // Bytes of the host that one message points to, so that a receiver can turn to its other peers
@@ -61,6 +63,9 @@ class OutboundPeer {
   void ExportBlock(const std::shared_ptr<const kernels::SharedBlock>& block);
   // kFailedPrecondition when a source is a device's and the peer can't read it.
   absl::Status CheckSources(const PostParams& params) const;
+  // All pieces of a post, which is told then, if a request has room for them and they lie in
+  // blocks; else none.
+  std::vector<Piece> AllPieces(uint64_t id, OutboundPosts::Post& post);
   // Tells the next pieces of the post that has waited longest.
   void TellPieces();
   Written NextPieces(uint64_t id, OutboundPosts::Post& post);

@@ -26,6 +26,12 @@ std::vector<Message> OneOfEach() {
           Imported{.block = 7},
           Imported{.block = 8, .code = 14, .message = "can't be reached"},
           Request{.post = 1, .transfer_id = 5, .total_bytes = 300, .window = std::string(24, 'w')},
+          Request{.post = 2,
+                  .transfer_id = 6,
+                  .total_bytes = 150,
+                  .window = "w",
+                  .pieces = {{.offset = 0, .size = 100, .block = 7, .source = 4096},
+                             {.offset = 200, .size = 50, .block = 8}}},
           Ready{.post = 1},
           Written{.post = 1,
                   .last = true,
@@ -55,7 +61,7 @@ TEST(IpcMessageTest, BytesAreThoseOfTheFormat) {
               .bytes = "abc"});
   EXPECT_EQ(absl::BytesToHexString(bytes.substr(0, bytes.size() - 8)),
             "42544950"          // magic
-            "0200"              // version
+            "0300"              // version
             "0700"              // type
             "0807060504030201"  // post
             "01"                // last
@@ -73,6 +79,30 @@ TEST(IpcMessageTest, BytesAreThoseOfTheFormat) {
   EXPECT_EQ(Resealed(bytes), bytes);
 }
 
+TEST(IpcMessageTest, BytesOfARequestAreThoseOfTheFormat) {
+  const std::string bytes =
+      EncodeMessage(Request{.post = 1,
+                            .transfer_id = 5,
+                            .total_bytes = 300,
+                            .window = "win",
+                            .pieces = {{.offset = 4096, .size = 300, .block = 2, .source = 16}}});
+  EXPECT_EQ(absl::BytesToHexString(bytes.substr(0, bytes.size() - 8)),
+            "42544950"          // magic
+            "0300"              // version
+            "0500"              // type
+            "0100000000000000"  // post
+            "0500000000000000"  // transfer
+            "2c01000000000000"  // bytes in all
+            "0300"              // window
+            "77696e"
+            "0100"              // pieces
+            "0010000000000000"  // offset
+            "2c01000000000000"  // size
+            "02000000"          // block
+            "1000000000000000"  // source
+  );
+}
+
 TEST(IpcMessageTest, EveryTruncationIsRefusedEvenWithItsOwnChecksum) {
   ExpectTruncationsRefused(OneOfEach(), EncodeMessage, DecodeMessage);
 }
@@ -87,8 +117,8 @@ TEST(IpcMessageTest, EveryFlippedBitIsRefused) {
 
 TEST(IpcMessageTest, AnotherVersionIsNamed) {
   std::string bytes = EncodeMessage(OneOfEach().front());
-  bytes[4] = 3;
-  EXPECT_THAT(std::string(Decode(Resealed(bytes)).status().message()), HasSubstr("version 3"));
+  bytes[4] = 4;
+  EXPECT_THAT(std::string(Decode(Resealed(bytes)).status().message()), HasSubstr("version 4"));
 }
 
 TEST(IpcMessageTest, UnknownTypesAreRefused) {
@@ -108,6 +138,9 @@ TEST(IpcMessageTest, ValuesOutOfRangeAreRefused) {
            Export{.block = 1, .size = UINT64_MAX},
            Request{.total_bytes = 0, .window = "w"},
            Request{.total_bytes = UINT64_MAX, .window = "w"},
+           Request{.total_bytes = 1, .pieces = {carried}},
+           Request{.total_bytes = 1, .pieces = {{.offset = 0, .size = 0, .block = 1}}},
+           Request{.total_bytes = 1, .pieces = std::vector<Piece>(kMaxRequestPieces + 1, piece)},
            Written{.pieces = {}},
            Written{.pieces = std::vector<Piece>(kMaxPieces + 1, piece)},
            Written{.pieces = {{.offset = 0, .size = 0, .block = 1}}},

@@ -163,6 +163,45 @@ TEST_F(IpcTransportTest, PiecesInSharedMemoryAreReadWhereTheyLie) {
   EXPECT_EQ(memory_[400], std::byte{0xee});
 }
 
+TEST_F(IpcTransportTest, PiecesOfARequestAreReadOnceItIsAnnounced) {
+  const kernels::Memory source = *kernels::SharedHostMemory().Allocate(4096);
+  std::memset(source.data(), 7, source.size());
+  const auto block = kernels::FindShared({source.data(), source.size()})->block;
+  RawPeer peer = Introduced();
+  peer.Say(Export{.block = block->id(), .size = block->size()}, block);
+  ASSERT_EQ(peer.Await<Imported>()->code, 0);
+  uint64_t post = 0;
+  for (const bool fits : {false, true}) {
+    ++post;
+    Request request = RequestOf(post, 300);
+    request.pieces = {{.offset = 100, .size = 100, .block = block->id(), .source = 1000},
+                      {.offset = 200, .size = fits ? 200U : 201U, .block = block->id()}};
+    peer.Say(request);
+    EXPECT_FALSE(peer.Await<Verdict>(absl::Milliseconds(50)).has_value());
+    EXPECT_TRUE(Untouched());
+    std::memset(source.data(), 9, source.size());  // what is there when they are read counts
+    ASSERT_TRUE(Expect(post, 100, 300).ok());
+    const auto verdict = peer.Await<Verdict>();  // and no Ready before
+    ASSERT_TRUE(verdict.has_value());
+    EXPECT_EQ(verdict->post, post);
+    EXPECT_EQ(verdict->code == 0, fits) << verdict->message;
+    EXPECT_EQ(Received().ok(), fits);
+    if (!fits) {
+      std::ranges::fill(memory_, std::byte{0xee});  // the first piece may have been read
+    }
+  }
+  EXPECT_EQ(memory_[99], std::byte{0xee});
+  EXPECT_EQ(memory_[100], std::byte{9});
+  EXPECT_EQ(memory_[399], std::byte{9});
+  EXPECT_EQ(memory_[400], std::byte{0xee});
+  // There is nothing left to tell.
+  Request request = RequestOf(++post, 1);
+  request.pieces = {{.offset = 0, .size = 1, .block = block->id()}};
+  peer.Say(request);
+  peer.Say(Written{.post = post, .last = true, .pieces = request.pieces});
+  EXPECT_TRUE(peer.AwaitEnd());
+}
+
 TEST_F(IpcTransportTest, MessagesOutOfPlaceEndTheConnection) {
   const Piece piece = {.offset = 0, .size = 1};
   for (const ipc::Message& message : std::vector<ipc::Message>{
@@ -292,8 +331,8 @@ class FrozenReceiverTest : public testing::Test {
     listener_ = *ipc::Listen(data_.socket);
     sender_ = *IpcTransport::Make({.connect_timeout = absl::Milliseconds(200)});
   }
-  // Connects, and welcomes the sender in its turn.
-  std::shared_ptr<Connection> Connect(std::optional<RawPeer>& receiver) {
+  // Connects, and welcomes the sender in its turn; then it maps so many blocks.
+  std::shared_ptr<Connection> Connect(std::optional<RawPeer>& receiver, int blocks = 0) {
     std::shared_ptr<Connection> connection;
     std::thread connecting([&] { connection = *sender_->Connect(data_.ToString()); });
     while (!receiver.has_value()) {
@@ -301,6 +340,12 @@ class FrozenReceiverTest : public testing::Test {
         receiver.emplace(std::move(socket));
         receiver->Say(Welcome{});
       }
+    }
+    for (int i = 0; i < blocks; ++i) {
+      EXPECT_TRUE(i > 0 || receiver->Await<Hello>().has_value());
+      const auto exported = receiver->Await<Export>();
+      EXPECT_TRUE(exported.has_value());
+      receiver->Say(Imported{.block = exported.value_or(Export{}).block});
     }
     connecting.join();
     return connection;
@@ -343,6 +388,38 @@ TEST_F(FrozenReceiverTest, APostPastItsDeadlineCompletesThoughNoVerdictComes) {
   const auto connection = Connect(receiver);
   ASSERT_TRUE(PostOne(connection, absl::Now() + absl::Milliseconds(50)).ok());
   EXPECT_EQ(Sent().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(FrozenReceiverTest, APostThatLiesInSharedMemoryIsToldWithItsRequest) {
+  const kernels::Memory source = *kernels::SharedHostMemory().Allocate(8192);
+  const std::span<const std::byte> bytes(source.data(), source.size());
+  std::optional<RawPeer> receiver;
+  const auto connection = Connect(receiver, /*blocks=*/1);
+  for (const bool asks : {false, true}) {
+    ASSERT_TRUE(sender_
+                    ->Post(connection,
+                           {.window = "w",
+                            .runs = {{.offset = 100, .source = bytes.subspan(16, 4096)},
+                                     {.offset = 9000, .source = bytes.first(10)}},
+                            .transfer_id = 1,
+                            .tag = 5,
+                            .deadline = absl::InfiniteFuture()})
+                    .ok());
+    const auto request = receiver->Await<Request>();
+    ASSERT_TRUE(request.has_value());
+    ASSERT_EQ(request->pieces.size(), 2U);
+    EXPECT_EQ(request->pieces[0].offset, 100U);
+    EXPECT_EQ(request->pieces[0].size, 4096U);
+    EXPECT_EQ(request->pieces[0].source, request->pieces[1].source + 16);
+    EXPECT_EQ(request->pieces[1].offset, 9000U);
+    EXPECT_EQ(request->pieces[1].size, 10U);
+    if (asks) {
+      receiver->Say(Ready{.post = request->post});  // there is nothing left to tell
+    } else {
+      receiver->Say(Verdict{.post = request->post});
+    }
+    EXPECT_EQ(Sent().code(), asks ? absl::StatusCode::kUnavailable : absl::StatusCode::kOk);
+  }
 }
 
 TEST_F(FrozenReceiverTest, VerdictsThatCanNotBeEndTheConnection) {
