@@ -62,6 +62,7 @@ struct ActiveRequest {
   std::vector<Sequence> sequences;              // sequences[0] owns the prompt's pages
   std::vector<std::vector<int32_t>> delivered;  // [n] of a continued request, else empty
   kv::ReservationKey reservation;               // phase kReserved
+  uint64_t reserved_before = 0;                 // the step that was next when pages were reserved
   int64_t pages_held = 0;                       // references of this request's page tables
   int32_t running_slots = 0;                    // of max_running_sequences
   // The KV of the upper layers is made from hidden states as these land (phase kReserved) and when

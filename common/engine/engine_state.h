@@ -30,6 +30,7 @@
 #include "common/engine/load_snapshot.h"
 #include "common/engine/request_checks.h"
 #include "common/engine/sequence.h"
+#include "common/engine/staged_copies.h"
 #include "common/engine/step.h"
 #include "common/kv/codec/codec_set.h"
 #include "common/kv/codec/kv_format.h"
@@ -91,8 +92,8 @@ struct EngineState {
   std::deque<DecodingSequence> decoding;  // who stepped last is at the back
   std::vector<std::unique_ptr<ActiveRequest>> closing;
   absl::flat_hash_map<uint64_t, ActiveRequest*> sink_reading;  // by serial
-  std::vector<StepLanding> pending_landings;                   // for the next step
-  std::vector<PendingCopies> pending_copies;                   // likewise
+  std::vector<Landing> pending_landings;      // until the step in flight is retired
+  std::vector<PendingCopies> pending_copies;  // for the next step
   KeptKvStore kept;
 
   int32_t running_slots = 0;  // of max_running_sequences, reservations included

@@ -73,13 +73,7 @@ void Executor::ThreadMain() {
 
 void Executor::Run(Step& step) {
   step.started = context_.clock->Now();
-  step.status = JoinSideQueues();
-  for (const StepLanding& landing : step.landings) {
-    staged_.Land(landing);
-  }
-  if (step.status.ok()) {
-    step.status = CopyPages(step);
-  }
+  step.status = CopyPages(step);
   if (step.status.ok() && step.expansion.request != nullptr) {
     step.status = Expand(step.expansion);
   }
@@ -89,15 +83,16 @@ void Executor::Run(Step& step) {
   if (step.status.ok()) {
     step.status = Ship(step);
   }
-  staged_.EndStep(step);
+  step.status.Update(JoinSideQueues());
+  step.status.Update(staged_.EndStep(step));
   if (!step.status.ok()) {
     step.status = WithContext(step.status, absl::StrCat("engine step ", step.number));
   }
   step.finished = context_.clock->Now();
 }
 
-// What a step leaves on side queues is done before the next one begins: pages and blocks that were
-// given back in between may be written again by then.
+// What a step leaves on side queues is done before the next one begins, and before prompts land
+// behind it: pages and blocks that are given back in between may be written again by then.
 absl::Status Executor::JoinSideQueues() {
   kernels::SideQueues* const side = context_.exec->side;
   return side == nullptr ? absl::OkStatus() : side->Join();

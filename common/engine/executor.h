@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -54,6 +55,8 @@ class Executor {
 
   // Engine thread. The step before must have come back.
   void Submit(std::unique_ptr<Step> step);
+  // Engine thread. As StagedCopies::Land.
+  void Land(Landing landing) { staged_.Land(std::move(landing)); }
 
  private:
   void ThreadMain();

@@ -86,7 +86,7 @@ absl::Status StagedCopies::Download(const kv::StagedWindow& staged, ReadyKv& rea
 }
 
 // Copies of a step that failed may still be on their way, which the request's pages wait for.
-void StagedCopies::EndStep(const Step& step) {
+absl::Status StagedCopies::EndStep(const Step& step) {
   for (const StepSequence& rows : step.sequences) {
     if (!ShipsBehind(rows)) {
       continue;
@@ -99,21 +99,22 @@ void StagedCopies::EndStep(const Step& step) {
     }
     Push(std::move(end));
   }
+  return exec_.copies == nullptr ? absl::OkStatus() : exec_.copies->Follow(exec_);
 }
 
-void StagedCopies::Land(const StepLanding& landing) {
+void StagedCopies::Land(Landing landing) {
   Entry landed = {.request = landing.request};
-  if (auto mark = Move(landing); mark.ok()) {
-    landed.mark = *std::move(mark);
-  } else {
-    landed.status = mark.status();
-  }
+  landed.landing = std::move(landing);
   Push(std::move(landed));
 }
 
+absl::Status StagedCopies::BeginLanding(Entry& entry) {
+  BATON_ASSIGN_OR_RETURN(entry.mark, Move(*entry.landing));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<kernels::CopyQueue::Mark>> StagedCopies::Move(
-    const StepLanding& landing) {
-  BATON_RETURN_IF_ERROR(exec_.copies->Follow(exec_));
+    const Landing& landing) {
   std::vector<kernels::CopyQueue::Piece> moves;
   for (size_t layer = 0; layer < landing.targets.size(); ++layer) {
     landing.sequence->staged->AddMoves(static_cast<int32_t>(layer), landing.targets[layer], moves);
@@ -157,7 +158,9 @@ absl::Status StagedCopies::TellSink(Entry& entry) {
 void StagedCopies::ThreadMain() {
   absl::Status status;
   while (std::optional<Entry> entry = Take()) {
-    status.Update(entry->status);
+    if (entry->landing.has_value()) {
+      status.Update(BeginLanding(*entry));
+    }
     if (entry->mark != nullptr) {
       status.Update(entry->mark->Wait());
     }

@@ -1,12 +1,15 @@
 // Pages on their way between a device's pools and where prompts are staged.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -15,6 +18,7 @@
 
 #include "common/engine/active_request.h"
 #include "common/engine/kv_sink.h"
+#include "common/engine/sequence.h"
 #include "common/engine/step.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/staged_window.h"
@@ -23,7 +27,17 @@
 
 namespace baton::engine {
 
-// Copies run beside the step that begins them and beside the steps after it; a thread waits for
+// Pages of a prompt that has landed beside the pool, to be moved to their places.
+struct Landing {
+  ActiveRequest* request = nullptr;  // for the engine thread
+  Sequence* sequence = nullptr;      // has them staged
+  // By stored layer: where its first pages belong, in pieces; then those of hidden states, if there
+  // are any.
+  std::vector<std::vector<std::span<std::byte>>> targets;
+};
+
+// Copies run beside the step that begins them and beside the steps after it, landings beside any; a
+// thread waits for
 // them and tells sinks and the engine, in order. Without a copy queue, which a host has not,
 // nothing may be shipped or landed.
 class StagedCopies {
@@ -47,11 +61,12 @@ class StagedCopies {
   // Executor thread, right behind its encoding: the pages of a stored layer that ships in place.
   // The sink has them as soon as they are coded.
   absl::Status ShipCoded(const StepSequence& rows, int32_t kv_layer);
-  // Executor thread: no more pages of this step, which may have failed, are shipped.
-  void EndStep(const Step& step);
-  // Executor thread. Begins to move a staged prompt to its pages, behind the ops that were called
-  // before.
-  void Land(const StepLanding& landing);
+  // Executor thread: no more pages of this step, which may have failed, are shipped, and its ops
+  // have been called, behind which prompts land from now on.
+  absl::Status EndStep(const Step& step);
+  // Any thread. Moves a staged prompt to its pages, behind the steps that have ended; the caller
+  // knows that one which has not is not at work on them.
+  void Land(Landing landing);
 
  private:
   // Pages for a sink, or what `copied` is to be told.
@@ -61,12 +76,13 @@ class StagedCopies {
     ReadyKv ready{};
     kv::CodedLayer coded{};  // the pages of `ready`, if it has none
     ActiveRequest* request = nullptr;
-    absl::Status status{};
+    std::optional<Landing> landing{};  // that is to be begun, the request's
   };
 
   // Begins to copy the pages, which are then those that are staged.
   absl::Status Download(const kv::StagedWindow& staged, ReadyKv& ready);
-  absl::StatusOr<std::unique_ptr<kernels::CopyQueue::Mark>> Move(const StepLanding& landing);
+  absl::Status BeginLanding(Entry& entry);
+  absl::StatusOr<std::unique_ptr<kernels::CopyQueue::Mark>> Move(const Landing& landing);
   // On the thread, when the entry's mark has been waited for.
   static absl::Status TellSink(Entry& entry);
   void Push(Entry entry);

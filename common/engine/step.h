@@ -1,9 +1,7 @@
 // A numbered step: what the engine thread asks of the executor, and what comes back.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -64,16 +62,6 @@ struct StepExpansion {
   bool completes_prompt = false;
 };
 
-// Pages of a prompt that has landed beside the pool, to be moved to their places beside this step
-// and those after it.
-struct StepLanding {
-  ActiveRequest* request = nullptr;  // for the engine thread
-  Sequence* sequence = nullptr;      // has them staged
-  // By stored layer: where its first pages belong, in pieces; then those of hidden states, if there
-  // are any.
-  std::vector<std::vector<std::span<std::byte>>> targets;
-};
-
 // A token to draw. n jobs may share one row of logits.
 struct SampleJob {
   ActiveRequest* request = nullptr;  // for the engine thread
@@ -87,7 +75,6 @@ struct SampleJob {
 // sequences that it points to stay alive because each counts the steps in flight that refer to it.
 struct Step {
   uint64_t number = 0;
-  std::vector<StepLanding> landings;
   std::vector<kv::PageCopies> copies;  // before the forward pass, one for each pool
   // The packed rows.
   std::vector<int32_t> token_ids;

@@ -117,12 +117,6 @@ void StepBuilder::AddExpansion(const StepExpansion& expansion) {
   step_->requests.push_back(expansion.request);
 }
 
-void StepBuilder::AddLanding(StepLanding landing) {
-  step_->requests.push_back(landing.request);
-  ++landing.request->copies_in_flight;
-  step_->landings.push_back(std::move(landing));
-}
-
 void StepBuilder::AddCopies(ActiveRequest& request, std::span<const kv::PageCopies> copies) {
   for (const kv::PageCopies& added : copies) {
     auto pool = std::ranges::find(step_->copies, added.base, &kv::PageCopies::base);

@@ -28,8 +28,6 @@ class StepBuilder {
   void AddPrefillChunk(ActiveRequest& request, const scheduling::PrefillChunk& chunk);
   // Of a request. Once per step.
   void AddExpansion(const StepExpansion& expansion);
-  // Staged pages of a prompt; its rows come in this step or later.
-  void AddLanding(StepLanding landing);
   void AddCopies(ActiveRequest& request, std::span<const kv::PageCopies> copies);
 
   // Every request in the step has it counted in steps_in_flight from now on.

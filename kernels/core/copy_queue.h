@@ -12,11 +12,11 @@
 
 namespace baton::kernels {
 
-// Copies run one after the other, in the order in which they were started. Belongs to the executor
-// thread, but for marks.
+// Copies run one after the other, in the order in which they were started. Moves may be started,
+// and marks made, by any thread; everything else belongs to the executor thread.
 class CopyQueue {
  public:
-  // All copies that were started before it.
+  // All copies that were started before it, by whichever thread.
   class Mark {
    public:
     virtual ~Mark() = default;
@@ -32,7 +32,8 @@ class CopyQueue {
 
   virtual ~CopyQueue() = default;
 
-  // What is started from now on waits for what was called on the queue of `exec` so far.
+  // What is started from now on, by any thread, waits for what was called on the queue of `exec` so
+  // far.
   virtual absl::Status Follow(const ExecContext& exec) = 0;
   // From a block of the device to one of MemorySpace::staging(). `target` has the bytes once a mark
   // that is made afterwards has been waited for; until then `source` must stay as it is.

@@ -87,10 +87,12 @@ absl::Status RenewLease(EngineState& state, const kv::ReservationKey& key);
 void LandHidden(EngineState& state, const kv::ReservationKey& key, uint32_t attempt, int32_t pages);
 
 // land.cc: a committed prompt, whose first tokens the request has, and that is staged, `sent` pages
-// of each shipped layer, is moved to its pages beside the next steps. FinishLanding when it is
-// there, at once where nothing is staged and steps may be expanding it already: its sequences start
-// to decode or, first, its hidden states are expanded.
+// of each shipped layer, is moved to its pages beside steps: from now on, or once the step in
+// flight, which may be at work on these pages, is retired (BeginPendingLandings). FinishLanding
+// when it is there, at once where nothing is staged and steps may be expanding it already: its
+// sequences start to decode or, first, its hidden states are expanded.
 void StartLanding(EngineState& state, ActiveRequest& request, std::span<const int32_t> sent);
+void BeginPendingLandings(EngineState& state);
 void FinishLanding(EngineState& state, ActiveRequest& request);
 // Where the first `count` pages of a shipped layer belong, in as few pieces as they lie.
 std::vector<std::span<std::byte>> LandingPages(EngineState& state,

@@ -42,7 +42,7 @@ int64_t OrphanedBytes(const EngineState& state) {
 void PublishLoad(EngineState& state) {
   const bool has_work = state.step_in_flight || !state.waiting.empty() ||
                         !state.prefilling.empty() || NextExpansion(state).request != nullptr ||
-                        !state.decoding.empty() || !state.pending_landings.empty();
+                        !state.decoding.empty();
   if (has_work && !state.had_work) {
     state.last_step_time = state.Now();
   }

@@ -159,6 +159,7 @@ void ReservePages(EngineState& state,
     return;
   }
   active->reservation = state.reservations.Add(state.Now());
+  active->reserved_before = state.next_step;
   state.pages_reserved += active->pages_held;
   const ReservationGrant grant = MakeGrant(state, *active);
   state.reserved.emplace(grant.reservation_id, active.get());

@@ -134,8 +134,7 @@ void RetireStep(EngineState& state, std::unique_ptr<Step> step) {
   for (ActiveRequest* request : step->requests) {
     --request->steps_in_flight;
   }
-  const bool only_lands = step->requests.size() == step->landings.size();
-  if (state.parts.observer != nullptr && !only_lands) {
+  if (state.parts.observer != nullptr) {
     state.parts.observer->OnStep(
         step->prefill_tokens, step->decode_tokens, step->finished - step->started);
   }
@@ -148,6 +147,7 @@ void RetireStep(EngineState& state, std::unique_ptr<Step> step) {
   for (ActiveRequest* request : step->requests) {
     AnswerAttempt(*request, absl::OkStatus());
   }
+  BeginPendingLandings(state);
 }
 
 }  // namespace baton::engine

@@ -53,14 +53,10 @@ void ScheduleStep(EngineState& state) {
   }
   const scheduling::StepPlan plan = Plan(state);
   const StepExpansion expansion = NextExpansion(state);
-  if (plan.empty() && expansion.request == nullptr && state.pending_landings.empty()) {
+  if (plan.empty() && expansion.request == nullptr) {
     return;
   }
   StepBuilder builder(state.next_step++, *state.parts.format);
-  for (StepLanding& landing : state.pending_landings) {
-    builder.AddLanding(std::move(landing));
-  }
-  state.pending_landings.clear();
   for (const PendingCopies& copies : state.pending_copies) {
     builder.AddCopies(*copies.request, copies.copies);
   }

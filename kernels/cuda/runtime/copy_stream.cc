@@ -22,8 +22,18 @@
 namespace baton::kernels::cuda {
 namespace {
 
-// A copy engine moves so much in about the time that it takes to begin.
+// A copy engine moves so much to the host in about the time that it takes to begin.
 constexpr size_t kLeastCopyBytes = size_t{1} << 20;
+
+bool IsOfHost(const std::byte* address) {
+  cudaPointerAttributes attributes = {};
+  return cudaPointerGetAttributes(&attributes, address) == cudaSuccess &&
+         attributes.type == cudaMemoryTypeHost;
+}
+
+bool IsForKernel(const CopyQueue::Piece& piece) {
+  return IsMovable(piece) && (piece.bytes < kLeastCopyBytes || !IsOfHost(piece.target));
+}
 
 class EventMark final : public CopyQueue::Mark {
  public:
@@ -43,18 +53,25 @@ class EventMark final : public CopyQueue::Mark {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CopyStream>> CopyStream::Create() {
+  int device = 0;
   cudaStream_t stream = nullptr;
-  absl::Status status =
-      ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "create a stream");
+  absl::Status status = ToStatus(cudaGetDevice(&device), "find the current device");
+  if (status.ok()) {
+    status = ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "create a stream");
+  }
   if (!status.ok()) {
     return status;
   }
-  return std::unique_ptr<CopyStream>(new CopyStream(stream));
+  return std::unique_ptr<CopyStream>(new CopyStream(device, stream));
 }
 
 CopyStream::~CopyStream() {
   cudaStreamSynchronize(stream_);
   cudaStreamDestroy(stream_);
+}
+
+absl::Status CopyStream::MakeCurrent() const {
+  return ToStatus(cudaSetDevice(device_), "choose the device");
 }
 
 absl::Status CopyStream::Follow(const ExecContext& exec) {
@@ -72,28 +89,32 @@ absl::Status CopyStream::StartDownload(std::byte* target, const std::byte* sourc
 }
 
 absl::Status CopyStream::StartMoves(std::span<const Piece> pieces) {
-  std::vector<Piece> small;
+  std::vector<Piece> for_kernel;
+  absl::Status status = MakeCurrent();
   for (const Piece& piece : pieces) {
-    if (piece.bytes < kLeastCopyBytes && IsMovable(piece)) {
-      small.push_back(piece);
-      continue;
-    }
-    absl::Status status = ToStatus(
-        cudaMemcpyAsync(piece.target, piece.source, piece.bytes, cudaMemcpyDefault, stream_),
-        "copy within the device");
     if (!status.ok()) {
       return status;
     }
+    if (IsForKernel(piece)) {
+      for_kernel.push_back(piece);
+      continue;
+    }
+    status = ToStatus(
+        cudaMemcpyAsync(piece.target, piece.source, piece.bytes, cudaMemcpyDefault, stream_),
+        "copy within the device");
   }
-  return MovePieces(stream_, small);
+  return status.ok() ? MovePieces(stream_, for_kernel) : status;
 }
 
 // Who waits sleeps: copies of a long prompt take milliseconds.
 absl::StatusOr<std::unique_ptr<CopyQueue::Mark>> CopyStream::MakeMark() {
   cudaEvent_t event = nullptr;
-  absl::Status status =
-      ToStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
-               "create an event");
+  absl::Status status = MakeCurrent();
+  if (status.ok()) {
+    status =
+        ToStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
+                 "create an event");
+  }
   if (!status.ok()) {
     return status;
   }

@@ -16,8 +16,9 @@
 
 namespace baton::kernels::cuda {
 
-// The copy engine works beside kernels, but takes microseconds for each copy: small pieces are
-// moved by a kernel, many at once. Marks are events.
+// The copy engine works beside kernels, but the host takes ten microseconds to begin a copy: within
+// the device a kernel moves all pieces at once, to memory of the host the small ones. Marks are
+// events. Of the device that is current where it is made; others threads' calls make it theirs.
 class CopyStream final : public CopyQueue {
  public:
   // Of the current device.
@@ -31,8 +32,11 @@ class CopyStream final : public CopyQueue {
   absl::StatusOr<std::unique_ptr<Mark>> MakeMark() override;
 
  private:
-  explicit CopyStream(cudaStream_t stream) : stream_(stream) {}
+  CopyStream(int device, cudaStream_t stream) : device_(device), stream_(stream) {}
 
+  absl::Status MakeCurrent() const;
+
+  const int device_;
   const cudaStream_t stream_;
   StreamOrder order_;
 };

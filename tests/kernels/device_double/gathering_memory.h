@@ -50,6 +50,13 @@ class GatheringMemory final : public MemorySpace {
   // Any thread. Who downloads waits from now on, until Release.
   void HoldDownloads() { SetHeld(true); }
   void Release() { SetHeld(false); }
+  // Until somebody does.
+  void AwaitHeld() {
+    absl::MutexLock lock(&mutex_);
+    const auto held = [this]()
+                          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return downloads_held_ > 0; };
+    mutex_.Await(absl::Condition(&held));
+  }
 
  private:
   void SetHeld(bool held) {
@@ -59,13 +66,16 @@ class GatheringMemory final : public MemorySpace {
   void AwaitRelease() {
     absl::MutexLock lock(&mutex_);
     const auto released = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !held_; };
+    ++downloads_held_;
     mutex_.Await(absl::Condition(&released));
+    --downloads_held_;
   }
   static MemorySpace& Device() { return GuardedMemory::Get(); }
 
   OpGraphs& graphs_;
   absl::Mutex mutex_;
   bool held_ ABSL_GUARDED_BY(mutex_) = false;
+  int downloads_held_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace baton::kernels

@@ -1,11 +1,10 @@
 #include "tests/kernels/device_double/late_copies.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <span>
-#include <utility>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -21,13 +20,12 @@ namespace baton::kernels {
 
 class LateCopies::LateMark final : public Mark {
  public:
-  LateMark(LateCopies& queue, std::vector<Copy> copies)
-      : queue_(queue), copies_(std::move(copies)) {}
-  absl::Status Wait() override { return queue_.Finish(copies_); }
+  LateMark(LateCopies& queue, int64_t count) : queue_(queue), count_(count) {}
+  absl::Status Wait() override { return queue_.Finish(count_); }
 
  private:
   LateCopies& queue_;
-  const std::vector<Copy> copies_;
+  const int64_t count_;
 };
 
 absl::Status LateCopies::Follow(const ExecContext& exec) {
@@ -40,13 +38,15 @@ absl::Status LateCopies::Follow(const ExecContext& exec) {
 }
 
 absl::Status LateCopies::StartDownload(std::byte* target, const std::byte* source, size_t bytes) {
-  started_.push_back({.target = target, .source = source, .bytes = bytes, .within_device = false});
+  absl::MutexLock lock(&mutex_);
+  waiting_.push_back({.target = target, .source = source, .bytes = bytes, .within_device = false});
   return absl::OkStatus();
 }
 
 absl::Status LateCopies::StartMoves(std::span<const Piece> pieces) {
+  absl::MutexLock lock(&mutex_);
   for (const Piece& piece : pieces) {
-    started_.push_back({.target = piece.target,
+    waiting_.push_back({.target = piece.target,
                         .source = piece.source,
                         .bytes = piece.bytes,
                         .within_device = true});
@@ -55,7 +55,8 @@ absl::Status LateCopies::StartMoves(std::span<const Piece> pieces) {
 }
 
 absl::StatusOr<std::unique_ptr<CopyQueue::Mark>> LateCopies::MakeMark() {
-  return std::make_unique<LateMark>(*this, std::exchange(started_, {}));
+  absl::MutexLock lock(&mutex_);
+  return std::make_unique<LateMark>(*this, done_ + static_cast<int64_t>(waiting_.size()));
 }
 
 void LateCopies::Hold() {
@@ -73,23 +74,26 @@ void LateCopies::Fail() {
   fails_ = true;
 }
 
-absl::Status LateCopies::Finish(const std::vector<Copy>& copies) {
+absl::Status LateCopies::Do(const Copy& copy) {
+  if (!copy.within_device) {
+    return GuardedMemory::Get().Download(copy.target, copy.source, copy.bytes);
+  }
+  const GuardedMemory::Access access;
+  std::memcpy(copy.target, copy.source, copy.bytes);
+  return absl::OkStatus();
+}
+
+absl::Status LateCopies::Finish(int64_t count) {
   const auto released = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !held_; };
-  {
-    absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(&released));
-    if (fails_) {
-      return absl::InternalError("device double: a copy has failed");
-    }
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(&released));
+  if (fails_) {
+    return absl::InternalError("device double: a copy has failed");
   }
   absl::Status status;
-  for (const Copy& copy : copies) {
-    if (copy.within_device) {
-      const GuardedMemory::Access access;
-      std::memcpy(copy.target, copy.source, copy.bytes);
-    } else {
-      status.Update(GuardedMemory::Get().Download(copy.target, copy.source, copy.bytes));
-    }
+  for (; done_ < count; ++done_) {
+    status.Update(Do(waiting_.front()));
+    waiting_.pop_front();
   }
   return status;
 }

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <memory>
-#include <vector>
+#include <span>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -39,11 +41,13 @@ class LateCopies final : public CopyQueue {
   };
   class LateMark;
 
-  // What a mark waits for.
-  absl::Status Finish(const std::vector<Copy>& copies);
+  static absl::Status Do(const Copy& copy);
+  // What a mark waits for: the first `count` copies of all.
+  absl::Status Finish(int64_t count);
 
-  std::vector<Copy> started_;  // since the last mark
   absl::Mutex mutex_;
+  std::deque<Copy> waiting_ ABSL_GUARDED_BY(mutex_);
+  int64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
   bool held_ ABSL_GUARDED_BY(mutex_) = false;
   bool fails_ ABSL_GUARDED_BY(mutex_) = false;
 };

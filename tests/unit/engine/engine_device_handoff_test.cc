@@ -16,9 +16,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 
 #include "common/checkpoint/checkpoint.h"
 #include "common/engine/engine.h"
+#include "common/engine/kv_sink.h"
 #include "common/engine/request.h"
 #include "tests/kernels/device_double/guarded_memory.h"
 #include "tests/unit/engine/await_grant.h"
@@ -44,6 +47,15 @@ class EngineDeviceHandoffTest
 
   std::vector<HostAnswer> OfTheHost() const {
     return AnswersOfTheHost(*checkpoint_, policy(), kRequests);
+  }
+
+  // To memory that is reserved now.
+  static std::unique_ptr<KvSink> ReservedSink(Engine& decode,
+                                              const GenerateRequest& request,
+                                              const SplitRun& run) {
+    auto grant = AwaitGrant(decode, ReserveFor(request), run.decode);
+    EXPECT_TRUE(grant.ok()) << grant.status();
+    return std::make_unique<CopySink>(decode, *std::move(grant));
   }
 
   const std::unique_ptr<checkpoint::Checkpoint> checkpoint_ = OpenModel(std::get<0>(GetParam()));
@@ -325,16 +337,48 @@ TEST_P(EngineDeviceHandoffTest, OthersDecodeWhileAPromptIsBroughtToTheDevice) {
   decode.ExpectFree();
 }
 
+// A prompt waits for no step but one that was at work when its pages were given to it.
+TEST_P(EngineDeviceHandoffTest, APromptIsBroughtToTheDeviceWhileAStepIsAtWork) {
+  const std::vector<HostAnswer> want = OfTheHost();
+  for (const bool reserved_before : {true, false}) {
+    const PlacedEngine decode(*checkpoint_, Role::kDecode, Place::kDevice, /*chunk=*/64);
+    const PlacedEngine prefill(*checkpoint_, Role::kPrefill, Place::kHost, /*chunk=*/64);
+    const SplitRun first = Split(prefill.engine(), decode.engine(), MakeRequest(policy(), 0));
+    EXPECT_TRUE(first.decode->AwaitTokens(1));
+    GenerateRequest request = MakeRequest(policy(), 2);
+    SplitRun second;
+    if (reserved_before) {
+      request.sink = ReservedSink(decode.engine(), request, second);
+      EXPECT_TRUE(first.decode->AwaitTokens(first.decode->tokens().size() + 2));
+    }
+    decode.memory.HoldDownloads();
+    decode.memory.AwaitHeld();
+    if (!reserved_before) {
+      request.sink = ReservedSink(decode.engine(), request, second);
+    }
+    EXPECT_TRUE(prefill.engine().Submit(std::move(request), second.prefill).ok());
+    EXPECT_TRUE(second.prefill->AwaitDone());
+    if (reserved_before) {
+      EXPECT_TRUE(Eventually([&] { return !decode.StagesNow(); }));
+    } else {
+      absl::SleepFor(absl::Milliseconds(50));  // with less the test could only miss something
+      EXPECT_TRUE(decode.StagesNow());
+    }
+    EXPECT_FALSE(first.decode->done());
+    decode.memory.Release();
+    first.Await();
+    second.Await();
+    EXPECT_EQ(second.tokens(), want[2].tokens);
+    decode.ExpectFree();
+  }
+}
+
 TEST_P(EngineDeviceHandoffTest, APromptThatIsCancelledOnItsWayToTheDeviceKeepsItsMemoryUntilThen) {
   const PlacedEngine decode(*checkpoint_, Role::kDecode, Place::kDevice, /*chunk=*/64);
   const PlacedEngine prefill(*checkpoint_, Role::kPrefill, Place::kHost, /*chunk=*/64);
   decode.copies.Hold();
   const SplitRun run = Split(prefill.engine(), decode.engine(), MakeRequest(policy(), 0));
   EXPECT_TRUE(run.prefill->AwaitDone());
-  EXPECT_TRUE(Eventually([&] {
-    const EngineLoad load = decode.engine().load();
-    return load.steps > 0 && !load.has_work;
-  }));
   decode.engine().Cancel("0", absl::CancelledError("enough"));
   EXPECT_TRUE(run.decode->AwaitDone());
   EXPECT_TRUE(decode.StagesNow());
