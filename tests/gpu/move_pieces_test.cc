@@ -1,4 +1,4 @@
-// Moves of many pieces of memory, large ones by the copy engine and small ones by a kernel.
+// Moves of many pieces of memory, by a kernel, and large ones to the host by the copy engine.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -107,7 +107,8 @@ TEST_F(MovePiecesGpuTest, LargePiecesAndPiecesOfAnyLengthToo) {
   DeviceSpace space(queue());
   std::mt19937 random(TestSeed());
   for (const bool pinned : {false, true}) {
-    std::vector<size_t> sizes = {size_t{1} << 20, (size_t{1} << 20) - 16, (size_t{3} << 20) + 7};
+    std::vector<size_t> sizes = {
+        size_t{1} << 20, (size_t{1} << 20) - 16, (size_t{3} << 20) + 7, (size_t{5} << 20) + 48};
     for (int i = 0; i < 200; ++i) {
       sizes.push_back(random() % 5000);
     }
