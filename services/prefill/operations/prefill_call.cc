@@ -236,8 +236,13 @@ void PrefillCall::Cancel(absl::Status reason) {
 
 void PrefillCall::OnDone() { self_.reset(); }
 
-void PrefillCall::OnPrefillProgress(int64_t done, int64_t /*total*/) {
+// Of a whole prompt first tokens tell, which follow at once: behind a message they would wait for it
+// to be written.
+void PrefillCall::OnPrefillProgress(int64_t done, int64_t total) {
   AnnounceAccepted();
+  if (done == total) {
+    return;
+  }
   PrefillEvent event;
   event.mutable_progress()->set_prompt_tokens_done(static_cast<uint32_t>(done));
   Write(std::move(event));
