@@ -176,9 +176,9 @@ ExecutorEvents EngineImpl::EventsFor(const std::shared_ptr<CommandQueue>& comman
   return {
       .drawn =
           [commands](std::vector<FirstTokens> prompts) {
-            commands->PushAlways([prompts = std::move(prompts)](EngineState& /*state*/) {
+            commands->PushAlways([prompts = std::move(prompts)](EngineState& state) {
               for (const FirstTokens& first : prompts) {
-                DeliverFirstTokens(*first.request, first.tokens, first.drawn);
+                DeliverFirstTokens(state, *first.request, first.tokens, first.drawn);
               }
             });
           },

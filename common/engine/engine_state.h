@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -94,6 +95,7 @@ struct EngineState {
   absl::flat_hash_map<uint64_t, ActiveRequest*> sink_reading;  // by serial
   std::vector<Landing> pending_landings;      // until the step in flight is retired
   std::vector<PendingCopies> pending_copies;  // for the next step
+  std::vector<std::function<void()>> untold;  // calls of listeners, in order
   KeptKvStore kept;
 
   int32_t running_slots = 0;  // of max_running_sequences, reservations included

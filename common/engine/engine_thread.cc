@@ -40,14 +40,20 @@ void EngineThread::ThreadMain() {
   ShutDown();
 }
 
+// What listeners do takes some ten microseconds for each sequence, calls into RPC above all, for
+// which the device would wait: the next step goes before them.
 void EngineThread::Round(std::vector<Command> commands) {
   for (Command& command : commands) {
     command(state_);
+  }
+  if (state_.step_in_flight) {
+    TellListeners(state_);
   }
   ExpireRequests(state_);
   ReleaseEnded(state_);
   AdmitWaiting(state_);
   ScheduleStep(state_);
+  TellListeners(state_);
   PublishLoad(state_);
 }
 
@@ -58,6 +64,7 @@ void EngineThread::ShutDown() {
   for (;;) {
     EndAllRequests(state_, reason);
     ReleaseEnded(state_);
+    TellListeners(state_);
     const bool at_rest =
         !state_.step_in_flight &&
         std::ranges::all_of(state_.closing, [](const auto& request) { return request->at_rest(); });
@@ -72,6 +79,7 @@ void EngineThread::ShutDown() {
     command(state_);
   }
   EndAllRequests(state_, reason);
+  TellListeners(state_);
   for (const auto& request : state_.closing) {
     ReleaseSequences(*state_.parts.pool, *request);
   }

@@ -59,8 +59,8 @@ struct RequestStats {
   std::string kv_policy;          // canonical, as it was served
 };
 
-// Receives a request's events. Called on the engine thread, in order, one at a time; must not
-// block. OnDone is called exactly once and last, whatever happens.
+// Receives a request's events. Called on the engine thread, in order, one at a time, when no step
+// waits to be begun; must not block. OnDone is called exactly once and last, whatever happens.
 class RequestListener {
  public:
   virtual ~RequestListener() = default;

@@ -37,8 +37,8 @@ struct Landing {
 };
 
 // Copies run beside the step that begins them and beside the steps after it, landings beside any; a
-// thread waits for them and tells sinks and the engine, in order. Without a copy queue, which a host
-// has not, nothing may be shipped or landed.
+// thread waits for them and tells sinks and the engine, in order. Without a copy queue, which a
+// host has not, nothing may be shipped or landed.
 class StagedCopies {
  public:
   // On that thread, with the error of a copy if there was one: once for every landing, when its

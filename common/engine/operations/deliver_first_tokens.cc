@@ -6,7 +6,8 @@
 
 namespace baton::engine {
 
-void DeliverFirstTokens(ActiveRequest& request,
+void DeliverFirstTokens(EngineState& state,
+                        ActiveRequest& request,
                         std::span<const TokenOutput> tokens,
                         absl::Time drawn) {
   if (request.ended() || !request.delivered.empty()) {
@@ -14,9 +15,10 @@ void DeliverFirstTokens(ActiveRequest& request,
   }
   request.first_tokens_delivered = true;
   request.first_token_time = drawn;
-  request.listener->OnPrefillProgress(request.prompt_tokens, request.prompt_tokens);
+  DeliverProgress(state, request, request.prompt_tokens);
   for (size_t i = 0; i < tokens.size(); ++i) {
-    DeliverToken(request,
+    DeliverToken(state,
+                 request,
                  static_cast<int32_t>(i),
                  tokens[i],
                  FinishedBy(request.sampling, 1, tokens[i].token_id));

@@ -58,8 +58,7 @@ void EndRequest(EngineState& state, ActiveRequest& request, const absl::Status& 
   BATON_CHECK(!node.empty());
   state.closing.push_back(std::move(node.mapped()));
   state.parts.gate->Leave(request.id);
-  const std::shared_ptr<RequestListener> listener = std::move(request.listener);
-  listener->OnDone(status, request.stats);
+  DeliverDone(state, request, status);
 }
 
 void EndAllRequests(EngineState& state, const absl::Status& status) {

@@ -36,7 +36,7 @@ void HandOff(EngineState& state,
       kv::KvFormat::LogicalBytes(state.parts.dimensions, request.prompt_tokens);
   CommitInfo info = MakeCommitInfo(request, first_tokens);
   for (size_t i = 0; i < first_tokens.size() && !request.first_tokens_delivered; ++i) {
-    DeliverToken(request, static_cast<int32_t>(i), first_tokens[i], info.finished[i]);
+    DeliverToken(state, request, static_cast<int32_t>(i), first_tokens[i], info.finished[i]);
   }
   request.commit = std::move(info);
   CommitShipped(state, request);

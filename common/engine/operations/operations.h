@@ -1,5 +1,5 @@
 // What the engine thread can do; one file per operation. All run on the engine thread and none
-// blocks. Listeners and observers are called from here.
+// blocks. Observers are called from here, and listeners by TellListeners.
 #pragma once
 
 #include <cstddef>
@@ -130,7 +130,8 @@ void RetireStep(EngineState& state, std::unique_ptr<Step> step);
 
 // deliver_first_tokens.cc: the listener of a prompt gets what its last step has drawn, while the
 // step still codes and ships. Not that of a continued request, which has tokens already.
-void DeliverFirstTokens(ActiveRequest& request,
+void DeliverFirstTokens(EngineState& state,
+                        ActiveRequest& request,
                         std::span<const TokenOutput> tokens,
                         absl::Time drawn);
 
@@ -158,7 +159,11 @@ void StartDecoding(EngineState& state,
 
 // take_token.cc: the sequence takes the next token, the one drawn or, in a continued request, the
 // one that its client has already. `deliver`: the listener is told what it was not told before.
-void TakeToken(ActiveRequest& request, Sequence& sequence, const TokenOutput& drawn, bool deliver);
+void TakeToken(EngineState& state,
+               ActiveRequest& request,
+               Sequence& sequence,
+               const TokenOutput& drawn,
+               bool deliver);
 
 // expand.cc: the upper layers of a prompt are made from its hidden states, some tokens in each
 // step: as far as these have landed and, once it is committed, the rest. Then its sequences start
@@ -169,13 +174,20 @@ void AwaitExpansion(EngineState& state, ActiveRequest& request);
 void StartExpansion(EngineState& state, ActiveRequest& request);
 void FinishExpansion(EngineState& state, ActiveRequest& request);
 
-// deliver.cc: gives a drawn token, and the end of its sequence if any, to the listener.
-void DeliverToken(ActiveRequest& request,
+// deliver.cc: what a request's listener is to be told, once TellListeners is called: how far the
+// prompt is, a token, if there is one, and the end of its sequence, if that is it; the request's
+// end, behind which it has no listener any more. TellListeners calls listeners in the order of all
+// these.
+void DeliverProgress(EngineState& state, const ActiveRequest& request, int64_t done);
+void DeliverToken(EngineState& state,
+                  const ActiveRequest& request,
                   int32_t sequence_index,
-                  const TokenOutput& token,
+                  const std::optional<TokenOutput>& token,
                   const std::optional<SequenceFinish>& finish);
+void DeliverDone(EngineState& state, ActiveRequest& request, const absl::Status& status);
+void TellListeners(EngineState& state);
 
-// end_request.cc: the request leaves its phase and its listener gets OnDone. Pages follow when
+// end_request.cc: the request leaves its phase and its listener is to get OnDone. Pages follow when
 // nothing refers to them (ReleaseEnded).
 void EndRequest(EngineState& state, ActiveRequest& request, const absl::Status& status);
 void EndAllRequests(EngineState& state, const absl::Status& status);

@@ -31,7 +31,7 @@ void RetireDecodeRow(EngineState& state,
     EndRequest(state, request, WithContext(job.output.status(), "sampling"));
     return;
   }
-  TakeToken(request, sequence, *job.output, /*deliver=*/true);
+  TakeToken(state, request, sequence, *job.output, /*deliver=*/true);
   if (sequence.finished) {
     std::erase_if(state.decoding,
                   [&](const DecodingSequence& entry) { return entry.sequence == &sequence; });
@@ -72,7 +72,7 @@ void RetireChunk(EngineState& state,
                  std::span<const SampleJob> jobs) {
   ActiveRequest& request = *rows.request;
   if (!request.first_tokens_delivered) {
-    request.listener->OnPrefillProgress(rows.sequence->computed_tokens, request.prompt_tokens);
+    DeliverProgress(state, request, rows.sequence->computed_tokens);
   }
   if (rows.completes_prompt) {
     CompletePrompt(state, request, now, jobs);

@@ -90,7 +90,7 @@ void StartDecoding(EngineState& state,
   for (size_t i = 0; i < first_tokens.size(); ++i) {
     Sequence& sequence = request.sequences[i];
     sequence.computed_tokens = request.prompt_tokens;
-    TakeToken(request, sequence, first_tokens[i], deliver);
+    TakeToken(state, request, sequence, first_tokens[i], deliver);
     if (!sequence.finished) {
       state.decoding.push_back({.request = &request, .sequence = &sequence});
     }

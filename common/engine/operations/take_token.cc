@@ -21,18 +21,19 @@ std::optional<int32_t> NextDelivered(const ActiveRequest& request, const Sequenc
 
 }  // namespace
 
-void TakeToken(ActiveRequest& request, Sequence& sequence, const TokenOutput& drawn, bool deliver) {
+void TakeToken(EngineState& state,
+               ActiveRequest& request,
+               Sequence& sequence,
+               const TokenOutput& drawn,
+               bool deliver) {
   const std::optional<int32_t> delivered = NextDelivered(request, sequence);
   const int32_t token = delivered.value_or(drawn.token_id);
   const std::optional<SequenceFinish> finish = AcceptToken(request.sampling, token, sequence);
   ++request.stats.completion_tokens;
-  if (!deliver) {
-    return;
-  }
-  if (!delivered.has_value()) {
-    DeliverToken(request, sequence.index, drawn, finish);
-  } else if (finish.has_value()) {
-    request.listener->OnFinished(sequence.index, *finish);
+  if (deliver) {
+    const bool is_new = !delivered.has_value();
+    DeliverToken(
+        state, request, sequence.index, is_new ? std::optional(drawn) : std::nullopt, finish);
   }
 }
 

@@ -2,10 +2,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "absl/synchronization/notification.h"
 
 #include "tests/unit/engine/engine_harness.h"
 
@@ -204,6 +210,46 @@ TEST(EngineGenerateTest, AFailedStepEndsItsRequestsAndTheEngineLivesOn) {
   ASSERT_TRUE(next->AwaitDone());
   EXPECT_EQ(next->tokens(), ExpectedTokens(MakePrompt(10), GreedyParams(4)));
   EXPECT_TRUE(Eventually([&] { return harness.AtBaseline(); }));
+}
+
+// For each token of a decode step: whether the model is at the step behind it when the listener has
+// looked for a while.
+class LookingListener final : public RequestListener {
+ public:
+  explicit LookingListener(std::shared_ptr<FakeModelControl> control)
+      : control_(std::move(control)) {}
+
+  void OnTokens(int32_t, std::span<const TokenOutput>) override {
+    ++tokens_;
+    if (tokens_ > 1 && tokens_ < kTokens) {  // the first one comes while its step is at work
+      EXPECT_TRUE(Eventually([&] { return control_->steps().size() > tokens_; }));
+    }
+  }
+  void OnFinished(int32_t, const SequenceFinish&) override {}
+  void OnDone(const absl::Status& status, const RequestStats&) override {
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(tokens_, kTokens);
+    done_.Notify();
+  }
+  void AwaitDone() { done_.WaitForNotification(); }
+
+  static constexpr size_t kTokens = 5;
+
+ private:
+  const std::shared_ptr<FakeModelControl> control_;
+  size_t tokens_ = 0;
+  absl::Notification done_;
+};
+
+TEST(EngineGenerateTest, TheNextStepDoesNotWaitForListeners) {
+  EngineHarness harness(TestOptions(Role::kBoth));
+  const auto listener = std::make_shared<LookingListener>(harness.control);
+  GenerateRequest request;
+  request.request_id = "a";
+  request.prompt = MakePrompt(8);
+  request.sampling = GreedyParams(LookingListener::kTokens);
+  ASSERT_TRUE(harness.engine->Submit(std::move(request), listener).ok());
+  listener->AwaitDone();
 }
 
 TEST(EngineGenerateTest, PromptsWaitForPagesInOrderAndAllComplete) {
