@@ -32,7 +32,6 @@
 #include "common/engine/request_checks.h"
 #include "common/engine/sequence.h"
 #include "common/engine/staged_copies.h"
-#include "common/engine/step.h"
 #include "common/kv/codec/codec_set.h"
 #include "common/kv/codec/kv_format.h"
 #include "common/kv/pool/page_copies.h"

@@ -218,6 +218,8 @@ TEST_F(OrderGpuTest, ReadsOfSeveralPiecesGetTheBytesOfEach) {
                                                          {bytes.size() - 7, 7}};
   std::vector<std::vector<std::byte>> read;
   std::vector<LandedRead> reads;
+  read.reserve(pieces.size());
+  reads.reserve(pieces.size());
   for (const auto& [begin, size] : pieces) read.emplace_back(size);
   for (size_t i = 0; i < pieces.size(); ++i) {
     reads.push_back({.target = read[i], .source = landed->data() + pieces[i].first});

@@ -9,7 +9,7 @@
 namespace baton::engine {
 
 void DeliverProgress(EngineState& state, const ActiveRequest& request, int64_t done) {
-  state.untold.push_back([listener = request.listener, done, total = request.prompt_tokens] {
+  state.untold.emplace_back([listener = request.listener, done, total = request.prompt_tokens] {
     listener->OnPrefillProgress(done, total);
   });
 }
@@ -21,21 +21,21 @@ void DeliverToken(EngineState& state,
                   const std::optional<SequenceFinish>& finish) {
   const bool is_stop_token = finish.has_value() && finish->stop_token_id.has_value();
   if (token.has_value() && !is_stop_token) {
-    state.untold.push_back([listener = request.listener, sequence_index, token = *token] {
+    state.untold.emplace_back([listener = request.listener, sequence_index, token = *token] {
       listener->OnTokens(sequence_index, std::span<const TokenOutput>(&token, 1));
     });
   }
   if (finish.has_value()) {
-    state.untold.push_back([listener = request.listener, sequence_index, finish = *finish] {
+    state.untold.emplace_back([listener = request.listener, sequence_index, finish = *finish] {
       listener->OnFinished(sequence_index, finish);
     });
   }
 }
 
 void DeliverDone(EngineState& state, ActiveRequest& request, const absl::Status& status) {
-  state.untold.push_back([listener = std::exchange(request.listener, nullptr),
-                          status,
-                          stats = request.stats] { listener->OnDone(status, stats); });
+  state.untold.emplace_back([listener = std::exchange(request.listener, nullptr),
+                             status,
+                             stats = request.stats] { listener->OnDone(status, stats); });
 }
 
 void TellListeners(EngineState& state) {

@@ -6,6 +6,7 @@
 
 #include "common/engine/operations/operations.h"
 #include "common/engine/sequence.h"
+#include "common/engine/staged_copies.h"
 #include "common/kv/codec/encoded_kv.h"
 
 namespace baton::engine {

@@ -1,4 +1,3 @@
-#include <utility>
 #include <vector>
 
 #include "common/engine/operations/operations.h"

@@ -16,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 
 #include "kernels/core/copy_queue.h"
+#include "kernels/core/landing_memory.h"
 #include "kernels/core/memory.h"
 #include "kernels/core/shared_blocks.h"
 #include "kernels/cuda/runtime/cuda_status.h"

@@ -236,8 +236,8 @@ void PrefillCall::Cancel(absl::Status reason) {
 
 void PrefillCall::OnDone() { self_.reset(); }
 
-// Of a whole prompt first tokens tell, which follow at once: behind a message they would wait for it
-// to be written.
+// Of a whole prompt first tokens tell, which follow at once: behind a message they would wait for
+// it to be written.
 void PrefillCall::OnPrefillProgress(int64_t done, int64_t total) {
   AnnounceAccepted();
   if (done == total) {

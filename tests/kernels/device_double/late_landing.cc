@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 
+#include "kernels/core/landing_memory.h"
 #include "kernels/core/shared_blocks.h"
 #include "kernels/core/word_sum.h"
 #include "tests/kernels/device_double/guarded_memory.h"

@@ -11,9 +11,15 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 
+#include "common/engine/engine.h"
+#include "common/engine/request.h"
+#include "common/engine/sampling_params.h"
 #include "tests/unit/engine/engine_harness.h"
+#include "tests/unit/engine/fake_model.h"
+#include "tests/unit/engine/recording_listener.h"
 
 namespace baton::engine {
 namespace {
@@ -256,6 +262,7 @@ TEST(EngineGenerateTest, PromptsWaitForPagesInOrderAndAllComplete) {
   // Each request needs ceil((10 + 6) / 4) = 4 pages in 3 layers; two fit at a time.
   EngineHarness harness(TestOptions(Role::kBoth, 27));
   std::vector<std::shared_ptr<RecordingListener>> listeners;
+  listeners.reserve(12);
   for (int i = 0; i < 12; ++i) {
     listeners.push_back(harness.Submit(absl::StrCat("r", i), MakePrompt(10, i), GreedyParams(6)));
   }
