@@ -48,8 +48,15 @@ void OutboundPeer::Start(PostParams params) {
 }
 
 std::vector<Piece> OutboundPeer::AllPieces(uint64_t id, OutboundPosts::Post& post) {
+  const bool in_blocks = std::ranges::all_of(post.params.runs, [this](const SendRun& run) {
+    uint64_t source = 0;
+    return BlockOf(run.source, source) != 0;
+  });
+  if (!in_blocks) {
+    return {};  // and nothing is read of it before the receiver asks
+  }
   Written written = NextPieces(id, post);
-  if (written.last && written.bytes.empty() && written.pieces.size() <= kMaxRequestPieces) {
+  if (written.last && written.pieces.size() <= kMaxRequestPieces) {
     return std::move(written.pieces);
   }
   post.run_index = 0;

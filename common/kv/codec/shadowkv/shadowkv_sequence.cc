@@ -229,12 +229,14 @@ void ShadowKvSequence::AskForIds(int32_t kv_layer,
   if (layout.config.value_clusters > 0) {
     ids.clusters.resize(heads * static_cast<size_t>(layout.coded.tokens));
   }
-  reads.push_back({.layer = kv_layer,
-                   .begin = layout.static_ids,
-                   .target = std::as_writable_bytes(std::span(ids.static_chunks))});
-  reads.push_back({.layer = kv_layer,
-                   .begin = layout.coded_begin + layout.coded.cluster_ids,
-                   .target = std::as_writable_bytes(std::span(ids.clusters))});
+  const auto ask = [&](size_t begin, std::span<std::byte> target) {
+    if (!target.empty()) {
+      reads.push_back({.layer = kv_layer, .begin = begin, .target = target});
+    }
+  };
+  ask(layout.static_ids, std::as_writable_bytes(std::span(ids.static_chunks)));
+  ask(layout.coded_begin + layout.coded.cluster_ids,
+      std::as_writable_bytes(std::span(ids.clusters)));
 }
 
 // Ids index chunks in every decode step; everything else in a section is only computed with.
