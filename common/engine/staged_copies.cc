@@ -108,11 +108,6 @@ void StagedCopies::Land(Landing landing) {
   Push(std::move(landed));
 }
 
-absl::Status StagedCopies::BeginLanding(Entry& entry) {
-  BATON_ASSIGN_OR_RETURN(entry.mark, Move(*entry.landing));
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::unique_ptr<kernels::CopyQueue::Mark>> StagedCopies::Move(
     const Landing& landing) {
   std::vector<kernels::CopyQueue::Piece> moves;
@@ -154,16 +149,18 @@ absl::Status StagedCopies::TellSink(Entry& entry) {
   return absl::OkStatus();
 }
 
+absl::Status StagedCopies::Await(Entry& entry) {
+  if (entry.landing.has_value()) {
+    BATON_ASSIGN_OR_RETURN(entry.mark, Move(*entry.landing));
+  }
+  return entry.mark == nullptr ? absl::OkStatus() : entry.mark->Wait();
+}
+
 // A copy queue that has failed once is not trusted again: what comes behind is not there either.
 void StagedCopies::ThreadMain() {
   absl::Status status;
   while (std::optional<Entry> entry = Take()) {
-    if (entry->landing.has_value()) {
-      status.Update(BeginLanding(*entry));
-    }
-    if (entry->mark != nullptr) {
-      status.Update(entry->mark->Wait());
-    }
+    status.Update(Await(*entry));
     if (entry->request != nullptr) {
       copied_(*entry->request, status);
     } else if (status.ok()) {

@@ -80,8 +80,9 @@ class StagedCopies {
 
   // Begins to copy the pages, which are then those that are staged.
   absl::Status Download(const kv::StagedWindow& staged, ReadyKv& ready);
-  absl::Status BeginLanding(Entry& entry);
   absl::StatusOr<std::unique_ptr<kernels::CopyQueue::Mark>> Move(const Landing& landing);
+  // On the thread: begins the entry's landing, if it has one, and waits for its mark.
+  absl::Status Await(Entry& entry);
   // On the thread, when the entry's mark has been waited for.
   static absl::Status TellSink(Entry& entry);
   void Push(Entry entry);

@@ -135,7 +135,7 @@ void InboundPeer::Ready(uint64_t id, const absl::Status& verdict) {
   if (post.pieces.empty()) {
     channel_.Send(ipc::Ready{.post = id});
   } else {
-    TakePieces(id, post, {.post = id, .last = true, .pieces = std::move(post.pieces)});
+    TakePieces(post, {.post = id, .last = true, .pieces = std::move(post.pieces)});
   }
 }
 
@@ -148,17 +148,17 @@ absl::Status InboundPeer::Take(const Written& written, const Descriptor& /*attac
     return absl::InvalidArgumentError(
         absl::StrCat("pieces of post ", written.post, ", which was not called ready"));
   }
-  TakePieces(written.post, found->second, written);
+  TakePieces(found->second, written);
   return absl::OkStatus();
 }
 
-void InboundPeer::TakePieces(uint64_t id, const Post& post, const Written& written) {
+void InboundPeer::TakePieces(const Post& post, const Written& written) {
   absl::Status status = Copy(post, written);
   if (status.ok() && written.last) {
     status = post.window->Finish(post.transfer_id, &post, post.total_bytes);
   }
   if (!status.ok() || written.last) {
-    End(id, status);
+    End(written.post, status);
   }
 }
 

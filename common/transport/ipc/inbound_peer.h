@@ -77,7 +77,7 @@ class InboundPeer {
   };
 
   // Pieces of an open post.
-  void TakePieces(uint64_t id, const Post& post, const Written& written);
+  void TakePieces(const Post& post, const Written& written);
   absl::Status Copy(const Post& post, const Written& written) const;
   absl::Status CopyPiece(const Post& post, const Piece& piece) const;
   absl::StatusOr<std::unique_ptr<kernels::SharedMapping>> Map(const Export& exported, int fd) const;

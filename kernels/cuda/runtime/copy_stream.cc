@@ -7,7 +7,6 @@
 #include <memory>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,19 +20,6 @@
 
 namespace baton::kernels::cuda {
 namespace {
-
-// A copy engine moves so much to the host in about the time that it takes to begin.
-constexpr size_t kLeastCopyBytes = size_t{1} << 20;
-
-bool IsOfHost(const std::byte* address) {
-  cudaPointerAttributes attributes = {};
-  return cudaPointerGetAttributes(&attributes, address) == cudaSuccess &&
-         attributes.type == cudaMemoryTypeHost;
-}
-
-bool IsForKernel(const CopyQueue::Piece& piece) {
-  return IsMovable(piece) && (piece.bytes < kLeastCopyBytes || !IsOfHost(piece.target));
-}
 
 class EventMark final : public CopyQueue::Mark {
  public:
@@ -89,21 +75,8 @@ absl::Status CopyStream::StartDownload(std::byte* target, const std::byte* sourc
 }
 
 absl::Status CopyStream::StartMoves(std::span<const Piece> pieces) {
-  std::vector<Piece> for_kernel;
   absl::Status status = MakeCurrent();
-  for (const Piece& piece : pieces) {
-    if (!status.ok()) {
-      return status;
-    }
-    if (IsForKernel(piece)) {
-      for_kernel.push_back(piece);
-      continue;
-    }
-    status = ToStatus(
-        cudaMemcpyAsync(piece.target, piece.source, piece.bytes, cudaMemcpyDefault, stream_),
-        "copy within the device");
-  }
-  return status.ok() ? MovePieces(stream_, for_kernel) : status;
+  return status.ok() ? MovePieces(stream_, pieces) : status;
 }
 
 // Who waits sleeps: copies of a long prompt take milliseconds.

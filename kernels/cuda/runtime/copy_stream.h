@@ -16,9 +16,8 @@
 
 namespace baton::kernels::cuda {
 
-// The copy engine works beside kernels, but the host takes ten microseconds to begin a copy: within
-// the device a kernel moves all pieces at once, to memory of the host the small ones. Marks are
-// events. Of the device that is current where it is made; others threads' calls make it theirs.
+// Moves are those of piece_mover.h, marks are events. Of the device that is current where it is
+// made; other threads' calls make it theirs.
 class CopyStream final : public CopyQueue {
  public:
   // Of the current device.

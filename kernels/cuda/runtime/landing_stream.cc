@@ -28,11 +28,8 @@
 namespace baton::kernels::cuda {
 namespace {
 
-// What MovePieces takes begins at such a multiple.
-constexpr size_t kUnitBytes = 16;
-
 constexpr size_t RoundUp(size_t bytes) {
-  return (bytes + kUnitBytes - 1) / kUnitBytes * kUnitBytes;
+  return (bytes + kMovedUnitBytes - 1) / kMovedUnitBytes * kMovedUnitBytes;
 }
 
 }  // namespace
@@ -145,22 +142,14 @@ absl::Status LandingStream::ReadAll(std::span<const LandedRead> reads) {
 }
 
 absl::Status LandingStream::ReadParts(std::span<const LandedRead> parts) {
-  std::vector<CopyQueue::Piece> for_kernel;
-  absl::Status status;
+  std::vector<CopyQueue::Piece> pieces;
+  pieces.reserve(parts.size());
   std::byte* read = read_.data();
   for (const LandedRead& part : parts) {
-    const CopyQueue::Piece piece = {
-        .target = read, .source = part.source, .bytes = part.target.size()};
-    if (IsMovable(piece)) {
-      for_kernel.push_back(piece);
-    } else {
-      status.Update(ToStatus(
-          cudaMemcpyAsync(piece.target, piece.source, piece.bytes, cudaMemcpyDeviceToHost, reads_),
-          "copy from the device"));
-    }
-    read += RoundUp(piece.bytes);
+    pieces.push_back({.target = read, .source = part.source, .bytes = part.target.size()});
+    read += RoundUp(part.target.size());
   }
-  status.Update(MovePieces(reads_, for_kernel));
+  absl::Status status = MovePieces(reads_, pieces);
   // Behind an error too: nothing is written to the memory any more.
   status.Update(ToStatus(cudaStreamSynchronize(reads_), "wait for copies from the device"));
   read = read_.data();

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -27,7 +28,11 @@ constexpr uint64_t kPartUnits = 2 * kThreads * kUnitsAtOnce;
 // to keep them until they have been read.
 constexpr uint32_t kMaxPieces = 1360;
 
+// A copy engine moves so much to the host in about the time that it takes to begin.
+constexpr size_t kLeastCopyBytes = size_t{1} << 20;
+
 using Unit = uint4;
+static_assert(sizeof(Unit) == kMovedUnitBytes);
 
 struct PieceList {
   struct Entry {
@@ -119,16 +124,24 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-}  // namespace
-
-bool IsMovable(const CopyQueue::Piece& piece) {
+bool IsOfUnits(const CopyQueue::Piece& piece) {
   return (reinterpret_cast<uintptr_t>(piece.target) | reinterpret_cast<uintptr_t>(piece.source) |
           piece.bytes) %
              sizeof(Unit) ==
          0;
 }
 
-absl::Status MovePieces(cudaStream_t stream, std::span<const CopyQueue::Piece> pieces) {
+bool IsOfHost(const std::byte* address) {
+  cudaPointerAttributes attributes = {};
+  return cudaPointerGetAttributes(&attributes, address) == cudaSuccess &&
+         attributes.type == cudaMemoryTypeHost;
+}
+
+bool IsForKernel(const CopyQueue::Piece& piece) {
+  return IsOfUnits(piece) && (piece.bytes < kLeastCopyBytes || !IsOfHost(piece.target));
+}
+
+absl::Status MoveByKernel(cudaStream_t stream, std::span<const CopyQueue::Piece> pieces) {
   PieceList list = {};
   while (!pieces.empty()) {
     uint64_t units = 0;
@@ -149,6 +162,23 @@ absl::Status MovePieces(cudaStream_t stream, std::span<const CopyQueue::Piece> p
     }
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status MovePieces(cudaStream_t stream, std::span<const CopyQueue::Piece> pieces) {
+  std::vector<CopyQueue::Piece> for_kernel;
+  absl::Status status;
+  for (const CopyQueue::Piece& piece : pieces) {
+    if (IsForKernel(piece)) {
+      for_kernel.push_back(piece);
+    } else if (status.ok()) {
+      status = ToStatus(
+          cudaMemcpyAsync(piece.target, piece.source, piece.bytes, cudaMemcpyDefault, stream),
+          "move a piece of memory");
+    }
+  }
+  return status.ok() ? MoveByKernel(stream, for_kernel) : status;
 }
 
 }  // namespace baton::kernels::cuda
