@@ -38,9 +38,11 @@ class FileCheckpoint : public Checkpoint {
   bool Has(std::string_view name) const override { return files_.find(name) != files_.end(); }
   std::vector<std::string> TensorNames() const override;
   absl::StatusOr<TensorView> View(std::string_view name) const override;
-  absl::StatusOr<kernels::Buffer> Read(std::string_view name,
-                                       std::span<const int64_t> shape,
-                                       kernels::DType dtype) const override;
+  absl::Status ReadPart(std::string_view name,
+                        std::span<const int64_t> shape,
+                        kernels::DType dtype,
+                        int64_t first,
+                        std::span<std::byte> target) const override;
   uint64_t fingerprint() const override { return fingerprint_; }
 
  private:
@@ -132,10 +134,12 @@ absl::StatusOr<TensorView> FileCheckpoint::View(std::string_view name) const {
   return it->second->View(name);
 }
 
-absl::StatusOr<kernels::Buffer> FileCheckpoint::Read(std::string_view name,
-                                                     std::span<const int64_t> shape,
-                                                     kernels::DType dtype) const {
-  BATON_ASSIGN_OR_RETURN(const TensorView view, View(name));
+absl::Status FileCheckpoint::ReadPart(std::string_view name,
+                                      std::span<const int64_t> shape,
+                                      kernels::DType dtype,
+                                      int64_t first,
+                                      std::span<std::byte> target) const {
+  BATON_ASSIGN_OR_RETURN(TensorView view, View(name));
   if (!std::equal(shape.begin(), shape.end(), view.shape.begin(), view.shape.end())) {
     return absl::InvalidArgumentError(absl::StrCat("tensor `",
                                                    std::string(name),
@@ -147,10 +151,24 @@ absl::StatusOr<kernels::Buffer> FileCheckpoint::Read(std::string_view name,
                                                    absl::StrJoin(shape, ", "),
                                                    "]"));
   }
-  kernels::Buffer buffer(static_cast<size_t>(view.num_elements()) * kernels::DTypeBytes(dtype));
-  BATON_RETURN_IF_ERROR(WithContext(ConvertTensor(view, dtype, buffer.bytes()),
-                                    absl::StrCat("tensor `", std::string(name), "`")));
-  return buffer;
+  const auto count = static_cast<int64_t>(target.size() / kernels::DTypeBytes(dtype));
+  const int64_t elements = view.num_elements();
+  if (first < 0 || first > elements || count > elements - first) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor `",
+                                                   std::string(name),
+                                                   "` has ",
+                                                   elements,
+                                                   " elements; ",
+                                                   count,
+                                                   " from ",
+                                                   first,
+                                                   " on were asked for"));
+  }
+  const size_t stored_bytes = kernels::DTypeBytes(view.dtype);
+  view.bytes = view.bytes.subspan(static_cast<size_t>(first) * stored_bytes,
+                                  static_cast<size_t>(count) * stored_bytes);
+  return WithContext(ConvertTensor(view, dtype, target),
+                     absl::StrCat("tensor `", std::string(name), "`"));
 }
 
 absl::StatusOr<ModelConfig> ReadConfig(const std::string& directory) {
@@ -173,6 +191,18 @@ absl::StatusOr<ModelConfig> ReadConfig(const std::string& directory) {
 }
 
 }  // namespace
+
+absl::StatusOr<kernels::Buffer> Checkpoint::Read(std::string_view name,
+                                                 std::span<const int64_t> shape,
+                                                 kernels::DType dtype) const {
+  size_t count = 1;
+  for (const int64_t extent : shape) {
+    count *= static_cast<size_t>(extent);
+  }
+  kernels::Buffer buffer(count * kernels::DTypeBytes(dtype));
+  BATON_RETURN_IF_ERROR(ReadPart(name, shape, dtype, 0, buffer.bytes()));
+  return buffer;
+}
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& directory,
                                                              const CheckpointOptions& options) {

@@ -1,6 +1,7 @@
 // A model directory as HuggingFace publishes it, or random weights of its shapes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -44,11 +45,18 @@ class Checkpoint {
   // The stored form of tensor `name`: kNotFound names it, kUnimplemented names its dtype; random
   // weights have no stored form (kFailedPrecondition).
   virtual absl::StatusOr<TensorView> View(std::string_view name) const = 0;
-  // Converts tensor `name` to `dtype` (bf16 or f32; a bf16 target rounds to nearest even) after
-  // checking that its shape is `shape`. kNotFound, kInvalidArgument or kDataLoss name the tensor.
-  virtual absl::StatusOr<kernels::Buffer> Read(std::string_view name,
-                                               std::span<const int64_t> shape,
-                                               kernels::DType dtype) const = 0;
+  // Converts the elements of tensor `name` from `first` on to `dtype` (bf16 or f32; a bf16 target
+  // rounds to nearest even), as many as `target` holds, after checking that its shape is `shape`.
+  // kNotFound, kInvalidArgument or kDataLoss name the tensor.
+  virtual absl::Status ReadPart(std::string_view name,
+                                std::span<const int64_t> shape,
+                                kernels::DType dtype,
+                                int64_t first,
+                                std::span<std::byte> target) const = 0;
+  // The same of all elements.
+  absl::StatusOr<kernels::Buffer> Read(std::string_view name,
+                                       std::span<const int64_t> shape,
+                                       kernels::DType dtype) const;
   // Digest (xxh3) over configuration and every tensor's name, dtype, shape and bytes of a sample;
   // equal for equal checkpoints. Cheap enough for start-up.
   virtual uint64_t fingerprint() const = 0;

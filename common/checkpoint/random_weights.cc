@@ -38,6 +38,7 @@ float Deviation(std::string_view name, std::span<const int64_t> shape) {
 void FillRandomTensor(uint64_t seed,
                       std::string_view name,
                       std::span<const int64_t> shape,
+                      int64_t first,
                       std::span<float> out) {
   if (IsNorm(name)) {
     std::fill(out.begin(), out.end(), 1.0f);
@@ -45,7 +46,7 @@ void FillRandomTensor(uint64_t seed,
   }
   const uint64_t key = XXH3_64bits_withSeed(name.data(), name.size(), seed);
   const float scale = static_cast<float>(Deviation(name, shape) / kSumDeviation);
-  uint64_t counter = key;
+  uint64_t counter = key + kGoldenGamma * static_cast<uint64_t>(first);
   for (float& value : out) {
     counter += kGoldenGamma;
     const uint64_t word = Mix(counter);

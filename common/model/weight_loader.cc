@@ -5,10 +5,12 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/base/status_context.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/read_tensors.h"
 #include "common/model/weights.h"
 #include "kernels/core/buffer.h"
 #include "kernels/core/dtype.h"
@@ -18,6 +20,7 @@
 
 namespace baton::model {
 
+using checkpoint::TensorRead;
 using kernels::Buffer;
 using kernels::DType;
 using kernels::DTypeBytes;
@@ -44,15 +47,11 @@ absl::StatusOr<Memory> WeightLoader::Constants(std::span<const float> values) co
 absl::StatusOr<Memory> WeightLoader::Table(const std::string& name,
                                            int64_t rows,
                                            int64_t columns) const {
-  BATON_ASSIGN_OR_RETURN(Buffer values, HostTable(name, rows, columns));
+  Buffer values(static_cast<size_t>(rows * columns) * DTypeBytes(dtype_));
+  const std::array<TensorRead, 1> read = {
+      {{.name = name, .shape = {rows, columns}, .dtype = dtype_, .target = values.bytes()}}};
+  BATON_RETURN_IF_ERROR(checkpoint::ReadTensors(checkpoint_, read, *exec_.pool));
   return exec_.memory->Adopt(std::move(values));
-}
-
-absl::StatusOr<Buffer> WeightLoader::HostTable(const std::string& name,
-                                               int64_t rows,
-                                               int64_t columns) const {
-  const std::array<int64_t, 2> shape = {rows, columns};
-  return checkpoint_.Read(name, shape, dtype_);
 }
 
 absl::StatusOr<Linear> WeightLoader::Packed(const Memory& table,
@@ -81,21 +80,33 @@ absl::StatusOr<Linear> WeightLoader::Stacked(std::span<const LinearPart> parts,
   }
   Buffer rows(static_cast<size_t>(out_features * in_features) * DTypeBytes(dtype_));
   Buffer bias(with_bias ? static_cast<size_t>(out_features) * sizeof(float) : 0);
-  size_t row_offset = 0;
-  size_t bias_offset = 0;
+  std::vector<TensorRead> reads;
+  std::span<std::byte> free_rows = rows.bytes();
+  std::span<std::byte> free_bias = bias.bytes();
+  const auto add = [&reads](std::string name,
+                            std::vector<int64_t> shape,
+                            DType dtype,
+                            size_t elements,
+                            std::span<std::byte>& free) {
+    const size_t bytes = elements * DTypeBytes(dtype);
+    reads.push_back({.name = std::move(name),
+                     .shape = std::move(shape),
+                     .dtype = dtype,
+                     .target = free.first(bytes)});
+    free = free.subspan(bytes);
+  };
   for (const LinearPart& part : parts) {
-    BATON_ASSIGN_OR_RETURN(const Buffer weight,
-                           HostTable(part.name + ".weight", part.out_features, in_features));
-    std::memcpy(rows.data() + row_offset, weight.data(), weight.size());
-    row_offset += weight.size();
+    const auto features = static_cast<size_t>(part.out_features);
+    add(part.name + ".weight",
+        {part.out_features, in_features},
+        dtype_,
+        features * static_cast<size_t>(in_features),
+        free_rows);
     if (with_bias) {
-      const std::array<int64_t, 1> shape = {part.out_features};
-      BATON_ASSIGN_OR_RETURN(const Buffer part_bias,
-                             checkpoint_.Read(part.name + ".bias", shape, DType::kF32));
-      std::memcpy(bias.data() + bias_offset, part_bias.data(), part_bias.size());
-      bias_offset += part_bias.size();
+      add(part.name + ".bias", {part.out_features}, DType::kF32, features, free_bias);
     }
   }
+  BATON_RETURN_IF_ERROR(checkpoint::ReadTensors(checkpoint_, reads, *exec_.pool));
   BATON_ASSIGN_OR_RETURN(const Memory table, exec_.memory->Adopt(std::move(rows)));
   absl::StatusOr<Linear> linear = Packed(table, out_features, in_features);
   if (!linear.ok()) {

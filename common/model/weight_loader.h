@@ -18,7 +18,8 @@ struct LinearPart {
   int64_t out_features = 0;
 };
 
-// Borrows everything it is made from. Every error names the tensor. Not thread-safe.
+// Borrows everything it is made from, and reads by the context's compute threads. Every error names
+// the tensor. Not thread-safe.
 class WeightLoader {
  public:
   WeightLoader(const checkpoint::Checkpoint& checkpoint,
@@ -42,10 +43,6 @@ class WeightLoader {
   absl::StatusOr<Linear> Packed(const kernels::Memory& table, int64_t rows, int64_t columns) const;
 
  private:
-  absl::StatusOr<kernels::Buffer> HostTable(const std::string& name,
-                                            int64_t rows,
-                                            int64_t columns) const;
-
   const checkpoint::Checkpoint& checkpoint_;
   const kernels::OpTable& ops_;
   const kernels::ExecContext& exec_;

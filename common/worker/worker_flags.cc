@@ -97,7 +97,7 @@ ABSL_FLAG(absl::Duration,
           "life of retained KV whose request nobody ends");
 ABSL_FLAG(std::string, port_file, "", "file to write {\"grpc\": port, \"metrics\": port} to");
 ABSL_FLAG(std::string, device, "cpu", "cpu or reference (cuda: in a build with it)");
-ABSL_FLAG(int32_t, threads, 1, "compute threads");
+ABSL_FLAG(int32_t, threads, 1, "compute threads; they read the weights, too");
 ABSL_FLAG(std::string, compute, "bf16", "bf16 or fp32: type of weights and KV pages");
 ABSL_FLAG(bool, random_weights, false, "make weights from --seed instead of reading them");
 ABSL_FLAG(uint64_t, seed, 0, "seed of --random_weights; all workers need the same");

@@ -29,7 +29,9 @@
 #include "absl/status/statusor.h"
 
 #include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/model_config.h"
+#include "common/checkpoint/random_checkpoint.h"
 #include "common/model/model.h"
 #include "kernels/backend.h"
 #include "kernels/core/dtype.h"
@@ -46,7 +48,6 @@
 #include "tests/gpu/bench/model_loaded.h"
 #include "tests/gpu/bench/model_pages.h"
 #include "tests/gpu/bench/model_prefill.h"
-#include "tests/gpu/bench/model_random_checkpoint.h"
 #include "tests/gpu/bench/model_row.h"
 #include "tests/gpu/bench/model_shares.h"
 #include "tests/gpu/bench/model_subject.h"
@@ -111,8 +112,9 @@ absl::StatusOr<std::unique_ptr<Model>> Load(const kernels::Backend& backend,
                                             int32_t step_rows,
                                             int32_t logit_rows) {
   BATON_ASSIGN_OR_RETURN(checkpoint::ModelConfig config, LlamaConfig(variant.full_layers));
-  const ThreadedRandomCheckpoint weights(std::move(config), kSeed, *backend.exec().pool);
-  return Model::Load(weights,
+  const std::unique_ptr<checkpoint::Checkpoint> weights =
+      checkpoint::MakeRandomCheckpoint("random weights", std::move(config), kSeed);
+  return Model::Load(*weights,
                      backend.ops(),
                      backend.exec(),
                      {.max_step_rows = step_rows,

@@ -1,6 +1,8 @@
 #include "common/checkpoint/random_weights.h"
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -14,7 +16,7 @@ std::vector<float> Fill(uint64_t seed, const char* name, std::vector<int64_t> sh
     count *= static_cast<size_t>(extent);
   }
   std::vector<float> values(count);
-  FillRandomTensor(seed, name, shape, values);
+  FillRandomTensor(seed, name, shape, 0, values);
   return values;
 }
 
@@ -40,6 +42,19 @@ TEST(RandomWeightsTest, FirstValuesAreFixedForAllMachines) {
   for (const float value : values) {
     EXPECT_LT(std::abs(value), 0.02f * 3.5f);
   }
+}
+
+TEST(RandomWeightsTest, PartsAreThoseOfTheWhole) {
+  const char* name = "model.layers.0.mlp.up_proj.weight";
+  const std::vector<int64_t> shape = {8, 16};
+  const std::vector<float> whole = Fill(5, name, shape);
+  std::vector<float> parts(whole.size());
+  for (size_t first = 0; first < parts.size(); first += 33) {
+    const size_t count = std::min<size_t>(33, parts.size() - first);
+    FillRandomTensor(
+        5, name, shape, static_cast<int64_t>(first), std::span<float>(parts).subspan(first, count));
+  }
+  EXPECT_EQ(parts, whole);
 }
 
 TEST(RandomWeightsTest, DeviationKeepsActivationsOfOrderOne) {

@@ -35,14 +35,18 @@ class WatchedCheckpoint : public checkpoint::Checkpoint {
   absl::StatusOr<checkpoint::TensorView> View(std::string_view name) const override {
     return inner_->View(name);
   }
-  absl::StatusOr<kernels::Buffer> Read(std::string_view name,
-                                       std::span<const int64_t> shape,
-                                       kernels::DType dtype) const override {
+  absl::Status ReadPart(std::string_view name,
+                        std::span<const int64_t> shape,
+                        kernels::DType dtype,
+                        int64_t first,
+                        std::span<std::byte> target) const override {
     if (name == missing_) {
       return absl::NotFoundError("tensor `" + std::string(name) + "` is missing");
     }
-    read_.push_back({std::string(name), {shape.begin(), shape.end()}});
-    return inner_->Read(name, shape, dtype);
+    if (first == 0) {
+      read_.push_back({std::string(name), {shape.begin(), shape.end()}});
+    }
+    return inner_->ReadPart(name, shape, dtype, first, target);
   }
   uint64_t fingerprint() const override { return 1; }
   const std::vector<RequiredTensor>& read() const { return read_; }

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
-#include "common/base/status_macros.h"
 #include "common/checkpoint/convert.h"
 #include "common/checkpoint/random_weights.h"
 #include "kernels/core/half.h"
@@ -26,9 +26,11 @@ class TestCheckpoint : public checkpoint::Checkpoint {
   absl::StatusOr<checkpoint::TensorView> View(std::string_view) const override {
     return absl::FailedPreconditionError("not stored");
   }
-  absl::StatusOr<kernels::Buffer> Read(std::string_view name,
-                                       std::span<const int64_t> shape,
-                                       DType dtype) const override {
+  absl::Status ReadPart(std::string_view name,
+                        std::span<const int64_t> shape,
+                        DType dtype,
+                        int64_t first,
+                        std::span<std::byte> target) const override {
     std::string source(name);
     if (alias_) {
       source = alias_(source);
@@ -36,23 +38,15 @@ class TestCheckpoint : public checkpoint::Checkpoint {
     // Norms vary around 1; "norm" in the name would make them exactly 1.
     const bool norm = source.find("norm") != std::string::npos;
     std::replace(source.begin(), source.end(), 'n', 'm');
-    checkpoint::TensorView values = {
-        DType::kF32, std::vector<int64_t>(shape.begin(), shape.end()), {}};
-    const auto count = static_cast<size_t>(values.num_elements());
-    kernels::Buffer widened(count * sizeof(float));
-    const std::span<float> floats(widened.as<float>(), count);
-    checkpoint::FillRandomTensor(seed_, source, shape, floats);
+    std::vector<float> floats(target.size() / kernels::DTypeBytes(dtype));
+    checkpoint::FillRandomTensor(seed_, source, shape, first, floats);
     for (float& value : floats) {
       value = norm ? 1.0f + 10.0f * value : shape.size() == 1 ? 10.0f * value : value;
       value = kernels::BF16ToF32(kernels::F32ToBF16(value));
     }
-    if (dtype == DType::kF32) {
-      return widened;
-    }
-    values.bytes = widened.bytes();
-    kernels::Buffer narrowed(count * kernels::DTypeBytes(dtype));
-    BATON_RETURN_IF_ERROR(checkpoint::ConvertTensor(values, dtype, narrowed.bytes()));
-    return narrowed;
+    const checkpoint::TensorView values = {
+        DType::kF32, {static_cast<int64_t>(floats.size())}, std::as_bytes(std::span(floats))};
+    return checkpoint::ConvertTensor(values, dtype, target);
   }
   uint64_t fingerprint() const override { return seed_; }
 
