@@ -29,17 +29,6 @@ double Metric(const Service& service, const std::string& name) {
   return samples.ok() ? Sample(*samples, name) : -1;
 }
 
-absl::Status Await(const std::function<bool()>& reached) {
-  const absl::Time deadline = absl::Now() + kPatience;
-  while (!reached()) {
-    if (absl::Now() > deadline) {
-      return absl::DeadlineExceededError("the request did not come to its point");
-    }
-    absl::SleepFor(absl::Milliseconds(1));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 std::string_view PointName(Point point) {
@@ -91,6 +80,17 @@ absl::Status RequestAtPoint::Reach(absl::Duration timeout) {
     case Point::kDecode:
       Start(timeout);
       return HoldWhen(decode, [&] { return tokens_ >= 5; });
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RequestAtPoint::Await(const std::function<bool()>& reached) const {
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (!reached()) {
+    if (ended_ || absl::Now() > deadline) {
+      return absl::DeadlineExceededError("the request did not come to its point");
+    }
+    absl::SleepFor(absl::Milliseconds(1));
   }
   return absl::OkStatus();
 }
@@ -150,6 +150,7 @@ void RequestAtPoint::Start(absl::Duration timeout) {
                                    .cancel = &cancel_};
     result_ = InferenceClient(stack_->router_address())
                   .Run(TokenRequest(kPromptTokens, kMaxTokens), options);
+    ended_ = true;
   });
 }
 

@@ -39,7 +39,8 @@ class RequestAtPoint {
   RequestAtPoint(LocalStack* stack, Point point);
   ~RequestAtPoint();
 
-  // Starts the request and returns when it is held at the point.
+  // Starts the request and returns when it is held at the point; with an error if it has ended, as
+  // by its timeout, before it got there.
   absl::Status Reach(absl::Duration timeout = kTimeout);
   void Cancel();
   // Lets the held worker go on; does nothing when it was killed.
@@ -49,6 +50,7 @@ class RequestAtPoint {
 
  private:
   void Start(absl::Duration timeout);
+  absl::Status Await(const std::function<bool()>& reached) const;
   absl::Status ReachQueue();
   // So much after the prompt's first step.
   absl::Status ReachPrefill(absl::Duration timeout, absl::Duration goes_on);
@@ -61,6 +63,7 @@ class RequestAtPoint {
   std::unique_ptr<RequestAtPoint> ahead_;  // holds prefill's only slot
   absl::Notification cancel_;
   std::atomic<size_t> tokens_ = 0;
+  std::atomic<bool> ended_ = false;
   StreamResult result_;
   std::thread client_;
 };
