@@ -11,6 +11,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/checkpoint/stored_dtype.h"
+#include "kernels/core/round_up.h"
 
 namespace baton::checkpoint {
 namespace {
@@ -44,7 +45,7 @@ absl::StatusOr<std::string> SafetensorsPreamble(std::span<const NamedTensor> ten
   }
   // Names may hold bytes that are not UTF-8; they are replaced rather than thrown on.
   std::string text = header.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-  text.resize((text.size() + kDataAlignment - 1) / kDataAlignment * kDataAlignment, ' ');
+  text.resize(kernels::RoundUp(text.size(), kDataAlignment), ' ');
   const uint64_t header_bytes = text.size();
   std::string preamble(sizeof(header_bytes), '\0');
   std::memcpy(preamble.data(), &header_bytes, sizeof(header_bytes));

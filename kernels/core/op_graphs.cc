@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 
 #include "kernels/core/exec_context.h"
+#include "kernels/core/round_up.h"
 
 namespace baton::kernels {
 namespace {
@@ -13,9 +14,7 @@ namespace {
 // Of any parameter.
 constexpr size_t kAlignment = alignof(std::max_align_t);
 
-constexpr size_t Aligned(size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
+constexpr size_t Aligned(size_t bytes) { return RoundUp(bytes, kAlignment); }
 
 }  // namespace
 

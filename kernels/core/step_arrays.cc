@@ -10,15 +10,14 @@
 
 #include "kernels/core/buffer.h"
 #include "kernels/core/memory.h"
+#include "kernels/core/round_up.h"
 
 namespace baton::kernels {
 namespace {
 
 constexpr size_t kLeastChunk = 64 << 10;
 
-constexpr size_t Aligned(size_t bytes) {
-  return (bytes + Buffer::kAlignment - 1) / Buffer::kAlignment * Buffer::kAlignment;
-}
+constexpr size_t Aligned(size_t bytes) { return RoundUp(bytes, Buffer::kAlignment); }
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "kernels/core/carver.h"
+#include "kernels/core/round_up.h"
 
 namespace baton::kernels::cpu {
 namespace {
@@ -14,7 +15,7 @@ AttentionScratch Carve(const IsaKernels& isa, int64_t head_dim, Carver& carver) 
   AttentionScratch scratch;
   AttentionTile& tile = scratch.tile;
   tile.head_dim = head_dim;
-  tile.width = (head_dim + columns - 1) / columns * columns;
+  tile.width = RoundUp(head_dim, columns);
   tile.q = carver.Take<float>(kMaxTileLines * tile.width);
   tile.sum_values = carver.Take<float>(kMaxTileLines * tile.width);
   tile.row_sum = carver.Take<float>(kMaxTileLines * columns / 2);

@@ -23,6 +23,7 @@
 
 #include "absl/status/status.h"
 
+#include "kernels/core/round_up.h"
 #include "kernels/cuda/allow_shared.h"
 #include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/matmul_few_rows.h"
@@ -78,9 +79,7 @@ __global__ void __launch_bounds__(few_rows::kThreads)
   }
 }
 
-constexpr int64_t Aligned(int64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
+constexpr int64_t Aligned(int64_t bytes) { return RoundUp(bytes, kAlignment); }
 
 // Cuts the features into tiles.
 void CutFeatures(Call& call) {

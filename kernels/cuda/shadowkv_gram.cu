@@ -6,6 +6,7 @@
 
 #include "kernels/core/carver.h"
 #include "kernels/core/dtype.h"
+#include "kernels/core/round_up.h"
 #include "kernels/cuda/allow_shared.h"
 #include "kernels/cuda/device_code.h"
 #include "kernels/cuda/matmul_f64.cuh"
@@ -49,8 +50,6 @@ constexpr int64_t kPartSums = int64_t{7} << 20;
 // Two blocks for each multiprocessor of an H200: tokens are split among no more.
 constexpr int64_t kEnoughBlocks = 264;
 constexpr int kMirrorTile = 32;
-
-int64_t RoundUp(int64_t count, int64_t step) { return (count + step - 1) / step * step; }
 
 // Into how many bf16 numbers an element of a key goes.
 int Halves(DType dtype) { return dtype == DType::kBF16 ? 1 : 2; }

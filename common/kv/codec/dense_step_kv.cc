@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 
 #include "common/kv/codec/step_kv.h"
+#include "kernels/core/round_up.h"
 #include "kernels/core/step_arrays.h"
 #include "kernels/ops/op_table.h"
 #include "kernels/ops/params.h"
@@ -21,7 +22,7 @@ namespace {
 constexpr int32_t kBoundKeys = 64;
 
 int32_t KeyBound(int32_t rows, int32_t keys) {
-  return rows > 1 ? keys : (keys + kBoundKeys - 1) / kBoundKeys * kBoundKeys;
+  return rows > 1 ? keys : kernels::RoundUp(keys, kBoundKeys);
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "kernels/cuda/nccl/nccl_api.h"
 #include "kernels/cuda/nccl/nccl_link_options.h"
 #include "kernels/cuda/runtime/cuda_status.h"
+#include "kernels/cuda/runtime/device.h"
 
 namespace baton::kernels::cuda {
 namespace {
@@ -44,7 +45,7 @@ absl::StatusOr<std::unique_ptr<DeviceLink>> NcclLink::Open(std::shared_ptr<const
 }
 
 absl::Status NcclLink::Bring(const ncclUniqueId& id) {
-  absl::Status status = MakeCurrent();
+  absl::Status status = MakeCurrent(device_);
   int least = 0;
   int greatest = 0;
   if (status.ok()) {
@@ -103,10 +104,6 @@ NcclLink::~NcclLink() {
       api_->free(slot.data);
     }
   }
-}
-
-absl::Status NcclLink::MakeCurrent() const {
-  return ToStatus(cudaSetDevice(device_), "choose the device");
 }
 
 absl::StatusOr<bool> NcclLink::Settled() const {
@@ -185,7 +182,7 @@ absl::Status NcclLink::Load(size_t index, std::span<const std::span<const std::b
     return absl::InvalidArgumentError(
         absl::StrCat(loaded, " bytes for a slot of ", sizes_.slot_bytes));
   }
-  absl::Status status = MakeCurrent();
+  absl::Status status = MakeCurrent(device_);
   if (status.ok()) {
     cudaMemcpyAttributes attributes = {};
     attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
@@ -244,7 +241,7 @@ absl::Status NcclLink::Advance() {
 }
 
 absl::Status NcclLink::Launch(Slot& slot) {
-  absl::Status status = MakeCurrent();
+  absl::Status status = MakeCurrent(device_);
   if (!status.ok()) {
     return status;
   }

@@ -65,7 +65,6 @@ class NcclLink final : public DeviceLink {
         options_(options),
         registration_(api_) {}
   absl::Status Bring(const ncclUniqueId& id);
-  absl::Status MakeCurrent() const;
   // Whether the call before has come to its end.
   absl::StatusOr<bool> Settled() const;
   // Whether no call is under way and no kernel may be at a slot.

@@ -15,6 +15,7 @@
 #include "kernels/core/exec_context.h"
 #include "kernels/core/op_graphs.h"
 #include "kernels/cuda/runtime/cuda_status.h"
+#include "kernels/cuda/runtime/device.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/runtime/piece_mover.h"
 
@@ -56,10 +57,6 @@ CopyStream::~CopyStream() {
   cudaStreamDestroy(stream_);
 }
 
-absl::Status CopyStream::MakeCurrent() const {
-  return ToStatus(cudaSetDevice(device_), "choose the device");
-}
-
 absl::Status CopyStream::Follow(const ExecContext& exec) {
   if (exec.graphs != nullptr) {
     if (absl::Status status = exec.graphs->Flush(); !status.ok()) {
@@ -75,14 +72,14 @@ absl::Status CopyStream::StartDownload(std::byte* target, const std::byte* sourc
 }
 
 absl::Status CopyStream::StartMoves(std::span<const Piece> pieces) {
-  absl::Status status = MakeCurrent();
+  absl::Status status = MakeCurrent(device_);
   return status.ok() ? MovePieces(stream_, pieces) : status;
 }
 
 // Who waits sleeps: copies of a long prompt take milliseconds.
 absl::StatusOr<std::unique_ptr<CopyQueue::Mark>> CopyStream::MakeMark() {
   cudaEvent_t event = nullptr;
-  absl::Status status = MakeCurrent();
+  absl::Status status = MakeCurrent(device_);
   if (status.ok()) {
     status =
         ToStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),

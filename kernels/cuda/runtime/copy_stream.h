@@ -33,8 +33,6 @@ class CopyStream final : public CopyQueue {
  private:
   CopyStream(int device, cudaStream_t stream) : device_(device), stream_(stream) {}
 
-  absl::Status MakeCurrent() const;
-
   const int device_;
   const cudaStream_t stream_;
   StreamOrder order_;

@@ -53,4 +53,8 @@ absl::StatusOr<Device> CurrentDevice() {
   return current;
 }
 
+absl::Status MakeCurrent(int device) {
+  return ToStatus(cudaSetDevice(device), "choose the device");
+}
+
 }  // namespace baton::kernels::cuda

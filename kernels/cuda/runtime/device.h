@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace baton::kernels::cuda {
@@ -19,5 +20,8 @@ struct Device {
 // The current device. kFailedPrecondition where there is none, or none that this build has code
 // for, which is of compute capability 8.0 or higher.
 absl::StatusOr<Device> CurrentDevice();
+
+// Makes `device` the calling thread's: for threads that did not choose it themselves.
+absl::Status MakeCurrent(int device);
 
 }  // namespace baton::kernels::cuda

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "kernels/core/memory.h"
+#include "kernels/core/round_up.h"
 #include "kernels/core/shared_blocks.h"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/driver_api.h"
@@ -137,7 +138,7 @@ absl::StatusOr<size_t> RoundedUp(const DriverApi& api,
   if (!status.ok()) {
     return status;
   }
-  return (bytes + unit - 1) / unit * unit;
+  return RoundUp(bytes, unit);
 }
 
 }  // namespace

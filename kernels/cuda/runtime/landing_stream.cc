@@ -18,22 +18,16 @@
 #include "kernels/core/copy_queue.h"
 #include "kernels/core/landing_memory.h"
 #include "kernels/core/memory.h"
+#include "kernels/core/round_up.h"
 #include "kernels/core/shared_blocks.h"
 #include "kernels/cuda/runtime/cuda_status.h"
+#include "kernels/cuda/runtime/device.h"
 #include "kernels/cuda/runtime/exported_memory.h"
 #include "kernels/cuda/runtime/piece_mover.h"
 #include "kernels/cuda/runtime/pinned_memory.h"
 #include "kernels/cuda/runtime/word_adder.h"
 
 namespace baton::kernels::cuda {
-namespace {
-
-constexpr size_t RoundUp(size_t bytes) {
-  return (bytes + kMovedUnitBytes - 1) / kMovedUnitBytes * kMovedUnitBytes;
-}
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<LandingStream>> LandingStream::Create() {
   std::unique_ptr<LandingStream> landing(new LandingStream());
   int least = 0;
@@ -80,10 +74,6 @@ LandingStream::~LandingStream() {
   }
 }
 
-absl::Status LandingStream::MakeCurrent() const {
-  return ToStatus(cudaSetDevice(device_), "choose the device");
-}
-
 absl::Status LandingStream::Write(std::byte* target, std::span<const std::byte> source) {
   return Copy(target, source, cudaMemcpyHostToDevice);
 }
@@ -91,7 +81,7 @@ absl::Status LandingStream::Write(std::byte* target, std::span<const std::byte> 
 absl::Status LandingStream::Copy(std::byte* target,
                                  std::span<const std::byte> source,
                                  cudaMemcpyKind kind) const {
-  absl::Status status = MakeCurrent();
+  absl::Status status = MakeCurrent(device_);
   return status.ok()
              ? ToStatus(cudaMemcpyAsync(target, source.data(), source.size(), kind, stream_),
                         "copy to the device")
@@ -99,7 +89,7 @@ absl::Status LandingStream::Copy(std::byte* target,
 }
 
 absl::StatusOr<std::unique_ptr<SharedMapping>> LandingStream::Import(int fd, size_t size) {
-  absl::Status status = MakeCurrent();
+  absl::Status status = MakeCurrent(device_);
   return status.ok() ? ImportExported(fd, size) : status;
 }
 
@@ -108,20 +98,20 @@ absl::Status LandingStream::Pull(std::byte* target, std::span<const std::byte> s
 }
 
 absl::Status LandingStream::Wait() {
-  absl::Status status = MakeCurrent();
+  absl::Status status = MakeCurrent(device_);
   return status.ok() ? ToStatus(cudaStreamSynchronize(stream_), "wait for copies to the device")
                      : status;
 }
 
 absl::StatusOr<uint64_t> LandingStream::WordSum(
     std::span<const std::span<const std::byte>> pieces) {
-  absl::Status status = MakeCurrent();
+  absl::Status status = MakeCurrent(device_);
   const absl::MutexLock lock(&mutex_);
   return status.ok() ? adder_->Add(stream_, pieces) : status;
 }
 
 absl::Status LandingStream::ReadAll(std::span<const LandedRead> reads) {
-  absl::Status status = MakeCurrent();
+  absl::Status status = MakeCurrent(device_);
   const absl::MutexLock lock(&read_mutex_);
   std::vector<LandedRead> parts;
   size_t used = 0;
@@ -130,7 +120,7 @@ absl::Status LandingStream::ReadAll(std::span<const LandedRead> reads) {
       const size_t bytes = std::min(read.target.size() - done, kReadBytes - used);
       parts.push_back({.target = read.target.subspan(done, bytes), .source = read.source + done});
       done += bytes;
-      used += RoundUp(bytes);
+      used += RoundUp(bytes, kMovedUnitBytes);
       if (used == kReadBytes) {
         status = ReadParts(parts);
         parts.clear();
@@ -147,7 +137,7 @@ absl::Status LandingStream::ReadParts(std::span<const LandedRead> parts) {
   std::byte* read = read_.data();
   for (const LandedRead& part : parts) {
     pieces.push_back({.target = read, .source = part.source, .bytes = part.target.size()});
-    read += RoundUp(part.target.size());
+    read += RoundUp(part.target.size(), kMovedUnitBytes);
   }
   absl::Status status = MovePieces(reads_, pieces);
   // Behind an error too: nothing is written to the memory any more.
@@ -157,7 +147,7 @@ absl::Status LandingStream::ReadParts(std::span<const LandedRead> parts) {
     if (status.ok()) {
       std::copy_n(read, part.target.size(), part.target.begin());
     }
-    read += RoundUp(part.target.size());
+    read += RoundUp(part.target.size(), kMovedUnitBytes);
   }
   return status;
 }

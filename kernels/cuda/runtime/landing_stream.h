@@ -45,7 +45,6 @@ class LandingStream final : public LandingMemory {
 
   LandingStream() = default;
 
-  absl::Status MakeCurrent() const;
   absl::Status Copy(std::byte* target,
                     std::span<const std::byte> source,
                     cudaMemcpyKind kind) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/core/round_up.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_params.h"
 
@@ -25,7 +26,7 @@ void ShadowKvCallSizes::Add(const kernels::ShadowKvPromptLayout& layout,
   bounds.max_budget_tokens =
       std::max(bounds.max_budget_tokens, config.budget_chunks() * config.chunk_tokens);
   bounds.max_exact_tokens =
-      std::max(bounds.max_exact_tokens, (exact + kBoundTokens - 1) / kBoundTokens * kBoundTokens);
+      std::max(bounds.max_exact_tokens, kernels::RoundUp(exact, kBoundTokens));
   bounds.cached = bounds.cached && cached;
   bounds.caches_values = bounds.caches_values || (cached && config.values_apart);
   chunk_ids_stride = std::max(chunk_ids_stride, config.budget_chunks());

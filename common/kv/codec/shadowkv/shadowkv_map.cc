@@ -9,6 +9,7 @@
 #include "common/kv/codec/kv_calibration.h"
 #include "common/kv/codec/shadowkv/layer_groups.h"
 #include "kernels/core/buffer.h"
+#include "kernels/core/round_up.h"
 #include "kernels/kv_format/shadowkv.h"
 
 namespace baton::kv {
@@ -19,11 +20,7 @@ namespace {
 constexpr size_t kPagesOfLargest = 64;
 constexpr size_t kLeastPageBytes = 4096;
 
-size_t RoundedUp(size_t bytes, size_t multiple) {
-  return (bytes + multiple - 1) / multiple * multiple;
-}
-
-size_t Aligned(size_t bytes) { return RoundedUp(bytes, kernels::Buffer::kAlignment); }
+size_t Aligned(size_t bytes) { return kernels::RoundUp(bytes, kernels::Buffer::kAlignment); }
 
 int32_t BudgetOf(const CodecContext& context, int32_t budget_tokens, int32_t kv_layer) {
   return context.calibration == nullptr
@@ -100,9 +97,10 @@ void ShadowKvMap::Place() {
   prompt_begins_.push_back(0);
   value_begins_.push_back(0);
   for (int32_t kv_layer = 0; kv_layer < layers(); ++kv_layer) {
-    prompt_begins_.push_back(prompt_begins_.back() + RoundedUp(used_bytes(kv_layer), page_bytes_));
+    prompt_begins_.push_back(prompt_begins_.back() +
+                             kernels::RoundUp(used_bytes(kv_layer), page_bytes_));
     value_begins_.push_back(value_begins_.back() +
-                            RoundedUp(used_value_bytes(kv_layer), page_bytes_));
+                            kernels::RoundUp(used_value_bytes(kv_layer), page_bytes_));
     most_pages_ = std::max(most_pages_, pages(kv_layer));
   }
   for (JointGroup& group : groups_) {
