@@ -1,7 +1,14 @@
 #include "common/checkpoint/checkpoint.h"
 
+#include <algorithm>
+#include <functional>
 #include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -11,10 +18,14 @@
 #include "common/base/status_macros.h"
 #include "common/checkpoint/convert.h"
 #include "common/checkpoint/fingerprint.h"
+#include "common/checkpoint/model_config.h"
 #include "common/checkpoint/random_checkpoint.h"
 #include "common/checkpoint/read_file.h"
 #include "common/checkpoint/safetensors_file.h"
+#include "common/checkpoint/tensor_view.h"
 #include "common/checkpoint/weight_index.h"
+#include "kernels/core/buffer.h"
+#include "kernels/core/dtype.h"
 
 namespace baton::checkpoint {
 namespace {

@@ -2,14 +2,22 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
+#include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/convert.h"
 #include "common/checkpoint/fingerprint.h"
+#include "common/checkpoint/model_config.h"
 #include "common/checkpoint/random_weights.h"
+#include "common/checkpoint/tensor_view.h"
+#include "kernels/core/dtype.h"
 #include "kernels/core/half.h"
 
 namespace baton::checkpoint {

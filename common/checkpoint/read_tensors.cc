@@ -1,9 +1,14 @@
 #include "common/checkpoint/read_tensors.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/thread_pool.h"
 
 namespace baton::checkpoint {
 namespace {

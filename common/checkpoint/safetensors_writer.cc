@@ -4,6 +4,9 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <ios>
+#include <span>
+#include <string>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +14,8 @@
 
 #include "common/base/status_macros.h"
 #include "common/checkpoint/stored_dtype.h"
+#include "common/checkpoint/tensor_view.h"
+#include "kernels/core/dtype.h"
 #include "kernels/core/round_up.h"
 
 namespace baton::checkpoint {

@@ -5,7 +5,9 @@
 #include "absl/strings/str_cat.h"
 
 #include "kernels/core/carver.h"
+#include "kernels/core/exec_context.h"
 #include "kernels/core/round_up.h"
+#include "kernels/cpu/isa_kernels.h"
 
 namespace baton::kernels::cpu {
 namespace {

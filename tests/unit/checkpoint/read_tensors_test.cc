@@ -2,15 +2,21 @@
 
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/model_config.h"
 #include "common/checkpoint/random_checkpoint.h"
 #include "common/checkpoint/safetensors_writer.h"
 #include "kernels/core/buffer.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/thread_pool.h"
 #include "tests/unit/checkpoint/temp_dir.h"
 
 namespace baton::checkpoint {

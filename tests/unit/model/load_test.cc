@@ -1,17 +1,24 @@
 // Loading: which tensors are needed, and what is said when one is missing or wrong.
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "common/model/load_weights.h"
+#include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/model_config.h"
+#include "common/checkpoint/tensor_view.h"
 #include "common/model/model.h"
 #include "common/model/required_tensors.h"
-#include "kernels/select.h"
+#include "kernels/core/buffer.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/thread_pool.h"
+#include "kernels/reference/reference_ops.h"
 #include "tests/unit/model/model_harness.h"
 #include "tests/unit/model/test_checkpoint.h"
 

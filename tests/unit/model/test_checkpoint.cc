@@ -1,11 +1,19 @@
 #include "tests/unit/model/test_checkpoint.h"
 
 #include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/convert.h"
+#include "common/checkpoint/model_config.h"
 #include "common/checkpoint/random_weights.h"
+#include "common/checkpoint/tensor_view.h"
+#include "kernels/core/dtype.h"
 #include "kernels/core/half.h"
 
 namespace baton::model {
