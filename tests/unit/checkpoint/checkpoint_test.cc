@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 
 #include "common/checkpoint/safetensors_writer.h"
+#include "tests/unit/checkpoint/small_config.h"
 #include "tests/unit/checkpoint/temp_dir.h"
 
 namespace baton::checkpoint {
@@ -17,11 +18,6 @@ namespace {
 using kernels::DType;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-constexpr const char* kConfig =
-    R"({"architectures":["LlamaForCausalLM"],"hidden_size":8,"num_hidden_layers":1,
-        "num_attention_heads":2,"intermediate_size":8,"vocab_size":16,
-        "max_position_embeddings":64,"eos_token_id":2})";
 
 void WriteTensors(const std::string& path, const std::vector<std::string>& names, float value) {
   const std::vector<float> floats = {value, value + 1};
@@ -40,7 +36,7 @@ absl::StatusOr<float> FirstValue(const Checkpoint& checkpoint, const char* name)
 
 TEST(CheckpointTest, ReadsASingleFile) {
   const TempDir dir;
-  dir.Write("config.json", kConfig);
+  dir.Write("config.json", kSmallConfig);
   WriteTensors(dir.File("model.safetensors"), {"a", "b"}, 3.0f);
   const auto checkpoint = Checkpoint::Open(dir.path(), {});
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
@@ -57,7 +53,7 @@ TEST(CheckpointTest, ReadsASingleFile) {
 
 TEST(CheckpointTest, ReadsOnlyWhatTheIndexMaps) {
   const TempDir dir;
-  dir.Write("config.json", kConfig);
+  dir.Write("config.json", kSmallConfig);
   WriteTensors(dir.File("1.safetensors"), {"a", "b"}, 1.0f);
   WriteTensors(dir.File("2.safetensors"), {"b", "c"}, 2.0f);
   dir.Write("consolidated.safetensors", "not a safetensors file");
@@ -74,7 +70,7 @@ TEST(CheckpointTest, ShardMayBeASymbolicLinkOutOfTheDirectory) {
   const TempDir other;
   WriteTensors(other.File("real.safetensors"), {"a"}, 5.0f);
   const TempDir dir;
-  dir.Write("config.json", kConfig);
+  dir.Write("config.json", kSmallConfig);
   std::filesystem::create_symlink(other.File("real.safetensors"), dir.File("1.safetensors"));
   dir.Write("model.safetensors.index.json", R"({"weight_map":{"a":"1.safetensors"}})");
   const auto checkpoint = Checkpoint::Open(dir.path(), {});
@@ -84,7 +80,7 @@ TEST(CheckpointTest, ShardMayBeASymbolicLinkOutOfTheDirectory) {
 
 TEST(CheckpointTest, IndexThatPlacesATensorWronglyIsRefused) {
   const TempDir dir;
-  dir.Write("config.json", kConfig);
+  dir.Write("config.json", kSmallConfig);
   WriteTensors(dir.File("1.safetensors"), {"a"}, 1.0f);
   dir.Write("model.safetensors.index.json", R"({"weight_map":{"z":"1.safetensors"}})");
   const absl::Status status = Checkpoint::Open(dir.path(), {}).status();
@@ -96,7 +92,7 @@ TEST(CheckpointTest, MissingFilesAreNamed) {
   const TempDir dir;
   EXPECT_THAT(std::string(Checkpoint::Open(dir.path(), {}).status().message()),
               HasSubstr("config.json"));
-  dir.Write("config.json", kConfig);
+  dir.Write("config.json", kSmallConfig);
   EXPECT_THAT(std::string(Checkpoint::Open(dir.path(), {}).status().message()),
               HasSubstr("model.safetensors"));
   dir.Write("model.safetensors.index.json", R"({"weight_map":{"a":"1.safetensors"}})");
@@ -108,7 +104,7 @@ TEST(CheckpointTest, FingerprintTellsWeightsApart) {
   std::vector<uint64_t> prints;
   for (const float value : {1.0f, 1.0f, 2.0f}) {
     const TempDir dir;
-    dir.Write("config.json", kConfig);
+    dir.Write("config.json", kSmallConfig);
     WriteTensors(dir.File("model.safetensors"), {"a"}, value);
     prints.push_back((*Checkpoint::Open(dir.path(), {}))->fingerprint());
   }
@@ -118,7 +114,7 @@ TEST(CheckpointTest, FingerprintTellsWeightsApart) {
 
 TEST(CheckpointTest, RandomWeightsNeedOnlyTheConfiguration) {
   const TempDir dir;
-  dir.Write("config.json", kConfig);
+  dir.Write("config.json", kSmallConfig);
   const auto first = Checkpoint::Open(dir.path(), {.random_weights_seed = 1});
   const auto second = Checkpoint::Open(dir.path(), {.random_weights_seed = 2});
   ASSERT_TRUE(first.ok() && second.ok());

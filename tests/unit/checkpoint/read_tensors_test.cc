@@ -17,6 +17,7 @@
 #include "kernels/core/buffer.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/thread_pool.h"
+#include "tests/unit/checkpoint/small_config.h"
 #include "tests/unit/checkpoint/temp_dir.h"
 
 namespace baton::checkpoint {
@@ -26,10 +27,6 @@ using kernels::Buffer;
 using kernels::DType;
 using testing::HasSubstr;
 
-constexpr const char* kConfig =
-    R"({"architectures":["LlamaForCausalLM"],"hidden_size":8,"num_hidden_layers":1,
-        "num_attention_heads":2,"intermediate_size":8,"vocab_size":16,
-        "max_position_embeddings":64,"eos_token_id":2})";
 // Some parts, and one that ends in the middle.
 constexpr int64_t kRows = 1001;
 constexpr int64_t kColumns = 900;
@@ -41,7 +38,7 @@ std::unique_ptr<Checkpoint> OpenFiles(const TempDir& dir) {
     large[i] = 1.0f + 1e-6f * static_cast<float>(i);
   }
   const std::vector<float> small = {7.0f, 8.0f};
-  dir.Write("config.json", kConfig);
+  dir.Write("config.json", kSmallConfig);
   const std::vector<NamedTensor> tensors = {
       {"large", {DType::kF32, {kRows, kColumns}, std::as_bytes(std::span(large))}},
       {"small", {DType::kF32, {2}, std::as_bytes(std::span(small))}}};
