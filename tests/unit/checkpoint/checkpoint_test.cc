@@ -2,6 +2,7 @@
 
 #include <array>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,8 @@
 #include "gtest/gtest.h"
 
 #include "common/checkpoint/safetensors_writer.h"
+#include "kernels/core/buffer.h"
+#include "kernels/core/dtype.h"
 #include "tests/unit/checkpoint/small_config.h"
 #include "tests/unit/checkpoint/temp_dir.h"
 
@@ -22,6 +25,7 @@ using testing::HasSubstr;
 void WriteTensors(const std::string& path, const std::vector<std::string>& names, float value) {
   const std::vector<float> floats = {value, value + 1};
   std::vector<NamedTensor> tensors;
+  tensors.reserve(names.size());
   for (const std::string& name : names) {
     tensors.push_back({name, {DType::kF32, {2}, std::as_bytes(std::span(floats))}});
   }
