@@ -206,11 +206,9 @@ absl::StatusOr<ModelConfig> ReadConfig(const std::string& directory) {
 absl::StatusOr<kernels::Buffer> Checkpoint::Read(std::string_view name,
                                                  std::span<const int64_t> shape,
                                                  kernels::DType dtype) const {
-  size_t count = 1;
-  for (const int64_t extent : shape) {
-    count *= static_cast<size_t>(extent);
-  }
-  kernels::Buffer buffer(count * kernels::DTypeBytes(dtype));
+  BATON_RETURN_IF_ERROR(ReadPart(name, shape, dtype, 0, {}));
+  const TensorView whole = {.dtype = dtype, .shape = {shape.begin(), shape.end()}, .bytes = {}};
+  kernels::Buffer buffer(static_cast<size_t>(whole.num_elements()) * kernels::DTypeBytes(dtype));
   BATON_RETURN_IF_ERROR(ReadPart(name, shape, dtype, 0, buffer.bytes()));
   return buffer;
 }

@@ -46,8 +46,9 @@ class Checkpoint {
   // weights have no stored form (kFailedPrecondition).
   virtual absl::StatusOr<TensorView> View(std::string_view name) const = 0;
   // Converts the elements of tensor `name` from `first` on to `dtype` (bf16 or f32; a bf16 target
-  // rounds to nearest even), as many as `target` holds, after checking that its shape is `shape`.
-  // kNotFound, kInvalidArgument or kDataLoss name the tensor.
+  // rounds to nearest even), as many as `target` holds, after checking that its shape is `shape`:
+  // with an empty target that is all, for who takes memory by a shape that only config.json has
+  // told. kNotFound, kInvalidArgument or kDataLoss name the tensor.
   virtual absl::Status ReadPart(std::string_view name,
                                 std::span<const int64_t> shape,
                                 kernels::DType dtype,

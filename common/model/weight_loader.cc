@@ -47,6 +47,8 @@ absl::StatusOr<Memory> WeightLoader::Constants(std::span<const float> values) co
 absl::StatusOr<Memory> WeightLoader::Table(const std::string& name,
                                            int64_t rows,
                                            int64_t columns) const {
+  const std::array<int64_t, 2> shape = {rows, columns};
+  BATON_RETURN_IF_ERROR(checkpoint_.ReadPart(name, shape, dtype_, 0, {}));
   Buffer values(static_cast<size_t>(rows * columns) * DTypeBytes(dtype_));
   const std::array<TensorRead, 1> read = {
       {{.name = name, .shape = {rows, columns}, .dtype = dtype_, .target = values.bytes()}}};

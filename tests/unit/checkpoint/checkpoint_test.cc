@@ -55,6 +55,17 @@ TEST(CheckpointTest, ReadsASingleFile) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("`a`"));
 }
 
+TEST(CheckpointTest, AShapeThatNoMemoryHasRoomForIsRefusedBeforeMemoryIsTaken) {
+  const TempDir dir;
+  dir.Write("config.json", kSmallConfig);
+  WriteTensors(dir.File("model.safetensors"), {"a"}, 3.0f);
+  const auto checkpoint = Checkpoint::Open(dir.path(), {});
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const std::array<int64_t, 1> shape = {int64_t{1} << 50};
+  EXPECT_EQ((*checkpoint)->Read("a", shape, DType::kF32).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST(CheckpointTest, ReadsOnlyWhatTheIndexMaps) {
   const TempDir dir;
   dir.Write("config.json", kSmallConfig);

@@ -50,7 +50,7 @@ class WatchedCheckpoint : public checkpoint::Checkpoint {
     if (name == missing_) {
       return absl::NotFoundError("tensor `" + std::string(name) + "` is missing");
     }
-    if (first == 0) {
+    if (first == 0 && !target.empty()) {
       read_.push_back({std::string(name), {shape.begin(), shape.end()}});
     }
     return inner_->ReadPart(name, shape, dtype, first, target);
