@@ -125,9 +125,9 @@ __device__ void Consume(const Plan& plan,
     }
     __syncwarp();
     if (threadIdx.x % 32 == 0) BarrierArrive(&shared.empty[round.place]);
-    if ((slot.flags & (kEnds | kStop)) == 0) continue;
-    EndSplit<kDim, kPaired>(slot, ordinal++, softmax, shared);
     if (slot.flags & kStop) break;
+    if ((slot.flags & kEnds) == 0) continue;
+    EndSplit<kDim, kPaired>(slot, ordinal++, softmax, shared);
     Reset(softmax);
   }
   shared.left.Drain([&](const DoneHead& done) {
@@ -153,6 +153,7 @@ __global__ void __launch_bounds__(kThreads, RingBlocks(kHopperCode))
     BarrierInit(&shared.given, kConsumers);
     BarrierInit(&shared.free, 1);
     BarrierInit(&shared.wanted, 1);
+    BarrierInit(&shared.counted, kConsumers);
     shared.left.Init();
     for (int i = 0; i < 2; ++i) {
       BarrierInit(&shared.found[i], 1);
@@ -160,13 +161,14 @@ __global__ void __launch_bounds__(kThreads, RingBlocks(kHopperCode))
     }
   }
   BarrierInitFence();
+  __syncthreads();
   WaitForPredecessors();
-  CountItems(plan, shared);
   if (threadIdx.x / 32 == kFetchingWarp) {
     Fetch<kDim, kPaired>(plan, shared);
   } else if (threadIdx.x / 32 == kMergingWarp) {
     MergingWarp<kDim, kPaired>(plan, workspace, *counters, shared).Run();
   } else {
+    CountItems(plan, shared);
     Consume<kDim, kPaired>(plan, workspace, shared);
   }
 }

@@ -25,7 +25,7 @@ __device__ inline Slot DescribePage(const Plan& plan, const Work& work, int32_t 
                .row = work.row,
                .head = work.head,
                .split = static_cast<int16_t>(work.split),
-               .splits = static_cast<int16_t>(work.cut.splits),
+               .splits = static_cast<int16_t>(work.cut.splits()),
                .flags = 0};
   if (id >= 0) {
     const bool high = page < work.cut.high_pages;

@@ -14,8 +14,7 @@
 
 namespace baton::kernels::cuda::diffkv {
 
-// Gives a computing warp's softmax of the block's `ordinal`-th split, or, with kStop in the slot,
-// says that there are no more.
+// Gives a computing warp's softmax of the block's `ordinal`-th split.
 template <int kDim, bool kPaired>
 __device__ void EndSplit(const Slot& slot,
                          int32_t ordinal,
@@ -146,12 +145,14 @@ __device__ void MergeSplits(const Plan& plan, const Workspace& workspace, const 
 }
 
 // Counts splits whose results are stored, one of each lane below `count`. A head that is complete
-// by that the warp merges itself if it has few splits, and leaves to the computing warps else.
+// by that the warp merges itself if it has few splits and the computing warps have others to attend
+// (not `idle`); else it leaves it to them.
 template <int kDim, bool kPaired>
 __device__ void CountSplits(const Plan& plan,
                             const Workspace& workspace,
                             const DoneHead& own,
                             int32_t count,
+                            bool idle,
                             Counters& counters,
                             Shared<kDim, kPaired>& shared) {
   const auto lane = static_cast<int32_t>(threadIdx.x % kWarpLanes);
@@ -159,7 +160,7 @@ __device__ void CountSplits(const Plan& plan,
   const bool ends =
       lane < count &&
       CountsLast(&counters.splits_done[own.row * plan.heads() + own.head], own.splits);
-  const bool left = ends && own.splits > kFewToMerge && shared.left.Add(own);
+  const bool left = ends && (idle || own.splits > kFewToMerge) && shared.left.Add(own);
   for (uint32_t rest = __ballot_sync(kAllLanes, ends && !left); rest != 0; rest &= rest - 1) {
     const int32_t from = __ffs(static_cast<int32_t>(rest)) - 1;
     MergeSplits<kDim, kPaired, Merger::kWarp>(plan,
@@ -184,17 +185,15 @@ class MergingWarp {
   __device__ void Run() {
     Preparer<kDim, kPaired> preparer(plan_, counters_, shared_);
     preparer.Next(0);
-    for (int32_t ordinal = 0;; ++ordinal) {
-      if (preparer.more()) {
-        Await(&shared_.wanted, ordinal);
-        preparer.Next(ordinal + 1);
-      }
+    for (int32_t ordinal = 0; preparer.more(); ++ordinal) {
+      Await(&shared_.wanted, ordinal);
+      preparer.Next(ordinal + 1);
       Await(&shared_.given, ordinal);
+      // The next one's end is written when this one's shares have been taken.
       const Slot slot = shared_.ended;
-      if (slot.flags & kStop) break;
       TakeSplit(slot);
     }
-    Count();
+    Count(true);
     if (lane() == 0) shared_.left.Complete();
   }
 
@@ -204,12 +203,12 @@ class MergingWarp {
   // Waits for the `ordinal`-th phase; counts first if that has not ended.
   __device__ void Await(uint64_t* barrier, int32_t ordinal) {
     const bool waits = __shfl_sync(kAllLanes, HasPhaseEnded(barrier, ordinal & 1), 0);
-    if (!waits || uncounted_ == kWarpLanes) Count();
+    if (!waits || uncounted_ == kWarpLanes) Count(false);
     BarrierWait(barrier, ordinal & 1);
   }
 
-  __device__ void Count() {
-    CountSplits(plan_, workspace_, own_, uncounted_, counters_, shared_);
+  __device__ void Count(bool idle) {
+    CountSplits(plan_, workspace_, own_, uncounted_, idle, counters_, shared_);
     uncounted_ = 0;
   }
 

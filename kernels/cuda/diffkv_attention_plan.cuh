@@ -26,8 +26,8 @@ constexpr int32_t Rounds(int32_t head_dim) { return head_dim == 128 ? 2 : 4; }
 // A head has at most kMaxSplits splits, and kFewSplits of them while these have less than
 // kFullSplitPages pages: more would write more partial results than they save time, fewer would
 // leave multiprocessors idle when there is one sequence. Longer heads have long splits and, for
-// their last quarter, short ones of a fourth but of at least kShortPages, which are taken when no
-// head has long ones left: what blocks wait for at the end is little.
+// their last quarter, short ones of at most a fourth, or of kShortPages if that is more, which are
+// taken when no head has long ones left: what blocks wait for at the end is little.
 inline constexpr int32_t kMaxSplits = 33;
 inline constexpr int32_t kFewSplits = 4;
 inline constexpr int32_t kFullSplitPages = 64;
@@ -116,24 +116,37 @@ inline Plan MakePlan(const DiffKvAttentionParams& params) {
   return plan;
 }
 
+// Splits of nearly the same size, in whole rounds of the computing warps: the first ones have one
+// more.
+struct Splits {
+  int32_t count;
+  int32_t rounds;
+  int32_t one_more;
+
+  // Of `pages` pages, the last of which may be missing in the last round.
+  __device__ static Splits Of(int32_t pages, int32_t count) {
+    const int32_t rounds = (pages + kConsumers - 1) / kConsumers;
+    return {count, rounds / count, rounds % count};
+  }
+  // Pages before a split.
+  __device__ int32_t before(int32_t split) const {
+    return (split * rounds + min(split, one_more)) * kConsumers;
+  }
+};
+
 // How a head's pages are cut: long splits, then short ones.
 struct Cut {
   int32_t tokens[kDiffKvTiers];
   int32_t high_pages;
   int32_t pages;  // of both tiers
-  int32_t long_pages;
-  int32_t long_splits;
-  int32_t splits;
+  Splits longs;
+  Splits shorts;
 
-  // Of whole rounds of the computing warps, at least one.
-  __device__ static int32_t SplitPages(int32_t pages) {
-    return max((pages + kConsumers - 1) / kConsumers, 1) * kConsumers;
-  }
-  __device__ int32_t short_pages() const { return SplitPages(max(long_pages / 4, kShortPages)); }
+  __device__ int32_t splits() const { return longs.count + shorts.count; }
   // The first page of a split.
   __device__ int32_t begin(int32_t split) const {
-    return split < long_splits ? split * long_pages
-                               : long_splits * long_pages + (split - long_splits) * short_pages();
+    return split < longs.count ? longs.before(split)
+                               : longs.before(longs.count) + shorts.before(split - longs.count);
   }
 };
 
@@ -143,20 +156,43 @@ __device__ inline Cut CutHead(const Plan& plan, const DiffKvLayer& layer, int32_
   cut.high_pages = (counts.x + plan.page_tokens[0] - 1) / plan.page_tokens[0];
   cut.pages = cut.high_pages + (counts.y + plan.page_tokens[1] - 1) / plan.page_tokens[1];
   if (cut.pages <= kFewSplits * kFullSplitPages) {
-    cut.long_pages = Cut::SplitPages((cut.pages + kFewSplits - 1) / kFewSplits);
     // A head without tokens has one split too, which writes its results.
-    cut.long_splits = max((cut.pages + cut.long_pages - 1) / cut.long_pages, 1);
-    cut.splits = cut.long_splits;
+    const int32_t rounds = (cut.pages + kConsumers - 1) / kConsumers;
+    cut.longs = Splits::Of(cut.pages, min(max(rounds, 1), kFewSplits));
   } else {
     const int32_t even = (cut.pages + kLongSplits - 1) / kLongSplits;
-    cut.long_pages = Cut::SplitPages(max(even, kFullSplitPages));
-    cut.long_splits = cut.pages / 4 * 3 / cut.long_pages;
-    const int32_t rest = cut.pages - cut.long_splits * cut.long_pages;
-    cut.splits = cut.long_splits + (rest + cut.short_pages() - 1) / cut.short_pages();
+    const int32_t rounds = (max(even, kFullSplitPages) + kConsumers - 1) / kConsumers;
+    cut.longs = {cut.pages / 4 * 3 / (rounds * kConsumers), rounds, 0};
+    const int32_t rest = cut.pages - cut.longs.before(cut.longs.count);
+    const int32_t most = max((rounds + 3) / 4 * kConsumers, kShortPages);
+    cut.shorts = Splits::Of(rest, (rest + most - 1) / most);
   }
   return cut;
 }
 static_assert(kDiffKvTiers == 2, "a head's counts are read at once");
+
+// Long splits that blocks begin with, so that none has to know of other heads first: block b has of
+// the b-th head of all rows, modulo their number, the next one, if there is one.
+class Dealt {
+ public:
+  __device__ explicit Dealt(const Plan& plan)
+      : heads_(static_cast<int32_t>(plan.params.num_rows) * plan.heads()),
+        each_(static_cast<int32_t>(gridDim.x) / heads_),
+        one_more_(static_cast<int32_t>(gridDim.x) % heads_) {}
+
+  // The block's head, [row][head as in Slot], and its split, which may be beyond the long ones.
+  __device__ int32_t head() const { return static_cast<int32_t>(blockIdx.x) % heads_; }
+  __device__ int32_t split() const { return static_cast<int32_t>(blockIdx.x) / heads_; }
+  // Splits of a head that are dealt.
+  __device__ int32_t of(int32_t head, const Cut& cut) const {
+    return min(each_ + (head < one_more_ ? 1 : 0), cut.longs.count);
+  }
+
+ private:
+  int32_t heads_;
+  int32_t each_;
+  int32_t one_more_;
+};
 
 // A split as the fetching warp gets it.
 struct Work {
@@ -241,13 +277,15 @@ struct alignas(128) Shared {
   uint64_t found[2];  // `work` is there, and its first ids are
   uint64_t asked[2];  // `queries` are there
   uint64_t wanted;    // the next split: the one at hand has few pages left to fetch
+  uint64_t counted;   // `items` are there
   WarpShare<kDim, kPaired> shares[kConsumers];
   uint64_t given;  // at the end of a split: all shares are there, and `ended`
   uint64_t free;   // they have been taken
   Slot ended;      // of the split that has ended
   LeftHeads left;
-  int32_t warp_items[kThreads / 32];
-  int32_t items[2 * kMaxRows + 1];  // long splits of the rows before, then short ones
+  int32_t warp_items[kConsumers];
+  // Splits of the rows before that are not dealt: long ones, then short ones.
+  int32_t items[2 * kMaxRows + 1];
 };
 static_assert(sizeof(Shared<128, true>) <= RingBlockBytes(kHopperCode));
 static_assert(sizeof(Shared<64, true>) <= RingBlockBytes(kHopperCode));
@@ -266,7 +304,7 @@ __device__ inline Columns ColumnsOf(const Plan& plan, int32_t head) {
 
 // The queue's counters as the blocks of a call use them; all zero again when the last block ends.
 struct Counters {
-  uint32_t items_taken;  // beyond those that blocks begin with
+  uint32_t items_taken;  // beyond those that are dealt
   uint32_t blocks_done;
   uint32_t splits_done[];  // [rows][heads as a slot counts them]
 };
@@ -293,36 +331,37 @@ struct Workspace {
   }
 };
 
-// All threads: items[r] = long splits of the rows before r; items[rows + r] = all long splits and
-// the short ones of the rows before r.
+// All computing warps: items[r] = long splits of the rows before r; items[rows + r] = all long
+// splits and the short ones of the rows before r. Without those that are dealt.
 template <int kDim, bool kPaired>
 __device__ void CountItems(const Plan& plan, Shared<kDim, kPaired>& shared) {
+  constexpr int32_t kCounting = kConsumers * kWarpLanes;
+  const Dealt dealt(plan);
   const auto thread = static_cast<int32_t>(threadIdx.x);
   const auto rows = static_cast<int32_t>(plan.params.num_rows);
-  const int32_t run = (2 * rows + kThreads - 1) / kThreads;
+  const int32_t run = (2 * rows + kCounting - 1) / kCounting;
   const int32_t begin = min(thread * run, 2 * rows);
   const int32_t end = min(begin + run, 2 * rows);
   int32_t own = 0;
-  for (int32_t r = begin; r < end; ++r) {
-    const DiffKvLayer layer = plan.params.rows[r < rows ? r : r - rows].layer;
-    for (int32_t head = 0; head < plan.params.pages.geometry.kv_heads; ++head) {
-      const Cut cut = CutHead(plan, layer, head);
-      own += (r < rows ? cut.long_splits : cut.splits - cut.long_splits) * plan.column_groups;
+  for (int32_t i = begin; i < end; ++i) {
+    const int32_t row = i < rows ? i : i - rows;
+    const DiffKvLayer layer = plan.params.rows[row].layer;
+    for (int32_t head = 0; head < plan.heads(); ++head) {
+      const Cut cut = CutHead(plan, layer, head / plan.column_groups);
+      own +=
+          i < rows ? cut.longs.count - dealt.of(row * plan.heads() + head, cut) : cut.shorts.count;
     }
-    shared.items[r + 1] = own;  // of this thread's share so far
+    shared.items[i + 1] = own;  // of this thread's share so far
   }
-  int32_t before = own;
-  for (int32_t step = 1; step < 32; step *= 2) {
-    const int32_t other = __shfl_up_sync(0xffffffffu, before, step);
-    before += thread % 32 >= step ? other : 0;
-  }
-  if (thread % 32 == 31) shared.warp_items[thread / 32] = before;
-  __syncthreads();
-  before -= own;
-  for (int32_t warp = 0; warp < thread / 32; ++warp) before += shared.warp_items[warp];
-  for (int32_t r = begin; r < end; ++r) shared.items[r + 1] += before;
+  const int32_t through = InclusiveSum(own);
+  if (thread % kWarpLanes == kWarpLanes - 1) shared.warp_items[thread / kWarpLanes] = through;
+  NamedBarrier(1, kCounting);
+  int32_t before = through - own;
+  for (int32_t warp = 0; warp < thread / kWarpLanes; ++warp) before += shared.warp_items[warp];
+  for (int32_t i = begin; i < end; ++i) shared.items[i + 1] += before;
   if (thread == 0) shared.items[0] = 0;
-  __syncthreads();
+  __syncwarp();
+  if (thread % kWarpLanes == 0) BarrierArrive(&shared.counted);
 }
 
 }  // namespace baton::kernels::cuda::diffkv

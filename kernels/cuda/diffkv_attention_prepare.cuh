@@ -14,7 +14,27 @@
 
 namespace baton::kernels::cuda::diffkv {
 
-// All lanes: writes which split the `index`-th is; long ones of all heads come before short ones.
+// All lanes: writes which split is dealt to the block; false if none is.
+__device__ inline bool FindDealt(const Plan& plan, Work& work) {
+  const Dealt dealt(plan);
+  const int32_t row = dealt.head() / plan.heads();
+  const int32_t head = dealt.head() % plan.heads();
+  const DiffKvLayer layer = plan.params.rows[row].layer;
+  const Cut cut = CutHead(plan, layer, head / plan.column_groups);
+  if (dealt.split() >= cut.longs.count) return false;
+  if (threadIdx.x % kWarpLanes == 0) {
+    work.row = row;
+    work.head = head;
+    work.split = dealt.split();
+    work.cut = cut;
+    work.layer = layer;
+  }
+  __syncwarp();
+  return true;
+}
+
+// All lanes: writes which split the `index`-th that is not dealt is; long ones of all heads come
+// before short ones.
 template <int kDim, bool kPaired>
 __device__ void FindSplit(const Plan& plan,
                           const Shared<kDim, kPaired>& shared,
@@ -26,6 +46,7 @@ __device__ void FindSplit(const Plan& plan,
     const int32_t middle = (entry + end) / 2;
     (shared.items[middle] <= index ? entry : end) = middle;
   }
+  const Dealt dealt(plan);
   const bool is_long = entry < rows;
   const int32_t row = is_long ? entry : entry - rows;
   const DiffKvLayer layer = plan.params.rows[row].layer;
@@ -34,8 +55,8 @@ __device__ void FindSplit(const Plan& plan,
   for (int32_t first = 0;; first += 32) {
     const int32_t head = first + lane;
     const Cut cut = CutHead(plan, layer, min(head, plan.heads() - 1) / plan.column_groups);
-    const int32_t before = is_long ? 0 : cut.long_splits;
-    const int32_t splits = is_long ? cut.long_splits : cut.splits - cut.long_splits;
+    const int32_t before = is_long ? dealt.of(row * plan.heads() + head, cut) : cut.longs.count;
+    const int32_t splits = (is_long ? cut.longs.count : cut.splits()) - before;
     const int32_t through = InclusiveSum(head < plan.heads() ? splits : 0);
     const uint32_t beyond = __ballot_sync(0xffffffffu, through > rest);
     if (beyond != 0) {
@@ -81,14 +102,12 @@ class Preparer {
   __device__ bool more() const { return more_; }
 
   // Prepares the block's next split, its `ordinal`-th, or says that there is none. The split before
-  // the last has ended. The first are dealt.
+  // the last has ended.
   __device__ void Next(int32_t ordinal) {
     Work& work = shared_.work[ordinal % 2];
-    const int32_t index = ordinal == 0 ? static_cast<int32_t>(blockIdx.x) : Take();
-    more_ = index < shared_.items[2 * plan_.params.num_rows];
+    more_ = (ordinal == 0 && FindDealt(plan_, work)) || Take(work);
     uint4 q[kDim / 32];
     if (more_) {
-      FindSplit(plan_, shared_, index, work);
       BringIds(plan_, work, work.begin());
       ReadQueries<kDim, kPaired>(plan_, work, q);
       WaitForCopies<0>();
@@ -108,13 +127,15 @@ class Preparer {
  private:
   __device__ static bool Leads() { return threadIdx.x % kWarpLanes == 0; }
 
-  // Takes a split from the queue: its index, or one past all.
-  __device__ int32_t Take() {
+  // Takes a split from the queue; false if there is none.
+  __device__ bool Take(Work& work) {
     int32_t index = 0;
-    if (Leads()) {
-      index = static_cast<int32_t>(gridDim.x + atomicAdd(&counters_.items_taken, 1u));
-    }
-    return __shfl_sync(kAllLanes, index, 0);
+    if (Leads()) index = static_cast<int32_t>(atomicAdd(&counters_.items_taken, 1u));
+    index = __shfl_sync(kAllLanes, index, 0);
+    BarrierWait(&shared_.counted, 0);
+    if (index >= shared_.items[2 * plan_.params.num_rows]) return false;
+    FindSplit(plan_, shared_, index, work);
+    return true;
   }
 
   // What the last block puts back, no block counts on after that.
