@@ -33,13 +33,14 @@ inline constexpr int32_t kFewSplits = 4;
 inline constexpr int32_t kFullSplitPages = 64;
 inline constexpr int32_t kShortPages = 32;
 // A long split is at least this part of a head, which makes kMaxSplits at most: of 2,221 pages 13
-// long ones of 124 and 20 short ones of 32.
+// long ones of 124 and 20 short ones of at most 32.
 inline constexpr int32_t kLongSplits = 18;
 // Pages of a split that are still to be fetched when the block takes its next one: as many as are
 // brought while that is found and its queries are made. A block that took it earlier would keep it
 // from others that have nothing left to do.
 inline constexpr int32_t kPagesAhead = 16;
-// A head of at most so many splits is merged by the merging warp that finds it complete.
+// A head of at most so many splits is merged by the merging warp that finds it complete, unless the
+// computing warps have nothing else to do.
 inline constexpr int32_t kFewToMerge = 8;
 // Rows of a launch: the splits of each row are counted in shared memory.
 inline constexpr int32_t kMaxRows = 256;
@@ -116,6 +117,9 @@ inline Plan MakePlan(const DiffKvAttentionParams& params) {
   return plan;
 }
 
+// Rounds of the computing warps that these pages take.
+__device__ inline int32_t RoundsOf(int32_t pages) { return (pages + kConsumers - 1) / kConsumers; }
+
 // Splits of nearly the same size, in whole rounds of the computing warps: the first ones have one
 // more.
 struct Splits {
@@ -125,7 +129,7 @@ struct Splits {
 
   // Of `pages` pages, the last of which may be missing in the last round.
   __device__ static Splits Of(int32_t pages, int32_t count) {
-    const int32_t rounds = (pages + kConsumers - 1) / kConsumers;
+    const int32_t rounds = RoundsOf(pages);
     return {count, rounds / count, rounds % count};
   }
   // Pages before a split.
@@ -157,11 +161,10 @@ __device__ inline Cut CutHead(const Plan& plan, const DiffKvLayer& layer, int32_
   cut.pages = cut.high_pages + (counts.y + plan.page_tokens[1] - 1) / plan.page_tokens[1];
   if (cut.pages <= kFewSplits * kFullSplitPages) {
     // A head without tokens has one split too, which writes its results.
-    const int32_t rounds = (cut.pages + kConsumers - 1) / kConsumers;
-    cut.longs = Splits::Of(cut.pages, min(max(rounds, 1), kFewSplits));
+    cut.longs = Splits::Of(cut.pages, min(max(RoundsOf(cut.pages), 1), kFewSplits));
   } else {
     const int32_t even = (cut.pages + kLongSplits - 1) / kLongSplits;
-    const int32_t rounds = (max(even, kFullSplitPages) + kConsumers - 1) / kConsumers;
+    const int32_t rounds = RoundsOf(max(even, kFullSplitPages));
     cut.longs = {cut.pages / 4 * 3 / (rounds * kConsumers), rounds, 0};
     const int32_t rest = cut.pages - cut.longs.before(cut.longs.count);
     const int32_t most = max((rounds + 3) / 4 * kConsumers, kShortPages);

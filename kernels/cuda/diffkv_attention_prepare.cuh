@@ -102,7 +102,7 @@ class Preparer {
   __device__ bool more() const { return more_; }
 
   // Prepares the block's next split, its `ordinal`-th, or says that there is none. The split before
-  // the last has ended.
+  // the last has ended. The first is dealt, if one is.
   __device__ void Next(int32_t ordinal) {
     Work& work = shared_.work[ordinal % 2];
     more_ = (ordinal == 0 && FindDealt(plan_, work)) || Take(work);
