@@ -3,9 +3,9 @@
 // The pages of one KV head of one row are cut into splits, whose number depends on that head alone.
 // A fixed number of blocks shares the splits out. In a block four warps compute: they take a page
 // each in turn and keep their own softmax. One warp starts the copies of pages into a ring in
-// shared memory (diffkv_attention_fetch.cuh); one finds splits and makes their queries ahead of it
-// (diffkv_attention_prepare.cuh), and adds up what the computing warps found at the end of a split
-// (diffkv_attention_merge.cuh). The block that ends a head's last split merges the splits.
+// shared memory (diffkv_attention_fetch.cuh). One finds splits and makes their queries ahead of it
+// (diffkv_attention_prepare.cuh), adds up what the computing warps found at the end of a split, and
+// merges splits whose last one the block has ended (diffkv_attention_merging_warp.cuh).
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,9 @@
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/device_code.h"
 #include "kernels/cuda/diffkv_attention_fetch.cuh"
+#include "kernels/cuda/diffkv_attention_kept.cuh"
 #include "kernels/cuda/diffkv_attention_merge.cuh"
+#include "kernels/cuda/diffkv_attention_merging_warp.cuh"
 #include "kernels/cuda/diffkv_attention_partial.cuh"
 #include "kernels/cuda/diffkv_attention_plan.cuh"
 #include "kernels/cuda/diffkv_attention_scores.cuh"
@@ -37,30 +39,6 @@
 namespace baton::kernels::cuda {
 namespace diffkv {
 namespace {
-
-// Writes scores to base 2 of a page's tokens to the row's scratch, [query head][token]: what the
-// probabilities are made of when the softmax is known.
-template <bool kPaired, int kTiles, int kHeads>
-__device__ void KeepScores(const Plan& plan,
-                           const Slot& slot,
-                           const float (&unit)[kHeads],
-                           const DiffKvScores<kTiles, kPaired>& scores) {
-  const DiffKvAttentionRow& row = plan.params.rows[slot.row];
-  if (row.probabilities == nullptr) return;
-  const Columns columns = ColumnsOf(plan, slot.head);
-  const int32_t first = DiffKvToken(0, 0);
-#pragma unroll
-  for (int c = 0; c < kHeads; ++c) {
-    const int32_t head = DiffKvPlanes<kPaired>::Head(c);
-    if (head >= columns.count) continue;
-    float* out = plan.params.scratch + row.scratch_begin +
-                 (columns.begin + head) * row.probability_stride + slot.first_token + first;
-#pragma unroll
-    for (int i = 0; i < 2 * kTiles; ++i) {
-      if (first + 8 * i < slot.tokens) out[8 * i] = scores[i / 2][i % 2][c] * unit[c];
-    }
-  }
-}
 
 template <int kDim, int kKeyBits, int kValueBits, bool kPaired>
 __device__ void AttendPage(const Plan& plan,
@@ -83,8 +61,8 @@ __device__ void AttendPage(const Plan& plan,
   }
   DiffKvScores<kTiles, kPaired> scores;
   ScorePage<kDim, kKeyBits, kValueBits, kPaired, kTiles>(page, queries, scores);
-  if (plan.params.scored) KeepScores<kPaired, kTiles>(plan, slot, unit, scores);
   WeighPage<kDim, kPaired, kTiles>(unit, scores, softmax);
+  if (plan.params.scored) KeepWeights<kPaired, kTiles>(plan, slot, softmax.max, scores);
   AddValues<kDim, kKeyBits, kValueBits, kPaired, kTiles>(page, scores, softmax);
 }
 
@@ -95,7 +73,7 @@ __device__ void AttendSlot(const Plan& plan,
                            const Shared<kDim, kPaired>& shared,
                            DiffKvSoftmax<kDim, kPaired>& softmax) {
   const DiffKvTier tier = plan.params.pages.geometry.tiers[slot.flags & kLowTier];
-  const DiffKvQueries<kDim, kPaired>& queries = shared.queries[slot.flags >> kQueryShift];
+  const DiffKvQueries<kDim, kPaired>& queries = shared.queries[slot.flags >> kQueryBit];
   if (tier.key_bits == 4 && tier.value_bits == 2) {
     AttendPage<kDim, 4, 2, kPaired>(plan, slot, data, queries, softmax);
   } else if (tier.key_bits == 8 && tier.value_bits == 4) {
@@ -111,6 +89,7 @@ __device__ void AttendSlot(const Plan& plan,
 template <int kDim, bool kPaired>
 __device__ void Consume(const Plan& plan,
                         const Workspace& workspace,
+                        Counters& counters,
                         Shared<kDim, kPaired>& shared) {
   const int32_t warp = threadIdx.x / 32;
   DiffKvSoftmax<kDim, kPaired> softmax;
@@ -130,9 +109,13 @@ __device__ void Consume(const Plan& plan,
     EndSplit<kDim, kPaired>(slot, ordinal++, softmax, shared);
     Reset(softmax);
   }
-  shared.left.Drain([&](const DoneHead& done) {
-    MergeSplits<kDim, kPaired, Merger::kBlock>(plan, workspace, done);
-  });
+  BarrierWait(&shared.left.complete, 0);
+  for (int32_t i = 0; i < shared.left.count; ++i) {
+    WithLanes<kPaired>(workspace, [&](auto lanes) {
+      MergeByBlock<kDim, kPaired, lanes.value>(
+          plan, workspace, shared.left.merges[i], counters, shared.left.last);
+    });
+  }
 }
 
 template <int kDim, bool kPaired>
@@ -154,7 +137,8 @@ __global__ void __launch_bounds__(kThreads, RingBlocks(kHopperCode))
     BarrierInit(&shared.free, 1);
     BarrierInit(&shared.wanted, 1);
     BarrierInit(&shared.counted, kConsumers);
-    shared.left.Init();
+    BarrierInit(&shared.landed, 1);
+    BarrierInit(&shared.left.complete, 1);
     for (int i = 0; i < 2; ++i) {
       BarrierInit(&shared.found[i], 1);
       BarrierInit(&shared.asked[i], 1);
@@ -169,7 +153,7 @@ __global__ void __launch_bounds__(kThreads, RingBlocks(kHopperCode))
     MergingWarp<kDim, kPaired>(plan, workspace, *counters, shared).Run();
   } else {
     CountItems(plan, shared);
-    Consume<kDim, kPaired>(plan, workspace, shared);
+    Consume<kDim, kPaired>(plan, workspace, *counters, shared);
   }
 }
 
@@ -185,29 +169,28 @@ Workspace WorkspaceOf(const DeviceQueue& queue, const Plan& plan) {
 }
 
 template <int kDim, bool kPaired>
-absl::Status Launch(const DeviceQueue& queue, const Plan& plan) {
+absl::Status Launch(const DeviceQueue& queue, Plan plan) {
   const DiffKvAttentionParams& params = plan.params;
   const Workspace workspace = WorkspaceOf(queue, plan);
-  constexpr size_t kBytes = sizeof(Shared<kDim, kPaired>);
+  const size_t bytes = Shared<kDim, kPaired>::Bytes(queue.device().has_hopper_code);
   const auto kernel = AttentionKernel<kDim, kPaired>;
   const cudaError_t allowed = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes));
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
   if (allowed != cudaSuccess) {
     return ToStatus(allowed, "diffkv_attention: shared memory");
   }
   const int32_t blocks = queue.multiprocessors() * RingBlocks(queue.device().has_hopper_code);
-  const cudaError_t launched = LaunchEarly(queue,
-                                           kernel,
-                                           static_cast<uint32_t>(blocks),
-                                           kThreads,
-                                           kBytes,
-                                           plan,
-                                           workspace,
-                                           reinterpret_cast<Counters*>(queue.counters()));
-  if (launched == cudaSuccess && params.scored) {
-    LaunchScores(queue, params, workspace);
-  }
-  return ToStatus(launched == cudaSuccess ? cudaGetLastError() : launched, "diffkv_attention");
+  plan.dealt = Dealt::Of(blocks, static_cast<int32_t>(params.num_rows) * plan.heads());
+  cudaError_t launched = LaunchEarly(queue,
+                                     kernel,
+                                     static_cast<uint32_t>(blocks),
+                                     kThreads,
+                                     bytes,
+                                     plan,
+                                     workspace,
+                                     reinterpret_cast<Counters*>(queue.counters()));
+  if (launched == cudaSuccess && params.scored) launched = LaunchScores(queue, plan, workspace);
+  return ToStatus(launched, "diffkv_attention");
 }
 
 absl::Status CheckShapes(const DiffKvAttentionParams& params) {
@@ -223,7 +206,11 @@ absl::Status CheckShapes(const DiffKvAttentionParams& params) {
       .NotNull("out", params.out)
       .NotNegative("sliding_window", params.sliding_window);
   if (params.scored) {
-    check.NotNull("scratch", params.scratch);
+    check.NotNull("scratch", params.scratch)
+        .Require(FitsVectors({params.scratch}, {}),
+                 "scratch",
+                 static_cast<int64_t>(reinterpret_cast<intptr_t>(params.scratch)),
+                 "must be aligned to 16 bytes");
   }
   if (check.ok() && !(params.scale > 0.0f)) {
     return absl::InvalidArgumentError(

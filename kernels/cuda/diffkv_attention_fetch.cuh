@@ -22,10 +22,11 @@ __device__ inline Slot DescribePage(const Plan& plan, const Work& work, int32_t 
   Slot slot = {.page = nullptr,
                .tokens = 0,
                .first_token = 0,
+               .index = page,
                .row = work.row,
                .head = work.head,
-               .split = static_cast<int16_t>(work.split),
-               .splits = static_cast<int16_t>(work.cut.splits()),
+               .split = static_cast<uint8_t>(work.split),
+               .splits = static_cast<uint8_t>(work.cut.splits.count),
                .flags = 0};
   if (id >= 0) {
     const bool high = page < work.cut.high_pages;
@@ -94,7 +95,7 @@ __device__ void FetchRound(const Plan& plan,
   const int32_t lane = threadIdx.x % 32;
   const int32_t own = page + lane % kConsumers;
   Slot slot = DescribePage(plan, work, own, *work.id_of(own));
-  slot.flags |= static_cast<uint32_t>(ordinal % 2) << kQueryShift;
+  slot.flags |= static_cast<uint8_t>(ordinal % 2 << kQueryBit);
   if (page == work.begin()) slot.flags |= kBegins;
   if (page + kConsumers >= work.end()) slot.flags |= kEnds;
   Await<kDim, kPaired>(round, shared);

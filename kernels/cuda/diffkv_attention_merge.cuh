@@ -1,12 +1,12 @@
-// The end of splits in diffkv_attention: computing warps give what they found and go on; the
-// merging warp adds it up, and merges a head's splits when it has ended the last of them.
+// The end of splits in diffkv_attention: what computing warps found is added up, and splits are
+// merged when the last of them has ended.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/diffkv_attention_partial.cuh"
 #include "kernels/cuda/diffkv_attention_plan.cuh"
-#include "kernels/cuda/diffkv_attention_prepare.cuh"
 #include "kernels/cuda/diffkv_page_attention.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/warp.cuh"
@@ -93,15 +93,43 @@ __device__ auto TakeShares(const WarpShare<kDim, kPaired> (&shares)[kConsumers])
   return sum;
 }
 
-// The result of a KV head's query heads from the partial ones of its splits, and from what `out`
-// holds of other keys.
-template <int kDim, bool kPaired, int kLanes, Merger kMerger>
-__device__ void MergeLanes(const Plan& plan, const Workspace& workspace, const DoneHead& done) {
-  using Share = WarpShare<kDim, kPaired>;
-  using Lane = MergingLane<Share::kVectors, kLanes, kMerger>;
-  constexpr int kHeads = Share::kHeads;
-  const DiffKvAttentionRow& row = plan.params.rows[done.row];
-  const Columns columns = ColumnsOf(plan, done.head);
+// Counts one in the field `field` of a head's counter, and returns what the counter was.
+__device__ inline uint32_t CountIn(uint32_t& ended, int32_t field) {
+  return CountAcquireRelease(&ended, 1u << field * kMergeBits);
+}
+__device__ inline int32_t CountOf(uint32_t ended, int32_t field) {
+  return static_cast<int32_t>(ended >> field * kMergeBits & ((1u << kMergeBits) - 1));
+}
+
+// Counts a split of a merge; true if it was the last, so that they can be merged. Says whether the
+// head's other merges are done.
+__device__ inline bool CountsLastSplit(Merge& merge, uint32_t& ended) {
+  const uint32_t before = CountIn(ended, merge.index);
+  if (CountOf(before, merge.index) + 1 != merge.size()) return false;
+  merge.others_done = CountOf(before, kMaxMerges) + 1 == MergesOf(merge.splits);
+  if (merge.others_done) ended = 0;
+  return true;
+}
+
+// Counts a merge, whose results are stored, of a head whose others were not done before; true if
+// they are now.
+__device__ inline bool CountsLastMerge(const Merge& merge, uint32_t& ended) {
+  const uint32_t before = CountIn(ended, kMaxMerges);
+  if (CountOf(before, kMaxMerges) + 1 != MergesOf(merge.splits)) return false;
+  ended = 0;
+  return true;
+}
+
+// Writes the merger's part of the result of a KV head's query heads, from what was folded of its
+// splits and what `out` holds of other keys. All warps of a merger.
+template <int kDim, bool kPaired, typename Lane>
+__device__ void Finish(const Plan& plan,
+                       const Workspace& workspace,
+                       const Merge& merge,
+                       const Folded<Lane, DiffKvPlanes<kPaired>::kHeads>& folded) {
+  constexpr int kHeads = DiffKvPlanes<kPaired>::kHeads;
+  const DiffKvAttentionRow& row = plan.params.rows[merge.row];
+  const Columns columns = ColumnsOf(plan, merge.head);
   const int32_t column = Lane::in_group() * kHeads;  // the lane's first
   auto* const out = static_cast<uint16_t*>(plan.params.out) + row.row * plan.params.out_stride +
                     (columns.begin + column) * kDim;
@@ -111,123 +139,89 @@ __device__ void MergeLanes(const Plan& plan, const Workspace& workspace, const D
     const bool prior = row.lse != nullptr && column + c < columns.count;
     others[c] = prior ? row.lse[columns.begin + column + c] * kLog2E : -INFINITY;
   }
-  MergePart<kMerger, Lane::kParts>([&](int32_t part) {
-    const auto found = FoldPartials<Lane, kHeads>(
-        workspace.partial(done.row, done.head, 0), workspace.partial_floats, done.splits, part);
-    const auto dim_of = [&](int i, int j) {
-      return 8 * (4 / kHeads * Lane::vector(part, i) + j / kHeads) + Lane::group();
-    };
+  Lane::Synchronise();  // log-sum-exps have been read, before any is written
+  const int32_t part = Lane::part();
+  if (part >= Lane::kParts) return;
+  const auto dim_of = [&](int i, int j) {
+    return 8 * (4 / kHeads * Lane::vector(part, i) + j / kHeads) + Lane::group();
+  };
 #pragma unroll
-    for (int c = 0; c < kHeads; ++c) {
-      if (column + c >= columns.count) continue;
-      const float lse = FinishHead<Lane>(found, c, others[c], dim_of, out + c * kDim);
-      if (part < Lane::kParts - 1 || Lane::index() >= kLanes) continue;
-      const int32_t head = columns.begin + column + c;
-      workspace.lse(plan.params.num_rows, done.row, head) = lse;
-      if (row.lse != nullptr) row.lse[head] = lse * kLn2;
-    }
-  });
-}
-
-template <int kDim, bool kPaired, Merger kMerger>
-__device__ void MergeSplits(const Plan& plan, const Workspace& workspace, const DoneHead& done) {
-  switch (workspace.lanes) {
-    case 1:
-      MergeLanes<kDim, kPaired, 1, kMerger>(plan, workspace, done);
-      break;
-    case 2:
-      MergeLanes<kDim, kPaired, 2, kMerger>(plan, workspace, done);
-      break;
-    default:
-      MergeLanes<kDim, kPaired, 4, kMerger>(plan, workspace, done);
-      break;
+  for (int c = 0; c < kHeads; ++c) {
+    if (column + c >= columns.count) continue;
+    const int32_t head = columns.begin + column + c;
+    const float lse = FinishHead<Lane>(folded, c, others[c], dim_of, out + c * kDim);
+    if (part < Lane::kParts - 1 || Lane::index() >= Lane::kLaneHeads) continue;
+    workspace.lse(plan.params.num_rows, merge.row, head) = lse;
+    if (row.lse != nullptr) row.lse[head] = lse * kLn2;
   }
 }
 
-// Counts splits whose results are stored, one of each lane below `count`. A head that is complete
-// by that the warp merges itself if it has few splits and the computing warps have others to attend
-// (not `idle`); else it leaves it to them.
-template <int kDim, bool kPaired>
-__device__ void CountSplits(const Plan& plan,
+// A warp: merges `count` partial results, `stride` floats apart: to the head's results if they are
+// all that there is of it (`last`), else to a partial result of the merge's own.
+template <int kDim, bool kPaired, int kLanes>
+__device__ void MergeByWarp(const Plan& plan,
                             const Workspace& workspace,
-                            const DoneHead& own,
+                            const Merge& merge,
+                            const float* from,
+                            int64_t stride,
                             int32_t count,
-                            bool idle,
-                            Counters& counters,
-                            Shared<kDim, kPaired>& shared) {
-  const auto lane = static_cast<int32_t>(threadIdx.x % kWarpLanes);
-  __syncwarp();
-  const bool ends =
-      lane < count &&
-      CountsLast(&counters.splits_done[own.row * plan.heads() + own.head], own.splits);
-  const bool left = ends && (idle || own.splits > kFewToMerge) && shared.left.Add(own);
-  for (uint32_t rest = __ballot_sync(kAllLanes, ends && !left); rest != 0; rest &= rest - 1) {
-    const int32_t from = __ffs(static_cast<int32_t>(rest)) - 1;
-    MergeSplits<kDim, kPaired, Merger::kWarp>(plan,
-                                              workspace,
-                                              {__shfl_sync(kAllLanes, own.row, from),
-                                               __shfl_sync(kAllLanes, own.head, from),
-                                               __shfl_sync(kAllLanes, own.splits, from)});
+                            bool last) {
+  using Share = WarpShare<kDim, kPaired>;
+  using Lane = MergingLane<Share::kVectors, kLanes, Merger::kWarp>;
+  const auto folded = FoldPartials<Lane, Share::kHeads>(from, stride, count, 0);
+  if (last) {
+    Finish<kDim, kPaired, Lane>(plan, workspace, merge, folded);
+  } else {
+    StoreFolded<Lane>(folded, 0, workspace.merged(merge));
   }
 }
 
-// The merging warp: prepares the next split when the one at hand has few pages left to fetch, and
-// counts those that have ended when nothing waits for it.
-template <int kDim, bool kPaired>
-class MergingWarp {
- public:
-  __device__ MergingWarp(const Plan& plan,
-                         const Workspace& workspace,
-                         Counters& counters,
-                         Shared<kDim, kPaired>& shared)
-      : plan_(plan), workspace_(workspace), counters_(counters), shared_(shared) {}
-
-  __device__ void Run() {
-    Preparer<kDim, kPaired> preparer(plan_, counters_, shared_);
-    preparer.Next(0);
-    for (int32_t ordinal = 0; preparer.more(); ++ordinal) {
-      Await(&shared_.wanted, ordinal);
-      preparer.Next(ordinal + 1);
-      Await(&shared_.given, ordinal);
-      // The next one's end is written when this one's shares have been taken.
-      const Slot slot = shared_.ended;
-      TakeSplit(slot);
+// The computing warps: merges splits, and if these were the last of a head that has more the
+// results of all its merges; `counted_last` is in shared memory.
+template <int kDim, bool kPaired, int kLanes>
+__device__ void MergeByBlock(const Plan& plan,
+                             const Workspace& workspace,
+                             const Merge& merge,
+                             Counters& counters,
+                             bool& counted_last) {
+  using Share = WarpShare<kDim, kPaired>;
+  using Lane = MergingLane<Share::kVectors, kLanes, Merger::kBlock>;
+  const bool has_part = Lane::part() < Lane::kParts;
+  const float* from = workspace.partial(merge.row, merge.head, merge.first());
+  int32_t count = merge.size();
+  int32_t known = -1;
+  Folded<Lane, Share::kHeads> folded = {};
+  for (bool last = merge.alone();; last = true) {
+    if (has_part) {
+      folded = FoldPartials<Lane, Share::kHeads>(
+          from, workspace.partial_floats, count, Lane::part(), known, folded);
     }
-    Count(true);
-    if (lane() == 0) shared_.left.Complete();
+    if (last) break;
+    if (merge.others_done) {
+      known = merge.index;
+    } else {
+      if (has_part) StoreFolded<Lane>(folded, Lane::part(), workspace.merged(merge));
+      Lane::Synchronise();
+      if (threadIdx.x == 0) counted_last = CountsLastMerge(merge, counters.of(plan, merge));
+      Lane::Synchronise();
+      if (!counted_last) return;
+    }
+    from = workspace.partial(merge.row, merge.head, kMaxSplits);
+    count = MergesOf(merge.splits);
   }
+  Finish<kDim, kPaired, Lane>(plan, workspace, merge, folded);
+}
 
- private:
-  __device__ static int32_t lane() { return static_cast<int32_t>(threadIdx.x % kWarpLanes); }
-
-  // Waits for the `ordinal`-th phase; counts first if that has not ended.
-  __device__ void Await(uint64_t* barrier, int32_t ordinal) {
-    const bool waits = __shfl_sync(kAllLanes, HasPhaseEnded(barrier, ordinal & 1), 0);
-    if (!waits || uncounted_ == kWarpLanes) Count(false);
-    BarrierWait(barrier, ordinal & 1);
+// Calls run(lanes), where lanes.value is workspace.lanes.
+template <bool kPaired, typename Run>
+__device__ void WithLanes(const Workspace& workspace, Run run) {
+  if (kPaired && workspace.lanes == 1) {
+    run(std::integral_constant<int, 1>());
+  } else if (kPaired && workspace.lanes == 2) {
+    run(std::integral_constant<int, 2>());
+  } else {
+    run(std::integral_constant<int, 4>());
   }
-
-  __device__ void Count(bool idle) {
-    CountSplits(plan_, workspace_, own_, uncounted_, idle, counters_, shared_);
-    uncounted_ = 0;
-  }
-
-  // Adds up what the warps found of a split, and stores it.
-  __device__ void TakeSplit(const Slot& slot) {
-    const auto partial = TakeShares(shared_.shares);
-    __syncwarp();
-    if (lane() == 0) BarrierArrive(&shared_.free);
-    StorePartial(partial, workspace_.lanes, workspace_.partial(slot.row, slot.head, slot.split));
-    if (lane() == uncounted_) own_ = {slot.row, slot.head, slot.splits};
-    ++uncounted_;
-  }
-
-  const Plan& plan_;
-  const Workspace& workspace_;
-  Counters& counters_;
-  Shared<kDim, kPaired>& shared_;
-  DoneHead own_ = {};  // the split of this lane's number that is not counted
-  int32_t uncounted_ = 0;
-};
+}
 
 }  // namespace baton::kernels::cuda::diffkv

@@ -52,19 +52,6 @@ struct Partial {
   }
 };
 
-// Lanes of each four that have heads, a power of two, when each may have lane_heads.
-__host__ __device__ constexpr int32_t PartialLanes(int64_t heads, int32_t lane_heads) {
-  const int64_t lanes = (heads + lane_heads - 1) / lane_heads;
-  return lanes <= 2 ? static_cast<int32_t>(lanes) : 4;
-}
-// Floats of a partial result in memory, of a head `dim` wide: values, and of each lane that has
-// heads their maxima and sums.
-__host__ __device__ constexpr int64_t PartialFloats(int32_t lanes,
-                                                    int32_t lane_heads,
-                                                    int64_t dim) {
-  return lanes * (lane_heads * dim + 4);
-}
-
 // Stores a warp's partial result of `lanes`. All lanes.
 template <int kHeads, int kVectors>
 __device__ void StorePartial(const Partial<kHeads, kVectors>& partial, int32_t lanes, float* to) {
@@ -90,14 +77,30 @@ enum class Merger { kWarp, kBlock };
 // lane `in_group`, the vectors `vector(part, i)` of the lane of `group`.
 template <int kVectors, int kLanes, Merger kMerger>
 struct MergingLane {
+  static constexpr int kLaneHeads = kLanes;  // lanes with heads of their own
   static constexpr int kAll = kVectors * 8 * kLanes;
   static constexpr int kOfLane = (kAll + kWarpLanes - 1) / kWarpLanes;
   static constexpr int kWarps = kMerger == Merger::kBlock ? kConsumers : 1;
   static constexpr int kParts = kOfLane < kWarps ? kOfLane : kWarps;
   static constexpr int kOwn = kOfLane / kParts;
-  // Splits of which a lane has results on their way to it.
-  static constexpr int kAtOnce = kOwn >= 8 ? 2 : kOwn >= 4 ? 4 : 6;
+  // A warp has them in shared memory.
+  static constexpr bool kShared = kMerger == Merger::kWarp && kHopperCode;
+  // Results that are on their way to a lane.
+  static constexpr int kAtOnce = kShared ? 1 : kOwn >= 8 ? 2 : kOwn >= 4 ? 4 : 6;
 
+  // The calling warp's part; kParts and above have none.
+  __device__ static int32_t part() {
+    return kMerger == Merger::kBlock ? static_cast<int32_t>(threadIdx.x / kWarpLanes) : 0;
+  }
+  // What every warp of the merger did before is seen by all of them.
+  __device__ static void Synchronise() {
+    if constexpr (kMerger == Merger::kBlock) {
+      NamedBarrier(1, kConsumers * kWarpLanes);
+    } else {
+      __syncwarp();
+    }
+  }
+  __device__ static float4 Load(const float4* at) { return kShared ? *at : __ldcg(at); }
   __device__ static int32_t index() { return static_cast<int32_t>(threadIdx.x % kWarpLanes); }
   // False where there are fewer float4s than lanes.
   __device__ static bool has_any() { return index() < kAll; }
@@ -108,30 +111,40 @@ struct MergingLane {
   }
 };
 
-// Folds a part of the partial results of `splits` splits, `stride` floats apart, in their order.
-// All lanes of a warp; what other blocks wrote is read past the first-level cache.
+// A lane's share of a part.
 template <typename Lane, int kHeads>
-__device__ auto FoldPartials(const float* first, int64_t stride, int32_t splits, int32_t part) {
-  using Own = Partial<kHeads, Lane::kOwn>;
+using Folded = Partial<kHeads, Lane::kOwn>;
+
+// Folds a part of `count` partial results, `stride` floats apart, in their order, of which the
+// `known`-th (none: -1) is `own`, whatever stands there. All lanes of a warp; what other blocks
+// wrote is read past the first-level cache.
+template <typename Lane, int kHeads>
+__device__ Folded<Lane, kHeads> FoldPartials(const float* first,
+                                             int64_t stride,
+                                             int32_t count,
+                                             int32_t part,
+                                             int32_t known = -1,
+                                             const Folded<Lane, kHeads>& own = {}) {
+  using Own = Folded<Lane, kHeads>;
   constexpr int kAtOnce = Lane::kAtOnce;
   const int32_t place = part * Lane::kOwn * kWarpLanes + (Lane::has_any() ? Lane::index() : 0);
   Own folded;
   folded.Clear();
 #pragma unroll 1
-  for (int32_t split = 0; split < splits; split += kAtOnce) {
+  for (int32_t next = 0; next < count; next += kAtOnce) {
     Own parts[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const int32_t last = min(split + i, splits - 1);
+      const int32_t last = min(next + i, count - 1);
       const auto* at = reinterpret_cast<const float4*>(first + last * stride);
-      const float4 stats = __ldcg(at + Lane::kAll + Lane::in_group());
+      const float4 stats = Lane::Load(at + Lane::kAll + Lane::in_group());
       parts[i].max[0] = stats.x;
       parts[i].max[kHeads - 1] = stats.y;
       parts[i].sum[0] = stats.z;
       parts[i].sum[kHeads - 1] = stats.w;
 #pragma unroll
       for (int v = 0; v < Lane::kOwn; ++v) {
-        const float4 x = __ldcg(at + v * kWarpLanes + place);
+        const float4 x = Lane::Load(at + v * kWarpLanes + place);
         parts[i].values[v][0] = x.x;
         parts[i].values[v][1] = x.y;
         parts[i].values[v][2] = x.z;
@@ -140,10 +153,26 @@ __device__ auto FoldPartials(const float* first, int64_t stride, int32_t splits,
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      if (split + i < splits) folded.Fold(parts[i]);
+      if (next + i == known) parts[i] = own;
+      if (next + i < count) folded.Fold(parts[i]);
     }
   }
   return folded;
+}
+
+// Stores what FoldPartials found of a part. All lanes.
+template <typename Lane, int kHeads, int kVectors>
+__device__ void StoreFolded(const Partial<kHeads, kVectors>& folded, int32_t part, float* to) {
+  auto* const at = reinterpret_cast<float4*>(to);
+#pragma unroll
+  for (int i = 0; Lane::has_any() && i < kVectors; ++i) {
+    const float(&x)[4] = folded.values[i];
+    __stcg(at + (part * kVectors + i) * kWarpLanes + Lane::index(),
+           make_float4(x[0], x[1], x[2], x[3]));
+  }
+  if (part > 0 || Lane::index() >= Lane::kLaneHeads) return;
+  __stcg(at + Lane::kAll + Lane::index(),
+         make_float4(folded.max[0], folded.max[kHeads - 1], folded.sum[0], folded.sum[kHeads - 1]));
 }
 
 // Takes into a head's folded values what stands in its output, [dim], of other keys, whose
@@ -169,20 +198,6 @@ __device__ float FinishHead(
     }
   }
   return sum > 0.0f ? largest + log2f(sum) : -INFINITY;
-}
-
-// Calls merge(part) for the part that is the warp's, if one is, after every warp of the merger has
-// read what `merge` overwrites.
-template <Merger kMerger, int kParts, typename Merge>
-__device__ void MergePart(Merge merge) {
-  if constexpr (kMerger == Merger::kBlock) {
-    NamedBarrier(1, kConsumers * kWarpLanes);
-    const auto warp = static_cast<int32_t>(threadIdx.x / kWarpLanes);
-    if (warp < kParts) merge(warp);
-  } else {
-    __syncwarp();
-    merge(0);
-  }
 }
 
 }  // namespace baton::kernels::cuda::diffkv

@@ -16,16 +16,18 @@ namespace baton::kernels::cuda::diffkv {
 
 // All lanes: writes which split is dealt to the block; false if none is.
 __device__ inline bool FindDealt(const Plan& plan, Work& work) {
-  const Dealt dealt(plan);
-  const int32_t row = dealt.head() / plan.heads();
-  const int32_t head = dealt.head() % plan.heads();
+  const auto block = static_cast<int32_t>(blockIdx.x);
+  const int32_t split = block / plan.dealt.heads;
+  const int32_t of_all = block - split * plan.dealt.heads;
+  const int32_t row = of_all / plan.heads();
+  const int32_t head = of_all - row * plan.heads();
   const DiffKvLayer layer = plan.params.rows[row].layer;
   const Cut cut = CutHead(plan, layer, head / plan.column_groups);
-  if (dealt.split() >= cut.longs.count) return false;
+  if (split >= cut.splits.count) return false;
   if (threadIdx.x % kWarpLanes == 0) {
     work.row = row;
     work.head = head;
-    work.split = dealt.split();
+    work.split = split;
     work.cut = cut;
     work.layer = layer;
   }
@@ -33,30 +35,26 @@ __device__ inline bool FindDealt(const Plan& plan, Work& work) {
   return true;
 }
 
-// All lanes: writes which split the `index`-th that is not dealt is; long ones of all heads come
-// before short ones.
+// All lanes: writes which split the `index`-th that is not dealt is.
 template <int kDim, bool kPaired>
 __device__ void FindSplit(const Plan& plan,
                           const Shared<kDim, kPaired>& shared,
                           int32_t index,
                           Work& work) {
   const auto rows = static_cast<int32_t>(plan.params.num_rows);
-  int32_t entry = 0;
-  for (int32_t end = 2 * rows; end - entry > 1;) {
-    const int32_t middle = (entry + end) / 2;
-    (shared.items[middle] <= index ? entry : end) = middle;
+  int32_t row = 0;
+  for (int32_t end = rows; end - row > 1;) {
+    const int32_t middle = (row + end) / 2;
+    (shared.items[middle] <= index ? row : end) = middle;
   }
-  const Dealt dealt(plan);
-  const bool is_long = entry < rows;
-  const int32_t row = is_long ? entry : entry - rows;
   const DiffKvLayer layer = plan.params.rows[row].layer;
   const int32_t lane = threadIdx.x % 32;
-  int32_t rest = index - shared.items[entry];
+  int32_t rest = index - shared.items[row];
   for (int32_t first = 0;; first += 32) {
     const int32_t head = first + lane;
     const Cut cut = CutHead(plan, layer, min(head, plan.heads() - 1) / plan.column_groups);
-    const int32_t before = is_long ? dealt.of(row * plan.heads() + head, cut) : cut.longs.count;
-    const int32_t splits = (is_long ? cut.longs.count : cut.splits()) - before;
+    const int32_t before = plan.dealt.of(row * plan.heads() + head, cut.splits.count);
+    const int32_t splits = cut.splits.count - before;
     const int32_t through = InclusiveSum(head < plan.heads() ? splits : 0);
     const uint32_t beyond = __ballot_sync(0xffffffffu, through > rest);
     if (beyond != 0) {
@@ -133,13 +131,15 @@ class Preparer {
     if (Leads()) index = static_cast<int32_t>(atomicAdd(&counters_.items_taken, 1u));
     index = __shfl_sync(kAllLanes, index, 0);
     BarrierWait(&shared_.counted, 0);
-    if (index >= shared_.items[2 * plan_.params.num_rows]) return false;
+    if (index >= shared_.items[plan_.params.num_rows]) return false;
     FindSplit(plan_, shared_, index, work);
     return true;
   }
 
-  // What the last block puts back, no block counts on after that.
+  // The kernel behind may begin when no block has a split to take any more. What the last block
+  // puts back, no block counts on after that.
   __device__ void Leave() {
+    LaunchDependents();
     if (!Leads()) return;
     __threadfence();
     if (atomicAdd(&counters_.blocks_done, 1u) + 1 == gridDim.x) {

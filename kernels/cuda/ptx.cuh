@@ -125,6 +125,17 @@ __device__ inline uint32_t CountRelease(uint32_t* counter) {
   return before;
 }
 
+// Adds to a counter and returns what there was. What the thread wrote, or has seen of others of its
+// block, is seen by who reads the sum here; and what was by those who counted before it.
+__device__ inline uint32_t CountAcquireRelease(uint32_t* counter, uint32_t count) {
+  uint32_t before;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(counter), "r"(count)
+               : "memory");
+  return before;
+}
+
 // Counts one of `all` parts of a result, which this thread has stored or has seen stored by others
 // of its block. True in the thread that counts the last: all parts are to be seen, and the counter
 // is zero again.

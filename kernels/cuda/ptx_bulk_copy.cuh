@@ -27,6 +27,12 @@ __device__ inline void BarrierArriveAndExpect(uint64_t* barrier, uint32_t bytes)
   }
 }
 
+// Lets the copy engine see what the thread has seen of memory, and use shared memory that it has
+// read: before copies of what other threads wrote in the same kernel.
+__device__ inline void CopyEngineFence() {
+  if constexpr (kHopperCode) asm volatile("fence.proxy.async;" ::: "memory");
+}
+
 // Copies `bytes` (a multiple of 16, both addresses too) from global to shared memory; the barrier's
 // phase gets them. One thread starts it.
 __device__ inline void BulkCopy(

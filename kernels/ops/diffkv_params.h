@@ -205,7 +205,7 @@ struct DiffKvAttentionRow {
   float* probabilities = nullptr;
   int64_t probability_stride = 0;  // at least the stored tokens of any head
   // Where the row's DiffKvScratchFloats(geometry, heads, probability_stride) floats of the call's
-  // scratch begin.
+  // scratch begin; a multiple of kDiffKvScratchUnit.
   int64_t scratch_begin = 0;
 };
 
@@ -213,13 +213,17 @@ struct DiffKvAttentionRow {
 // number of threads: one long sequence keeps all threads busy, and results do not depend on them.
 inline constexpr int32_t kDiffKvSplitPages = 16;
 
+// Floats that a back end may read at once: 16 bytes.
+inline constexpr int64_t kDiffKvScratchUnit = 4;
 // Floats of DiffKvAttentionParams::scratch for a row whose sequence stores at most `tokens` tokens
-// a head.
+// a head: scores and partial results, as the host keeps them; a device's weights take less. A
+// multiple of kDiffKvScratchUnit.
 constexpr int64_t DiffKvScratchFloats(const DiffKvGeometry& geometry,
                                       int64_t heads,
                                       int64_t tokens) {
   const int64_t splits = (geometry.columns_for(tokens) + kDiffKvSplitPages - 1) / kDiffKvSplitPages;
-  return heads * (tokens + splits * (geometry.head_dim + 2));
+  const int64_t floats = heads * (tokens + splits * (geometry.head_dim + 2));
+  return (floats + kDiffKvScratchUnit - 1) / kDiffKvScratchUnit * kDiffKvScratchUnit;
 }
 
 // Attention of one query per sequence over both tiers; rows that score nothing may be of the same

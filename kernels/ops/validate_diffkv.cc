@@ -300,7 +300,11 @@ absl::Status Validate(const DiffKvAttentionParams& params) {
     CheckHeldLayer(params.pages.geometry, row.layer, check);
     check.NotNegative("row row", row.row)
         .NotNegative("row position", row.position)
-        .NotNegative("row scratch_begin", row.scratch_begin);
+        .NotNegative("row scratch_begin", row.scratch_begin)
+        .Require(row.scratch_begin % kDiffKvScratchUnit == 0,
+                 "row scratch_begin",
+                 row.scratch_begin,
+                 "must be a multiple of 4");
     for (int32_t head = 0; check.ok() && head < params.pages.geometry.kv_heads; ++head) {
       const int32_t* counts = row.layer.token_counts + head * kDiffKvTiers;
       check.AtLeast("row probability_stride",

@@ -324,10 +324,11 @@ TEST_F(DiffKvAttentionGpuTest, ManySplitsGiveTheReferencesResults) {
   Compare({.geometry = {.kv_heads = 2, .head_dim = 128}, .group = 4}, {3000, 9000});
 }
 
-TEST_F(DiffKvAttentionGpuTest, LongAndShortSplitsGiveTheReferencesResults) {
-  // From 24 to 32 tokens a page: more than 256 pages, which is where splits differ, and fewer.
+TEST_F(DiffKvAttentionGpuTest, SplitsMergedInTwoStepsGiveTheReferencesResults) {
+  // From 24 to 32 tokens a page: heads with 8, 16 and 32 splits, and with one step's.
   const DiffKvGeometry geometry = {.kv_heads = 2, .head_dim = 64, .tiers = {{8, 8}, {8, 4}}};
-  Compare({.geometry = geometry, .group = 3}, {10000, 400, 13000});
+  Compare({.geometry = geometry, .group = 3}, {10000, 400, 20000, 60000});
+  Compare({.geometry = geometry, .group = 7}, {60000});
 }
 
 TEST_F(DiffKvAttentionGpuTest, QueriesOfAnyMagnitudeGiveTheReferencesResults) {
@@ -359,9 +360,10 @@ TEST_F(DiffKvAttentionGpuTest, MergesWithAttentionOverOtherKeys) {
   Compare({.geometry = {.kv_heads = 2, .head_dim = 128}, .group = 4}, {40, 500}, {.others = true});
 }
 
-// More rows than a launch has room for, more splits than blocks, rows without a token among them.
+// More rows than a launch has room for, more splits than blocks, rows without a token among them,
+// and a first one whose splits are merged in two steps.
 std::vector<int32_t> ManyLengths() {
-  std::vector<int32_t> lengths = {2000};
+  std::vector<int32_t> lengths = {20000};
   for (int32_t i = 0; i < 300; ++i) lengths.push_back(i % 5 * 40);
   return lengths;
 }

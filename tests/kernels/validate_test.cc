@@ -331,6 +331,9 @@ TEST(ValidateTest, DiffKvAttentionRows) {
   row.row = -1;
   ExpectRefused(params, "row row is -1 but must not be negative");
   row.row = 0;
+  row.scratch_begin = 2;
+  ExpectRefused(params, "row scratch_begin is 2 but must be a multiple of 4");
+  row.scratch_begin = 0;
   params.q_stride = 127;
   ExpectRefused(params, "q_stride is 127 but must be at least 128");
   params.q_stride = 128;
