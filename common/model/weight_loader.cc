@@ -78,6 +78,8 @@ absl::StatusOr<Linear> WeightLoader::Stacked(std::span<const LinearPart> parts,
                                              bool with_bias) const {
   int64_t out_features = 0;
   for (const LinearPart& part : parts) {
+    const std::array<int64_t, 2> shape = {part.out_features, in_features};
+    BATON_RETURN_IF_ERROR(checkpoint_.ReadPart(part.name + ".weight", shape, dtype_, 0, {}));
     out_features += part.out_features;
   }
   Buffer rows(static_cast<size_t>(out_features * in_features) * DTypeBytes(dtype_));

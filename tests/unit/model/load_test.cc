@@ -29,9 +29,11 @@ using checkpoint::Architecture;
 using checkpoint::ModelConfig;
 using testing::HasSubstr;
 
-// Notes what is read; can lack one tensor.
+// Notes what is read; can lack one tensor, and has none with a dimension above kLargest.
 class WatchedCheckpoint : public checkpoint::Checkpoint {
  public:
+  static constexpr int64_t kLargest = 1 << 20;
+
   WatchedCheckpoint(const ModelConfig& config, std::string missing)
       : inner_(MakeTestCheckpoint(config, 1)), missing_(std::move(missing)) {}
 
@@ -49,6 +51,9 @@ class WatchedCheckpoint : public checkpoint::Checkpoint {
                         std::span<std::byte> target) const override {
     if (name == missing_) {
       return absl::NotFoundError("tensor `" + std::string(name) + "` is missing");
+    }
+    if (*std::max_element(shape.begin(), shape.end()) > kLargest) {
+      return absl::InvalidArgumentError("tensor `" + std::string(name) + "` is smaller");
     }
     if (first == 0 && !target.empty()) {
       read_.push_back({std::string(name), {shape.begin(), shape.end()}});
@@ -110,6 +115,14 @@ TEST(LoadTest, EveryMissingTensorIsNamed) {
     EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << tensor.name;
     EXPECT_THAT(std::string(status.message()), HasSubstr(tensor.name));
   }
+}
+
+TEST(LoadTest, AShapeThatNoMemoryHasRoomForIsRefusedByTheTensorsName) {
+  ModelConfig config = SmallConfig(Architecture::kLlama, 1);
+  config.intermediate_size = 1 << 30;
+  const absl::Status status = Load(WatchedCheckpoint(config, ""));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("gate_proj.weight"));
 }
 
 TEST(LoadTest, FingerprintDependsOnTheWeightDtype) {
