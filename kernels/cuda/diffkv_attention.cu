@@ -22,7 +22,6 @@
 #include "kernels/cuda/diffkv_attention_kept.cuh"
 #include "kernels/cuda/diffkv_attention_merge.cuh"
 #include "kernels/cuda/diffkv_attention_merging_warp.cuh"
-#include "kernels/cuda/diffkv_attention_partial.cuh"
 #include "kernels/cuda/diffkv_attention_plan.cuh"
 #include "kernels/cuda/diffkv_attention_scores.cuh"
 #include "kernels/cuda/diffkv_checks.h"

@@ -106,7 +106,7 @@ __device__ inline int32_t CountOf(uint32_t ended, int32_t field) {
 __device__ inline bool CountsLastSplit(Merge& merge, uint32_t& ended) {
   const uint32_t before = CountIn(ended, merge.index);
   if (CountOf(before, merge.index) + 1 != merge.size()) return false;
-  merge.others_done = CountOf(before, kMaxMerges) + 1 == MergesOf(merge.splits);
+  merge.others_done = CountOf(before, kMaxMerges) + 1 == merge.merges();
   if (merge.others_done) ended = 0;
   return true;
 }
@@ -115,7 +115,7 @@ __device__ inline bool CountsLastSplit(Merge& merge, uint32_t& ended) {
 // they are now.
 __device__ inline bool CountsLastMerge(const Merge& merge, uint32_t& ended) {
   const uint32_t before = CountIn(ended, kMaxMerges);
-  if (CountOf(before, kMaxMerges) + 1 != MergesOf(merge.splits)) return false;
+  if (CountOf(before, kMaxMerges) + 1 != merge.merges()) return false;
   ended = 0;
   return true;
 }
@@ -207,7 +207,7 @@ __device__ void MergeByBlock(const Plan& plan,
       if (!counted_last) return;
     }
     from = workspace.partial(merge.row, merge.head, kMaxSplits);
-    count = MergesOf(merge.splits);
+    count = merge.merges();
   }
   Finish<kDim, kPaired, Lane>(plan, workspace, merge, folded);
 }

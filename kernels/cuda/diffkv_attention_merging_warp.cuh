@@ -30,7 +30,8 @@ class MergingWarp {
   __device__ void Run() {
     Preparer<kDim, kPaired> preparer(plan_, counters_, shared_);
     preparer.Next(0);
-    // A split has two phases: the next one is wanted; all shares of its own are there.
+    // A split has two phases: the next one is wanted; all shares of its own are there. One loop for
+    // both and for what is left at the end, so that the code of Step is there once.
     for (int32_t phase = 0;; ++phase) {
       const int32_t ordinal = phase / 2;
       const bool wanted = phase % 2 == 0;
@@ -56,12 +57,15 @@ class MergingWarp {
   // Waits for the `ordinal`-th phase, and counts and merges while that has not ended; without a
   // barrier until what is ready is merged.
   __device__ void Await(uint64_t* barrier, int32_t ordinal) {
-    while (uncounted_ == kWarpLanes ||
-           (barrier == nullptr ? ready_ != 0
-                               : (ready_ != 0 || uncounted_ != 0) && !Ended(barrier, ordinal))) {
-      Step();
-    }
+    while (StepsBefore(barrier, ordinal)) Step();
     if (barrier != nullptr) BarrierWait(barrier, ordinal & 1);
+  }
+
+  // Whether a step comes first: the phase has not ended, or no more can be put off.
+  __device__ bool StepsBefore(uint64_t* barrier, int32_t ordinal) {
+    if (uncounted_ == kWarpLanes) return true;
+    if (barrier == nullptr) return ready_ != 0;
+    return (ready_ != 0 || uncounted_ != 0) && !Ended(barrier, ordinal);
   }
 
   // Does one thing of those that can wait.
@@ -166,15 +170,15 @@ class MergingWarp {
     });
     __syncwarp();
     if (!last_) {
-      last_ = merge_.others_done || CountsLast();
-      if (last_) return Bring(kMaxSplits, MergesOf(merge_.splits));
+      last_ = merge_.others_done || CountMerged();
+      if (last_) return Bring(kMaxSplits, merge_.merges());
     }
     ready_ &= ready_ - 1;
     if (ready_ != 0) Begin();
   }
 
   // CountsLastMerge of what the warp has merged.
-  __device__ bool CountsLast() {
+  __device__ bool CountMerged() {
     const bool last = lane() == 0 && CountsLastMerge(merge_, counters_.of(plan_, merge_));
     return __shfl_sync(kAllLanes, last, 0);
   }

@@ -248,7 +248,9 @@ struct Merge {
 
   __device__ int32_t first() const { return index * kMergedSplits; }
   __device__ int32_t size() const { return min(splits - first(), kMergedSplits); }
-  // Whether these are all splits of the head.
+  // Of the head.
+  __device__ int32_t merges() const { return MergesOf(splits); }
+  // Whether it is the head's only one.
   __device__ bool alone() const { return splits <= kMergedSplits; }
 };
 

@@ -9,7 +9,6 @@
 
 #include "kernels/cuda/diffkv_attention_kept.cuh"
 #include "kernels/cuda/diffkv_attention_plan.cuh"
-#include "kernels/cuda/diffkv_page_attention.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/row_list.cuh"
 #include "kernels/cuda/runtime/device_queue.h"

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/core/round_up.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/kv_format/unobserved_range.h"
 #include "kernels/ops/params.h"
@@ -222,8 +223,7 @@ constexpr int64_t DiffKvScratchFloats(const DiffKvGeometry& geometry,
                                       int64_t heads,
                                       int64_t tokens) {
   const int64_t splits = (geometry.columns_for(tokens) + kDiffKvSplitPages - 1) / kDiffKvSplitPages;
-  const int64_t floats = heads * (tokens + splits * (geometry.head_dim + 2));
-  return (floats + kDiffKvScratchUnit - 1) / kDiffKvScratchUnit * kDiffKvScratchUnit;
+  return RoundUp(heads * (tokens + splits * (geometry.head_dim + 2)), kDiffKvScratchUnit);
 }
 
 // Attention of one query per sequence over both tiers; rows that score nothing may be of the same
