@@ -1,6 +1,7 @@
 #include "common/scheduling/central_queue.h"
 
-#include <string_view>
+#include <cstdint>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 
@@ -33,33 +34,27 @@ absl::Status CentralQueue::CheckLimits(const QueueEntry& entry) const {
   return absl::OkStatus();
 }
 
-absl::Status CentralQueue::Insert(Entries::const_iterator before, const QueueEntry& entry) {
-  if (positions_.contains(entry.id)) {
+absl::Status CentralQueue::Add(const QueueEntry& entry) {
+  BATON_RETURN_IF_ERROR(CheckLimits(entry));
+  return Return(entry);
+}
+
+absl::Status CentralQueue::Return(const QueueEntry& entry) {
+  if (!entries_.emplace(entry.id, entry).second) {
     return absl::AlreadyExistsError(absl::StrCat("request ", entry.id, " is queued already"));
   }
-  positions_[entry.id] = entries_.insert(before, entry);
   ++totals_.requests;
   totals_.tokens += entry.tokens;
   totals_.bytes += entry.bytes;
   return absl::OkStatus();
 }
 
-absl::Status CentralQueue::PushBack(const QueueEntry& entry) {
-  BATON_RETURN_IF_ERROR(CheckLimits(entry));
-  return Insert(entries_.cend(), entry);
-}
-
-absl::Status CentralQueue::PushFront(const QueueEntry& entry) {
-  return Insert(entries_.cbegin(), entry);
-}
-
 std::optional<QueueEntry> CentralQueue::Front() const {
-  return entries_.empty() ? std::nullopt : std::optional<QueueEntry>(entries_.front());
+  return entries_.empty() ? std::nullopt : std::optional<QueueEntry>(entries_.begin()->second);
 }
 
 QueueEntry CentralQueue::Erase(Entries::const_iterator position) {
-  const QueueEntry entry = *position;
-  positions_.erase(entry.id);
+  const QueueEntry entry = position->second;
   entries_.erase(position);
   --totals_.requests;
   totals_.tokens -= entry.tokens;
@@ -72,11 +67,11 @@ std::optional<QueueEntry> CentralQueue::PopFront() {
 }
 
 bool CentralQueue::Remove(uint64_t id) {
-  const auto found = positions_.find(id);
-  if (found == positions_.end()) {
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) {
     return false;
   }
-  Erase(found->second);
+  Erase(found);
   return true;
 }
 

@@ -2,9 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
+#include <map>
 #include <optional>
-#include <unordered_map>
 
 #include "absl/status/status.h"
 
@@ -19,7 +18,7 @@ struct QueueLimits {
 
 // One waiting request and what it weighs.
 struct QueueEntry {
-  uint64_t id = 0;     // unique among the entries of one queue
+  uint64_t id = 0;     // unique, and greater than those of requests that arrived before
   int64_t tokens = 0;  // prompt tokens
   int64_t bytes = 0;   // memory that the request holds while it waits
 };
@@ -32,17 +31,20 @@ struct QueueTotals {
 };
 
 // Bounded FIFO of request ids (architecture.md section 3 step 1; test T32 of serving.md 3.3). A
-// request that was dispatched and could not be placed returns to the head with PushFront, past the
-// limits: it was admitted before and may not be lost. Not thread-safe.
+// request that was dispatched and could not be placed returns to where it stood, before all that
+// arrived later: of many that are refused at a time, whose refusals come in any order, none is
+// overtaken again and again. Not thread-safe.
 class CentralQueue {
  public:
   explicit CentralQueue(const QueueLimits& limits) : limits_(limits) {}
 
-  // Appends. kResourceExhausted names the limit that is full; kInvalidArgument: a request that is
-  // larger than a limit by itself and would never be admitted; kAlreadyExists: id is queued.
-  absl::Status PushBack(const QueueEntry& entry);
-  // Puts a request back at the head, whatever the limits say. kAlreadyExists: id is queued.
-  absl::Status PushFront(const QueueEntry& entry);
+  // A request that arrives. kResourceExhausted names the limit that is full; kInvalidArgument: a
+  // request that is larger than a limit by itself and would never be admitted; kAlreadyExists: id
+  // is queued.
+  absl::Status Add(const QueueEntry& entry);
+  // A request that was taken out, whatever the limits say: it was admitted before and may not be
+  // lost. kAlreadyExists: id is queued.
+  absl::Status Return(const QueueEntry& entry);
 
   // The next request to dispatch.
   std::optional<QueueEntry> Front() const;
@@ -51,22 +53,20 @@ class CentralQueue {
   // Takes out a request wherever it stands; false when it is not queued.
   bool Remove(uint64_t id);
 
-  bool Contains(uint64_t id) const { return positions_.contains(id); }
+  bool Contains(uint64_t id) const { return entries_.contains(id); }
   bool empty() const { return entries_.empty(); }
   const QueueTotals& totals() const { return totals_; }
   const QueueLimits& limits() const { return limits_; }
 
  private:
-  using Entries = std::list<QueueEntry>;
+  using Entries = std::map<uint64_t, QueueEntry>;  // by id, and so by arrival
 
   absl::Status CheckLimits(const QueueEntry& entry) const;
-  absl::Status Insert(Entries::const_iterator before, const QueueEntry& entry);
   QueueEntry Erase(Entries::const_iterator position);
 
   const QueueLimits limits_;
   QueueTotals totals_;
   Entries entries_;
-  std::unordered_map<uint64_t, Entries::const_iterator> positions_;
 };
 
 }  // namespace baton::scheduling

@@ -27,7 +27,7 @@ bool Idle(const DecodeLoad& load) {
 }
 
 bool HasRoom(const DecodeLoad& load, const PairNeeds& needs) {
-  if (!load.ready || load.refused) {
+  if (!load.ready || load.full) {
     return false;
   }
   if (load.pool_tokens == 0) {

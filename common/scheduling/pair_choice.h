@@ -40,8 +40,8 @@ struct DecodeLoad {
   int64_t reservations = 0;
   int64_t unreported_requests = 0;
   int64_t unreported_tokens = 0;
-  // This request was refused by the worker and no newer report has come.
-  bool refused = false;
+  // It has refused a request and not reported since, or has as many on their way as it may.
+  bool full = false;
   Place place = {};
 };
 

@@ -1,11 +1,24 @@
 #include "services/router/admission/admission.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 
 #include "common/rpc/status_details.h"
+#include "common/scheduling/central_queue.h"
+#include "common/scheduling/pair_choice.h"
+#include "services/router/workers/worker.h"
+#include "services/router/workers/worker_set.h"
 
 namespace baton::router {
 namespace {
@@ -21,7 +34,7 @@ Admission::Admission(const scheduling::QueueLimits& limits, std::shared_ptr<Work
 absl::Status Admission::Enqueue(AdmissionRequest request) {
   {
     absl::MutexLock lock(&mutex_);
-    const absl::Status status = queue_.PushBack(
+    const absl::Status status = queue_.Add(
         {.id = request.id, .tokens = request.needs.prompt_tokens, .bytes = request.bytes});
     if (absl::IsResourceExhausted(status)) {
       return rpc::ResourceExhausted(
@@ -40,7 +53,7 @@ absl::Status Admission::Enqueue(AdmissionRequest request) {
 void Admission::Requeue(AdmissionRequest request) {
   {
     absl::MutexLock lock(&mutex_);
-    const absl::Status status = queue_.PushFront(
+    const absl::Status status = queue_.Return(
         {.id = request.id, .tokens = request.needs.prompt_tokens, .bytes = request.bytes});
     if (status.ok()) {
       const uint64_t id = request.id;
@@ -76,13 +89,10 @@ std::vector<scheduling::PrefillLoad> Admission::PrefillLoads() const {
   return loads;
 }
 
-std::vector<scheduling::DecodeLoad> Admission::DecodeLoads(const AdmissionRequest& request) const {
+std::vector<scheduling::DecodeLoad> Admission::DecodeLoads() const {
   std::vector<scheduling::DecodeLoad> loads;
   for (const auto& worker : workers_->List(WorkerKind::kDecode)) {
-    const auto refusal = request.refusals.find(worker->id());
-    loads.push_back(worker->decode_load(refusal == request.refusals.end()
-                                            ? std::nullopt
-                                            : std::optional<uint64_t>(refusal->second)));
+    loads.push_back(worker->decode_load());
   }
   return loads;
 }
@@ -123,7 +133,7 @@ Admission::Grant Admission::PlaceHead() {
   }
   const AdmissionRequest& waiting = queued_.at(head->id);
   const std::optional<scheduling::WorkerPair> choice =
-      scheduling::ChoosePair(PrefillLoads(), DecodeLoads(waiting), waiting.needs);
+      scheduling::ChoosePair(PrefillLoads(), DecodeLoads(), waiting.needs);
   if (!choice.has_value()) {
     return nullptr;
   }
@@ -178,9 +188,7 @@ void Admission::Dispatch() {
   }
 }
 
-bool Admission::CanServe() const {
-  return scheduling::CanServe(PrefillLoads(), DecodeLoads(AdmissionRequest()));
-}
+bool Admission::CanServe() const { return scheduling::CanServe(PrefillLoads(), DecodeLoads()); }
 
 bool Admission::AnyPrefillReady() const {
   return std::ranges::any_of(PrefillLoads(), &scheduling::PrefillLoad::ready);

@@ -36,12 +36,10 @@ class AdmissionClient {
 };
 
 struct AdmissionRequest {
-  uint64_t id = 0;  // unique in this process
+  uint64_t id = 0;  // unique in this process, and greater than those of earlier requests
   std::weak_ptr<AdmissionClient> client;
   scheduling::PairNeeds needs;
   int64_t bytes = 0;
-  // Decode workers that refused the request, with their report number then.
-  std::unordered_map<uint64_t, uint64_t> refusals;
 };
 
 // Bounded queue, first come, first served; requests that lost their prefill worker go before it,
@@ -53,10 +51,10 @@ class Admission {
   Admission(const Admission&) = delete;
   Admission& operator=(const Admission&) = delete;
 
-  // Appends to the queue. RESOURCE_EXHAUSTED reason QUEUE_FULL with RetryInfo when it is full;
+  // A request that arrives. RESOURCE_EXHAUSTED reason QUEUE_FULL with RetryInfo when it is full;
   // INVALID_ARGUMENT: larger than the queue.
   absl::Status Enqueue(AdmissionRequest request);
-  // Puts a request that could not be placed back at the head.
+  // Puts a request that could not be placed back to where it stood.
   void Requeue(AdmissionRequest request);
   // Asks for a prefill worker alone, for the next attempt of a reservation.
   void WaitForPrefill(AdmissionRequest request);
@@ -84,7 +82,7 @@ class Admission {
   using Grant = std::function<void()>;
 
   std::vector<scheduling::PrefillLoad> PrefillLoads() const;
-  std::vector<scheduling::DecodeLoad> DecodeLoads(const AdmissionRequest& request) const;
+  std::vector<scheduling::DecodeLoad> DecodeLoads() const;
   // A grant for the next request that can be placed; empty: none can.
   Grant PlaceNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Grant PlaceRetry() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -32,7 +32,7 @@ enum class FlowCommand {
   kLeavePrefill,   // forget it, but let it compute: its KV is retained for the next pair
   kStartLease,     // renew the reservation's lease until kStopLease
   kStopLease,
-  kRequeue,         // back to the head of the queue: refused, or the pair was lost
+  kRequeue,         // back to its place in the queue: refused, or the pair was lost
   kWaitForPrefill,  // keep the reservation, find another prefill worker
   kLeaveQueue,      // no worker is wanted any more
   kNotifyClient,    // output or the final status is ready

@@ -197,7 +197,9 @@ void Session::OnDecodeEvent(uint64_t call, worker::v1::DecodeEvent event) {
       return;
     }
     if (event.has_reserved()) {
-      decode_ticket_.Acknowledge();
+      if (decode_ticket_.Acknowledge()) {
+        Push([worker = decode_ticket_.worker()] { worker->NotifyRoom(); });
+      }
       services_.homes->Set(plan_.session_id, decode_ticket_.worker()->id());
     }
     flow.OnDecodeEvent(std::move(event), absl::Now());
@@ -217,7 +219,7 @@ void Session::NoteDecodeEnd(const absl::Status& status) {
   const std::shared_ptr<Worker>& worker = decode_ticket_.worker();
   const bool reserving = flow_->phase() == RequestFlow::Phase::kReserving;
   if (ClassifyDecodeFailure(status, reserving) == WorkerFailure::kBusy) {
-    refusals_[worker->id()] = worker->report_number();
+    worker->MarkFull();
   } else if (status.ok() && !flow_->has_decode_usage()) {
     services_.metrics->CountIncompleteStream("decode");
     avoid_decode_ = worker->id();

@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -157,7 +156,6 @@ class Session final : public AdmissionClient,
   std::optional<uint64_t> avoid_prefill_ ABSL_GUARDED_BY(mutex_);
   std::optional<uint64_t> lost_way_to_ ABSL_GUARDED_BY(mutex_);  // the decode worker
   std::optional<uint64_t> avoid_decode_ ABSL_GUARDED_BY(mutex_);
-  std::unordered_map<uint64_t, uint64_t> refusals_ ABSL_GUARDED_BY(mutex_);
   TimerQueue::Id deadline_timer_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t wait_number_ ABSL_GUARDED_BY(mutex_) = 0;
 

@@ -66,6 +66,7 @@ void Session::AddAction(FlowCommand command) {
       Push([this] { std::exchange(lease_, nullptr)->Stop(); });
       return;
     case FlowCommand::kRequeue:
+      prefill_ticket_ = WorkerTicket();  // a request that waits takes no slot
       Push([this, request = MakeAdmissionRequest()] { services_.admission->Requeue(request); });
       AddEndpointWait();
       return;
@@ -101,8 +102,7 @@ AdmissionRequest Session::MakeAdmissionRequest() {
                     .prefer_prefill = prefer_prefill,
                     .avoid_prefill = avoid_prefill_,
                     .avoid_decode = avoid_decode_},
-          .bytes = MemoryBytes(plan_),
-          .refusals = refusals_};
+          .bytes = MemoryBytes(plan_)};
 }
 
 void Session::AddOpenDecode() {

@@ -220,7 +220,7 @@ scheduling::PrefillLoad Worker::prefill_load() const {
           .place = PlaceOf()};
 }
 
-scheduling::DecodeLoad Worker::decode_load(std::optional<uint64_t> refused_at) const {
+scheduling::DecodeLoad Worker::decode_load() const {
   absl::MutexLock lock(&mutex_);
   return {.worker = id_,
           .ready = Ready(),
@@ -232,7 +232,7 @@ scheduling::DecodeLoad Worker::decode_load(std::optional<uint64_t> refused_at) c
           .reservations = static_cast<int64_t>(loads_.reservations()),
           .unreported_requests = unacknowledged_requests_ + recent_requests_,
           .unreported_tokens = unacknowledged_tokens_ + recent_tokens_,
-          .refused = refused_at.has_value() && *refused_at >= report_number_,
+          .full = full_ || unacknowledged_requests_ >= window_,
           .place = PlaceOf()};
 }
 
@@ -247,6 +247,7 @@ void Worker::Suspect() {
 void Worker::MarkFull() {
   absl::MutexLock lock(&mutex_);
   full_ = true;
+  window_ = 1;
 }
 
 void Worker::AddUnreported(int64_t tokens) {
@@ -255,12 +256,15 @@ void Worker::AddUnreported(int64_t tokens) {
   unacknowledged_tokens_ += tokens;
 }
 
-void Worker::Acknowledge(int64_t tokens) {
+bool Worker::Acknowledge(int64_t tokens) {
   absl::MutexLock lock(&mutex_);
+  const bool closed = unacknowledged_requests_ >= window_;
+  window_ = std::min(window_ + 1, kWidestWindow);
   --unacknowledged_requests_;
   unacknowledged_tokens_ -= tokens;
   ++recent_requests_;
   recent_tokens_ += tokens;
+  return closed;
 }
 
 void Worker::RemoveUnreported(int64_t tokens) {
@@ -294,11 +298,11 @@ WorkerTicket& WorkerTicket::operator=(WorkerTicket&& other) noexcept {
   return *this;
 }
 
-void WorkerTicket::Acknowledge() {
-  if (worker_ != nullptr && !acknowledged_) {
-    acknowledged_ = true;
-    worker_->Acknowledge(tokens_);
+bool WorkerTicket::Acknowledge() {
+  if (worker_ == nullptr || std::exchange(acknowledged_, true)) {
+    return false;
   }
+  return worker_->Acknowledge(tokens_);
 }
 
 }  // namespace baton::router

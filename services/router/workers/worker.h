@@ -43,7 +43,7 @@ struct WorkerView {
   WorkerKind kind = WorkerKind::kPrefill;
   std::string address;
   WorkerState state = WorkerState::kConnecting;
-  bool full = false;  // refused a request for lack of room; until its next report
+  bool full = false;  // refused a request for lack of room and has not reported since
   std::optional<worker::v1::ServerInfo> info;  // unset before the first answer
   worker::v1::Loads loads;
   absl::Duration report_age;  // infinite before the first report
@@ -95,19 +95,24 @@ class Worker : public std::enable_shared_from_this<Worker> {
   // Counts load reports.
   uint64_t report_number() const;
   scheduling::PrefillLoad prefill_load() const;
-  // `refused_at`: report_number() when the worker last refused the request that asks.
-  scheduling::DecodeLoad decode_load(std::optional<uint64_t> refused_at) const;
+  scheduling::DecodeLoad decode_load() const;
 
   // A call failed as if the worker were gone: not chosen before its next report.
   void Suspect();
-  // A call was refused for lack of room: no slot before its next report.
+  // A call was refused for lack of room: none is made before its next report, and from then on a
+  // decode worker is sent one request at a time, one more for each that it accepts. How much room
+  // it has the worker alone knows: all that wait would be sent, and refused, whenever a little came
+  // free.
   void MarkFull();
 
   // --- Accounting by WorkerTicket ---
   void AddUnreported(int64_t tokens);
-  // The worker knows of the request now: its next report will count it.
-  void Acknowledge(int64_t tokens);
+  // The worker has accepted the request: its next report will count it. True: it may be sent more
+  // at a time than before, which requests may wait for (NotifyRoom).
+  bool Acknowledge(int64_t tokens);
   void RemoveUnreported(int64_t tokens);
+  // Has requests that wait look at its load again. Not under a session's lock.
+  void NotifyRoom() { events_.on_change(); }
 
   // --- Events of the watch (workers/load_watch.h) ---
   void OnInfo(const worker::v1::ServerInfo& info);
@@ -116,6 +121,9 @@ class Worker : public std::enable_shared_from_this<Worker> {
   void OnWatchEnd(const absl::Status& status);
 
  private:
+  // More than ever wait.
+  static constexpr int64_t kWidestWindow = int64_t{1} << 20;
+
   void Connect();
   WorkerState State() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Ready() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -143,6 +151,8 @@ class Worker : public std::enable_shared_from_this<Worker> {
   bool watching_ ABSL_GUARDED_BY(mutex_) = false;
   bool suspect_ ABSL_GUARDED_BY(mutex_) = false;
   bool full_ ABSL_GUARDED_BY(mutex_) = false;
+  // Requests that may be sent and not acknowledged at a time.
+  int64_t window_ ABSL_GUARDED_BY(mutex_) = kWidestWindow;
   worker::v1::Loads loads_ ABSL_GUARDED_BY(mutex_);
   absl::Time reported_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   uint64_t report_number_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -164,8 +174,8 @@ class WorkerTicket {
 
   explicit operator bool() const { return worker_ != nullptr; }
   const std::shared_ptr<Worker>& worker() const { return worker_; }
-  // The worker has accepted the request.
-  void Acknowledge();
+  // The worker has accepted the request. True: see Worker::Acknowledge.
+  bool Acknowledge();
 
  private:
   std::shared_ptr<Worker> worker_;

@@ -3,7 +3,9 @@
 #include <atomic>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "gmock/gmock.h"
 
 #include "common/rpc/status_details.h"
@@ -14,7 +16,9 @@
 namespace baton::router {
 namespace {
 
+using ::testing::_;
 using ::testing::ElementsAre;
+using ::testing::UnorderedElementsAreArray;
 
 const grpc::Status kGone(grpc::StatusCode::UNAVAILABLE, "gone");
 
@@ -116,6 +120,73 @@ TEST_F(RetryTest, ARefusingDecodeIsAskedAgainWhenItsLoadsChange) {
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_EQ(decode.calls(), 6);
   EXPECT_EQ(prefill.calls(), 1);
+}
+
+TEST_F(RetryTest, OfRequestsThatAreRefusedTogetherTheOldestIsSentAgainAlone) {
+  constexpr int kRequests = 8;
+  constexpr int kRefusals = kRequests + 3;
+  FakeWorker& prefill = AddPrefill();
+  prefill.set_free_slots(kRequests);
+  FakeWorker& decode = AddDecode();
+  absl::Mutex mutex;
+  std::vector<uint32_t> accepted;
+  std::vector<uint32_t> refused_again;
+  decode.set_decode([&](int call, auto* context, const auto& request, auto* writer) {
+    // All of them are refused at once, so in any order.
+    EXPECT_TRUE(WaitUntil([&] { return decode.calls() >= kRequests; }));
+    absl::ReleasableMutexLock lock(&mutex);
+    if (call > kRequests) {
+      (call <= kRefusals ? refused_again : accepted).push_back(request.sampling().max_tokens());
+    }
+    lock.Release();
+    if (call <= kRefusals) {
+      return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "pool full");
+    }
+    return decode.NormalDecode(context, request, writer);
+  });
+  Start();
+  std::vector<std::thread> clients;
+  std::vector<uint32_t> arrived;
+  for (int i = 0; i < kRequests; ++i) {
+    arrived.push_back(static_cast<uint32_t>(2 + i));
+    clients.emplace_back([this, tokens = arrived.back()] {
+      const StreamOutcome outcome = Stream(Request(tokens));
+      EXPECT_TRUE(outcome.status.ok()) << outcome.status;
+    });
+    EXPECT_TRUE(WaitUntil([&] { return decode.calls() > i; }));
+  }
+  for (std::thread& client : clients) {
+    client.join();
+  }
+  // The first may have been sent before the oldest was back.
+  EXPECT_THAT(refused_again, ElementsAre(_, 2, 2));
+  EXPECT_THAT(accepted, UnorderedElementsAreArray(arrived));
+  EXPECT_EQ(accepted.front(), 2u);
+}
+
+TEST_F(RetryTest, RequestsThatPrefillRefusedTogetherTakeNoneOfItsSlots) {
+  constexpr int kRequests = 4;
+  FakeWorker& prefill = AddPrefill();
+  prefill.set_free_slots(kRequests);
+  AddDecode();
+  prefill.set_prefill([&](int call, auto* context, const auto& request, auto* writer) {
+    EXPECT_TRUE(WaitUntil([&] { return prefill.calls() >= kRequests; }));
+    return call <= kRequests ? grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "queue full")
+                             : prefill.NormalPrefill(context, request, writer);
+  });
+  Start();
+  std::vector<std::thread> clients;
+  clients.reserve(kRequests);
+  for (int i = 0; i < kRequests; ++i) {
+    clients.emplace_back([this] {
+      const StreamOutcome outcome = Stream(Request(2));
+      EXPECT_TRUE(outcome.status.ok()) << outcome.status;
+    });
+  }
+  for (std::thread& client : clients) {
+    client.join();
+  }
+  ExpectBaseline();
 }
 
 TEST_F(RetryTest, AnotherDecodeIsTakenWhenOneRefuses) {

@@ -1,8 +1,11 @@
 #include "common/scheduling/central_queue.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <deque>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -13,20 +16,20 @@ constexpr QueueLimits kLimits = {.max_requests = 3, .max_tokens = 100, .max_byte
 
 TEST(CentralQueueTest, GivesRequestsInOrderOfArrival) {
   CentralQueue queue(kLimits);
-  ASSERT_TRUE(queue.PushBack({.id = 7, .tokens = 1, .bytes = 1}).ok());
-  ASSERT_TRUE(queue.PushBack({.id = 5, .tokens = 1, .bytes = 1}).ok());
-  EXPECT_EQ(queue.Front()->id, 7u);
-  EXPECT_EQ(queue.PopFront()->id, 7u);
+  ASSERT_TRUE(queue.Add({.id = 5, .tokens = 1, .bytes = 1}).ok());
+  ASSERT_TRUE(queue.Add({.id = 7, .tokens = 1, .bytes = 1}).ok());
+  EXPECT_EQ(queue.Front()->id, 5u);
   EXPECT_EQ(queue.PopFront()->id, 5u);
+  EXPECT_EQ(queue.PopFront()->id, 7u);
   EXPECT_FALSE(queue.PopFront().has_value());
 }
 
 TEST(CentralQueueTest, RefusesOneRequestMoreThanItMayHold) {
   CentralQueue queue(kLimits);
   for (uint64_t id = 1; id <= 3; ++id) {
-    ASSERT_TRUE(queue.PushBack({.id = id, .tokens = 1, .bytes = 1}).ok());
+    ASSERT_TRUE(queue.Add({.id = id, .tokens = 1, .bytes = 1}).ok());
   }
-  const absl::Status status = queue.PushBack({.id = 4, .tokens = 1, .bytes = 1});
+  const absl::Status status = queue.Add({.id = 4, .tokens = 1, .bytes = 1});
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(status.message().find("3 of 3 requests"), absl::string_view::npos);
 }
@@ -34,49 +37,64 @@ TEST(CentralQueueTest, RefusesOneRequestMoreThanItMayHold) {
 // Catalogue T32
 TEST(CentralQueueTest, RefusesByTokensAndByBytesNamingTheLimit) {
   CentralQueue queue(kLimits);
-  ASSERT_TRUE(queue.PushBack({.id = 1, .tokens = 60, .bytes = 600}).ok());
-  const absl::Status tokens = queue.PushBack({.id = 2, .tokens = 41, .bytes = 1});
+  ASSERT_TRUE(queue.Add({.id = 1, .tokens = 60, .bytes = 600}).ok());
+  const absl::Status tokens = queue.Add({.id = 2, .tokens = 41, .bytes = 1});
   EXPECT_EQ(tokens.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(tokens.message().find("tokens"), absl::string_view::npos);
-  const absl::Status bytes = queue.PushBack({.id = 2, .tokens = 1, .bytes = 401});
+  const absl::Status bytes = queue.Add({.id = 2, .tokens = 1, .bytes = 401});
   EXPECT_EQ(bytes.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(bytes.message().find("bytes"), absl::string_view::npos);
-  EXPECT_TRUE(queue.PushBack({.id = 2, .tokens = 40, .bytes = 400}).ok());
+  EXPECT_TRUE(queue.Add({.id = 2, .tokens = 40, .bytes = 400}).ok());
 }
 
 TEST(CentralQueueTest, ARequestThatCanNeverFitIsInvalidRatherThanRefused) {
   CentralQueue queue(kLimits);
-  EXPECT_EQ(queue.PushBack({.id = 1, .tokens = 101, .bytes = 1}).code(),
+  EXPECT_EQ(queue.Add({.id = 1, .tokens = 101, .bytes = 1}).code(),
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(CentralQueueTest, AReturnedRequestGoesToTheHeadPastTheLimits) {
+TEST(CentralQueueTest, AReturnedRequestIsTakenPastTheLimits) {
   CentralQueue queue(kLimits);
   for (uint64_t id = 1; id <= 3; ++id) {
-    ASSERT_TRUE(queue.PushBack({.id = id, .tokens = 1, .bytes = 1}).ok());
+    ASSERT_TRUE(queue.Add({.id = id, .tokens = 1, .bytes = 1}).ok());
   }
   const QueueEntry head = *queue.PopFront();
-  ASSERT_TRUE(queue.PushBack({.id = 4, .tokens = 1, .bytes = 1}).ok());
-  ASSERT_TRUE(queue.PushFront(head).ok());
+  ASSERT_TRUE(queue.Add({.id = 4, .tokens = 1, .bytes = 1}).ok());
+  ASSERT_TRUE(queue.Return(head).ok());
   EXPECT_EQ(queue.totals().requests, 4);
   EXPECT_EQ(queue.Front()->id, 1u);
 }
 
+TEST(CentralQueueTest, ReturnedRequestsStandWhereTheyStoodInWhateverOrderTheyReturn) {
+  CentralQueue queue({.max_requests = 4, .max_tokens = 100, .max_bytes = 1000});
+  for (uint64_t id = 1; id <= 4; ++id) {
+    ASSERT_TRUE(queue.Add({.id = id, .tokens = 1, .bytes = 1}).ok());
+  }
+  const QueueEntry first = *queue.PopFront();
+  const QueueEntry second = *queue.PopFront();
+  const QueueEntry third = *queue.PopFront();
+  for (const QueueEntry& refused : {first, third, second}) {
+    ASSERT_TRUE(queue.Return(refused).ok());
+  }
+  for (uint64_t id = 1; id <= 4; ++id) {
+    EXPECT_EQ(queue.PopFront()->id, id);
+  }
+}
+
 TEST(CentralQueueTest, ARemovedRequestLeavesRoom) {
   CentralQueue queue(kLimits);
-  ASSERT_TRUE(queue.PushBack({.id = 1, .tokens = 100, .bytes = 1}).ok());
+  ASSERT_TRUE(queue.Add({.id = 1, .tokens = 100, .bytes = 1}).ok());
   EXPECT_TRUE(queue.Remove(1));
   EXPECT_FALSE(queue.Remove(1));
   EXPECT_TRUE(queue.empty());
-  EXPECT_TRUE(queue.PushBack({.id = 2, .tokens = 100, .bytes = 1}).ok());
+  EXPECT_TRUE(queue.Add({.id = 2, .tokens = 100, .bytes = 1}).ok());
 }
 
 TEST(CentralQueueTest, TheSameIdIsRefusedTwice) {
   CentralQueue queue(kLimits);
-  ASSERT_TRUE(queue.PushBack({.id = 1, .tokens = 1, .bytes = 1}).ok());
-  EXPECT_EQ(queue.PushBack({.id = 1, .tokens = 1, .bytes = 1}).code(),
-            absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(queue.PushFront({.id = 1}).code(), absl::StatusCode::kAlreadyExists);
+  ASSERT_TRUE(queue.Add({.id = 1, .tokens = 1, .bytes = 1}).ok());
+  EXPECT_EQ(queue.Add({.id = 1, .tokens = 1, .bytes = 1}).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(queue.Return({.id = 1}).code(), absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(queue.totals().tokens, 1);
 }
 
@@ -89,16 +107,17 @@ TEST(CentralQueueTest, BehavesLikeAPlainListUnderRandomOperations) {
   std::mt19937_64 random(seed);
   CentralQueue queue({.max_requests = 20, .max_tokens = 500, .max_bytes = 500});
   std::deque<QueueEntry> model;
+  std::vector<QueueEntry> taken;
   int64_t tokens = 0;
   uint64_t last_id = 0;
   for (int step = 0; step < 5000; ++step) {
-    switch (random() % 4) {
+    switch (random() % 5) {
       case 0:
       case 1: {
         const QueueEntry entry = {
             .id = ++last_id, .tokens = static_cast<int64_t>(random() % 60), .bytes = 1};
         const bool fits = model.size() < 20 && tokens + entry.tokens <= 500;
-        ASSERT_EQ(queue.PushBack(entry).ok(), fits);
+        ASSERT_EQ(queue.Add(entry).ok(), fits);
         if (fits) {
           model.push_back(entry);
           tokens += entry.tokens;
@@ -112,7 +131,21 @@ TEST(CentralQueueTest, BehavesLikeAPlainListUnderRandomOperations) {
           ASSERT_EQ(popped->id, model.front().id);
           tokens -= model.front().tokens;
           model.pop_front();
+          taken.push_back(*popped);
         }
+        break;
+      }
+      case 3: {
+        if (taken.empty()) {
+          break;
+        }
+        const auto at = taken.begin() + static_cast<std::ptrdiff_t>(random() % taken.size());
+        ASSERT_TRUE(queue.Return(*at).ok());
+        tokens += at->tokens;
+        const auto later = std::find_if(
+            model.begin(), model.end(), [&](const QueueEntry& entry) { return entry.id > at->id; });
+        model.insert(later, *at);
+        taken.erase(at);
         break;
       }
       default: {

@@ -106,9 +106,9 @@ TEST(PairChoiceTest, ARequestLargerThanAPoolWaitsForALargerOne) {
 
 TEST(PairChoiceTest, ARefusalCountsUntilTheNextReport) {
   std::vector<DecodeLoad> decodes = {Decode(1, 0), Decode(2, 50)};
-  decodes[0].refused = true;
+  decodes[0].full = true;
   EXPECT_EQ(ChooseDecode(decodes, kSmall, false), 2u);
-  decodes[1].refused = true;
+  decodes[1].full = true;
   EXPECT_FALSE(ChooseDecode(decodes, kSmall, false).has_value());
 }
 
