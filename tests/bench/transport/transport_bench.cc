@@ -1,6 +1,7 @@
 // Bytes per second of each transport between two ends of one process, over the machine's loopback,
 // beside what one thread copies there. One transfer of pages of 64 KiB at a time, to where other
-// pages lay before; the bytes are checked first.
+// pages lay before; the bytes are checked first. A peer is UCX's own shared memory, which no
+// worker uses (ucx_shared_memory.h).
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "common/transport/ucx/ucx_transport.h"
 #include "kernels/core/landing_memory.h"
 #include "tests/bench/kernels/bench_support.h"
+#include "tests/bench/transport/ucx_shared_memory.h"
 #include "tests/unit/transport/transport_pair.h"
 
 namespace baton::transport {
@@ -41,13 +43,18 @@ std::unique_ptr<TransportPair> MakePair(const std::string& kind) {
   return kind == "ucx" ? std::make_unique<UcxWithDefaults>() : TransportPair::Make(kind);
 }
 
+std::vector<std::byte> RandomBytes(size_t count) {
+  std::mt19937_64 random(1);
+  std::vector<std::byte> bytes(count);
+  std::generate(bytes.begin(), bytes.end(), [&] { return static_cast<std::byte>(random()); });
+  return bytes;
+}
+
 // A sender's pages, and where they go: behind one another, but from last to first.
 class Transfers {
  public:
   Transfers(const std::string& kind, size_t bytes)
-      : pair_(MakePair(kind)), source_(bytes), target_(bytes) {
-    std::mt19937_64 random(1);
-    std::generate(source_.begin(), source_.end(), [&] { return static_cast<std::byte>(random()); });
+      : pair_(MakePair(kind)), source_(RandomBytes(bytes)), target_(bytes) {
     window_ = *pair_->receiver().Register({std::span(target_)}, kernels::HostLanding());
     connection_ = *pair_->sender().Connect(pair_->receiver().connection_data());
     const std::span<const std::byte> placed = pair_->Place(source_);
@@ -110,6 +117,46 @@ void Transfer(benchmark::State& state, const std::string& kind) {
   kernels::Report(state, kernels::Machine(1).limits, 0, static_cast<double>(bytes));
 }
 
+// The same pages, from last to first.
+bool PutAll(UcxSharedMemory& peer, std::span<const std::byte> source) {
+  const size_t page_bytes = std::min(source.size(), kPageBytes);
+  for (size_t at = 0; at < source.size(); at += page_bytes) {
+    if (!peer.Put(source.subspan(at, page_bytes), source.size() - at - page_bytes).ok()) {
+      return false;
+    }
+  }
+  return peer.Flush().ok();
+}
+
+void PutToSharedMemory(benchmark::State& state) {
+  const auto bytes = static_cast<size_t>(state.range(0));
+  const size_t page_bytes = std::min(bytes, kPageBytes);
+  const std::vector<std::byte> source = RandomBytes(bytes);
+  std::vector<std::byte> target(bytes);
+  const absl::StatusOr<std::unique_ptr<UcxSharedMemory>> peer = UcxSharedMemory::Create(target);
+  if (!peer.ok()) {
+    state.SkipWithError(peer.status().ToString().c_str());
+    return;
+  }
+  bool arrived = PutAll(**peer, source);
+  for (size_t at = 0; at < bytes; at += page_bytes) {
+    arrived =
+        arrived &&
+        std::memcmp(source.data() + at, target.data() + bytes - at - page_bytes, page_bytes) == 0;
+  }
+  if (!arrived) {
+    state.SkipWithError("the bytes did not arrive");
+    return;
+  }
+  for (auto _ : state) {
+    if (!PutAll(**peer, source)) {
+      state.SkipWithError("a put failed");
+      return;
+    }
+  }
+  kernels::Report(state, kernels::Machine(1).limits, 0, static_cast<double>(bytes));
+}
+
 void Copy(benchmark::State& state) {
   const auto bytes = static_cast<size_t>(state.range(0));
   const std::vector<std::byte> source(bytes, std::byte{1});
@@ -132,6 +179,9 @@ void Copy(benchmark::State& state) {
     bench->RangeMultiplier(16)->Range(int64_t{64} << 10, int64_t{256} << 20)->UseRealTime();
   };
   sized(benchmark::RegisterBenchmark("copy", Copy));
+  if (UcxTransport::available()) {
+    sized(benchmark::RegisterBenchmark("ucx_shared_memory", PutToSharedMemory));
+  }
   for (const std::string& kind : kinds) {
     sized(benchmark::RegisterBenchmark(kind.c_str(), Transfer, kind));
   }
