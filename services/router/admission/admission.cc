@@ -26,6 +26,10 @@ namespace {
 // When a client may try again after it met a full queue.
 constexpr absl::Duration kQueueFullDelay = absl::Seconds(1);
 
+scheduling::QueueEntry EntryOf(const AdmissionRequest& request) {
+  return {.id = request.id, .tokens = request.needs.prompt_tokens, .bytes = request.bytes};
+}
+
 }  // namespace
 
 Admission::Admission(const scheduling::QueueLimits& limits, std::shared_ptr<WorkerSet> workers)
@@ -34,8 +38,7 @@ Admission::Admission(const scheduling::QueueLimits& limits, std::shared_ptr<Work
 absl::Status Admission::Enqueue(AdmissionRequest request) {
   {
     absl::MutexLock lock(&mutex_);
-    const absl::Status status = queue_.Add(
-        {.id = request.id, .tokens = request.needs.prompt_tokens, .bytes = request.bytes});
+    const absl::Status status = queue_.Add(EntryOf(request));
     if (absl::IsResourceExhausted(status)) {
       return rpc::ResourceExhausted(
           rpc::reason::kQueueFull, std::string(status.message()), kQueueFullDelay);
@@ -53,8 +56,7 @@ absl::Status Admission::Enqueue(AdmissionRequest request) {
 void Admission::Requeue(AdmissionRequest request) {
   {
     absl::MutexLock lock(&mutex_);
-    const absl::Status status = queue_.Return(
-        {.id = request.id, .tokens = request.needs.prompt_tokens, .bytes = request.bytes});
+    const absl::Status status = queue_.Return(EntryOf(request));
     if (status.ok()) {
       const uint64_t id = request.id;
       queued_.insert_or_assign(id, std::move(request));

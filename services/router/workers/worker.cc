@@ -120,7 +120,6 @@ void Worker::OnLoads(const worker::v1::Loads& loads) {
     }
     loads_ = loads;
     reported_ = absl::Now();
-    ++report_number_;
     watching_ = true;
     suspect_ = false;
     full_ = false;
@@ -167,11 +166,6 @@ bool Worker::has_role() const {
 WorkerState Worker::state() const {
   absl::MutexLock lock(&mutex_);
   return State();
-}
-
-uint64_t Worker::report_number() const {
-  absl::MutexLock lock(&mutex_);
-  return report_number_;
 }
 
 WorkerState Worker::State() const {
@@ -259,7 +253,7 @@ void Worker::AddUnreported(int64_t tokens) {
 bool Worker::Acknowledge(int64_t tokens) {
   absl::MutexLock lock(&mutex_);
   const bool closed = unacknowledged_requests_ >= window_;
-  window_ = std::min(window_ + 1, kWidestWindow);
+  ++window_;
   --unacknowledged_requests_;
   unacknowledged_tokens_ -= tokens;
   ++recent_requests_;

@@ -92,8 +92,6 @@ class Worker : public std::enable_shared_from_this<Worker> {
   bool has_role() const;
   WorkerState state() const;
   WorkerView view() const;
-  // Counts load reports.
-  uint64_t report_number() const;
   scheduling::PrefillLoad prefill_load() const;
   scheduling::DecodeLoad decode_load() const;
 
@@ -121,9 +119,6 @@ class Worker : public std::enable_shared_from_this<Worker> {
   void OnWatchEnd(const absl::Status& status);
 
  private:
-  // More than ever wait.
-  static constexpr int64_t kWidestWindow = int64_t{1} << 20;
-
   void Connect();
   WorkerState State() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Ready() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -151,11 +146,10 @@ class Worker : public std::enable_shared_from_this<Worker> {
   bool watching_ ABSL_GUARDED_BY(mutex_) = false;
   bool suspect_ ABSL_GUARDED_BY(mutex_) = false;
   bool full_ ABSL_GUARDED_BY(mutex_) = false;
-  // Requests that may be sent and not acknowledged at a time.
-  int64_t window_ ABSL_GUARDED_BY(mutex_) = kWidestWindow;
+  // Requests that may be sent and not acknowledged at a time; at first more than ever wait.
+  int64_t window_ ABSL_GUARDED_BY(mutex_) = int64_t{1} << 20;
   worker::v1::Loads loads_ ABSL_GUARDED_BY(mutex_);
   absl::Time reported_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  uint64_t report_number_ ABSL_GUARDED_BY(mutex_) = 0;
   // Sent and not acknowledged, and acknowledged since the last report.
   int64_t unacknowledged_requests_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t unacknowledged_tokens_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 
 #include "common/transport/transport.h"
@@ -101,60 +103,70 @@ class Transfers {
   uint64_t next_ = 0;
 };
 
-void Transfer(benchmark::State& state, const std::string& kind) {
-  const auto bytes = static_cast<size_t>(state.range(0));
-  Transfers transfers(kind, bytes);
-  if (!transfers.One() || !transfers.Arrived()) {
+// The same pages by UCX's shared memory.
+class SharedMemoryPuts {
+ public:
+  explicit SharedMemoryPuts(size_t bytes)
+      : source_(RandomBytes(bytes)),
+        target_(bytes),
+        page_bytes_(std::min(bytes, kPageBytes)),
+        peer_(UcxSharedMemory::Create(target_)) {}
+
+  absl::Status status() const { return peer_.status(); }
+  bool One() {
+    for (size_t at = 0; at < source_.size(); at += page_bytes_) {
+      if (!(*peer_)->Put(std::span(source_).subspan(at, page_bytes_), Placed(at)).ok()) {
+        return false;
+      }
+    }
+    return (*peer_)->Flush().ok();
+  }
+  bool Arrived() const {
+    for (size_t at = 0; at < source_.size(); at += page_bytes_) {
+      if (std::memcmp(source_.data() + at, target_.data() + Placed(at), page_bytes_) != 0) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  // Where the page at this offset belongs.
+  size_t Placed(size_t at) const { return source_.size() - at - page_bytes_; }
+
+  const std::vector<std::byte> source_;
+  std::vector<std::byte> target_;
+  const size_t page_bytes_;
+  const absl::StatusOr<std::unique_ptr<UcxSharedMemory>> peer_;
+};
+
+template <typename Subject>
+void Measure(benchmark::State& state, Subject& subject) {
+  if (!subject.One() || !subject.Arrived()) {
     state.SkipWithError("the bytes did not arrive");
     return;
   }
   for (auto _ : state) {
-    if (!transfers.One()) {
+    if (!subject.One()) {
       state.SkipWithError("a transfer failed");
       return;
     }
   }
-  kernels::Report(state, kernels::Machine(1).limits, 0, static_cast<double>(bytes));
+  kernels::Report(state, kernels::Machine(1).limits, 0, static_cast<double>(state.range(0)));
 }
 
-// The same pages, from last to first.
-bool PutAll(UcxSharedMemory& peer, std::span<const std::byte> source) {
-  const size_t page_bytes = std::min(source.size(), kPageBytes);
-  for (size_t at = 0; at < source.size(); at += page_bytes) {
-    if (!peer.Put(source.subspan(at, page_bytes), source.size() - at - page_bytes).ok()) {
-      return false;
-    }
-  }
-  return peer.Flush().ok();
+void Transfer(benchmark::State& state, const std::string& kind) {
+  Transfers transfers(kind, static_cast<size_t>(state.range(0)));
+  Measure(state, transfers);
 }
 
 void PutToSharedMemory(benchmark::State& state) {
-  const auto bytes = static_cast<size_t>(state.range(0));
-  const size_t page_bytes = std::min(bytes, kPageBytes);
-  const std::vector<std::byte> source = RandomBytes(bytes);
-  std::vector<std::byte> target(bytes);
-  const absl::StatusOr<std::unique_ptr<UcxSharedMemory>> peer = UcxSharedMemory::Create(target);
-  if (!peer.ok()) {
-    state.SkipWithError(peer.status().ToString().c_str());
+  SharedMemoryPuts puts(static_cast<size_t>(state.range(0)));
+  if (!puts.status().ok()) {
+    state.SkipWithError(puts.status().ToString().c_str());
     return;
   }
-  bool arrived = PutAll(**peer, source);
-  for (size_t at = 0; at < bytes; at += page_bytes) {
-    arrived =
-        arrived &&
-        std::memcmp(source.data() + at, target.data() + bytes - at - page_bytes, page_bytes) == 0;
-  }
-  if (!arrived) {
-    state.SkipWithError("the bytes did not arrive");
-    return;
-  }
-  for (auto _ : state) {
-    if (!PutAll(**peer, source)) {
-      state.SkipWithError("a put failed");
-      return;
-    }
-  }
-  kernels::Report(state, kernels::Machine(1).limits, 0, static_cast<double>(bytes));
+  Measure(state, puts);
 }
 
 void Copy(benchmark::State& state) {

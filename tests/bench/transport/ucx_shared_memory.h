@@ -16,7 +16,8 @@ namespace baton::transport {
 // Not thread-safe.
 class UcxSharedMemory {
  public:
-  // `target` is borrowed. kUnavailable: UCX has no shared memory on this machine.
+  // `target` is borrowed. UCX's error where it has no shared memory; kUnavailable in a build that
+  // has no UCX.
   static absl::StatusOr<std::unique_ptr<UcxSharedMemory>> Create(std::span<std::byte> target);
   virtual ~UcxSharedMemory() = default;
 

@@ -1,15 +1,23 @@
 #include "tests/integration/router/router_fixture.h"
 
 #include <algorithm>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "grpcpp/create_channel.h"
 
 #include "common/rpc/request_metadata.h"
 #include "common/rpc/status_mapping.h"
+#include "services/router/router_options.h"
+#include "services/router/server.h"
+#include "services/router/workers/worker.h"
+#include "tests/integration/router/fake_cluster.h"
 
 namespace baton::router {
 namespace {
@@ -57,7 +65,7 @@ void RouterFixture::Start(RouterOptions options) {
     ASSERT_TRUE(WaitUntil([this] {
       for (const WorkerKind kind : {WorkerKind::kPrefill, WorkerKind::kDecode}) {
         for (const auto& worker : router_->core().workers->List(kind)) {
-          if (worker->report_number() == 0) {
+          if (worker->view().report_age == absl::InfiniteDuration()) {
             return false;
           }
         }

@@ -178,7 +178,7 @@ TEST_F(ServeTest, AWorkerOfTheWrongRoleIsNotUsed) {
   auto router = RouterServer::Start(options);
   ASSERT_TRUE(router.ok()) << router.status();
   const auto workers = (*router)->core().workers->List(WorkerKind::kDecode);
-  ASSERT_TRUE(WaitUntil([&] { return workers[0]->report_number() > 0; }));
+  ASSERT_TRUE(WaitUntil([&] { return workers[0]->view().report_age < absl::InfiniteDuration(); }));
   EXPECT_FALSE((*router)->core().admission->CanServe());
 }
 
