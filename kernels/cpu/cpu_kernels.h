@@ -73,6 +73,9 @@ absl::Status DiffKvEncode(const IsaKernels& isa,
 absl::Status DiffKvSweep(const IsaKernels& isa,
                          const ExecContext& context,
                          const DiffKvSweepParams& params);
+absl::Status DiffKvTakePages(const IsaKernels& isa,
+                             const ExecContext& context,
+                             const DiffKvTakePagesParams& params);
 absl::Status DiffKvAppend(const IsaKernels& isa,
                           const ExecContext& context,
                           const DiffKvAppendParams& params);

@@ -63,6 +63,7 @@ const OpTable& Table() {
       .diffkv_release_pages = Bind<isa, cpu::DiffKvReleasePages>,
       .diffkv_encode = Bind<isa, cpu::DiffKvEncode>,
       .diffkv_sweep = Bind<isa, cpu::DiffKvSweep>,
+      .diffkv_take_pages = Bind<isa, cpu::DiffKvTakePages>,
       .diffkv_append = Bind<isa, cpu::DiffKvAppend>,
       .diffkv_attention = Bind<isa, cpu::DiffKvAttention>,
       .shadowkv_workspace_bytes = BindShadowKvWorkspaceBytes<isa>,

@@ -24,22 +24,18 @@ void WriteRow(const IsaKernels& isa,
               int32_t head) {
   const DiffKvPages& pages = params.pages;
   const DiffKvAction& action = row.actions[head];
-  const auto page_of = [&](int32_t tier, int32_t slot) {
-    const DiffKvPageLayout layout = pages.geometry.layout(tier);
-    return DiffKvPage(layout,
-                      DiffKvPageData(pages, row.layer, head, tier, slot / layout.page_tokens()));
+  const auto page_of = [&](int32_t tier) {
+    return DiffKvPage(pages.geometry.layout(tier), DiffKvPageData(pages, action.pages[tier]));
   };
-  const DiffKvPage high = page_of(kDiffKvHigh, action.high_slot);
+  const DiffKvPage high = page_of(kDiffKvHigh);
   const int32_t slot = action.high_slot % high.layout().page_tokens();
   if (action.demoted_to >= 0) {
-    const DiffKvPage low = page_of(kDiffKvLow, action.demoted_to);
+    const DiffKvPage low = page_of(kDiffKvLow);
     DemoteToken(high, slot, low, action.demoted_to % low.layout().page_tokens());
   }
   const int64_t offset = row.row * params.stride + int64_t{head} * pages.geometry.head_dim;
   WriteToken(
       isa, high, slot, Floats(params.k) + offset, Floats(params.v) + offset, 0.0f, row.position);
-  DiffKvCount(row.layer, head, kDiffKvHigh) += action.appended ? 1 : 0;
-  DiffKvCount(row.layer, head, kDiffKvLow) += action.low_appended ? 1 : 0;
 }
 
 }  // namespace
@@ -55,10 +51,6 @@ absl::Status DiffKvAppend(const IsaKernels& isa,
   }
   const int32_t kv_heads = params.pages.geometry.kv_heads;
   const int64_t tasks = params.num_rows * kv_heads;
-  AppendUnswept(params);
-  if (absl::Status status = TakeDiffKvPages(params); !status.ok()) {
-    return status;
-  }
   const bool serial = tasks * params.pages.geometry.head_dim < kSerialElements / 8;
   ParallelFor(context, tasks, serial, [&](int64_t index, int) {
     WriteRow(isa, params, params.rows[index / kv_heads], static_cast<int32_t>(index % kv_heads));

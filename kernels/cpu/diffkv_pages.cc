@@ -21,4 +21,10 @@ absl::Status DiffKvReleasePages(const IsaKernels&,
   return ReleaseDiffKvPages(params);
 }
 
+absl::Status DiffKvTakePages(const IsaKernels&,
+                             const ExecContext&,
+                             const DiffKvTakePagesParams& params) {
+  return TakeDiffKvPages(params);
+}
+
 }  // namespace baton::kernels::cpu

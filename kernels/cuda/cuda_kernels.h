@@ -56,9 +56,10 @@ absl::Status DiffKvClassify(const ExecContext& context, const DiffKvClassifyPara
 // Source pages must be bf16. Workspace: 8 bytes per KV head and 1024 tokens.
 absl::Status DiffKvEncode(const ExecContext& context, const DiffKvEncodeParams& params);
 absl::Status DiffKvSweep(const ExecContext& context, const DiffKvSweepParams& params);
-// k and v of rows are aligned to 16 bytes; at most 128 KV heads. A row whose lease or table is too
-// short stays as it is, and all its actions have high_slot -1; so does one that sweeps with actions
-// which are not of the tokens stored. Other rows go on.
+// A sequence whose lease or tables are too short stays as it is, and all its actions have high_slot
+// -1; so does one that sweeps with actions which are not of the tokens stored. Others go on.
+absl::Status DiffKvTakePages(const ExecContext& context, const DiffKvTakePagesParams& params);
+// k and v of rows are aligned to 16 bytes. Heads whose action has high_slot -1 stay as they are.
 absl::Status DiffKvAppend(const ExecContext& context, const DiffKvAppendParams& params);
 // Workspace: 4 bytes x rows x heads x (32 (head_dim + 2) + 1); with less, several launches of fewer
 // rows.

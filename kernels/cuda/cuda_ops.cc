@@ -48,6 +48,7 @@ const OpTable* CudaOps() {
       .diffkv_release_pages = GatheredOp<cuda::DiffKvReleasePages>,
       .diffkv_encode = GatheredOp<cuda::DiffKvEncode>,
       .diffkv_sweep = GatheredOp<cuda::DiffKvSweep>,
+      .diffkv_take_pages = GatheredOp<cuda::DiffKvTakePages>,
       .diffkv_append = GatheredOp<cuda::DiffKvAppend>,
       .diffkv_attention = GatheredOp<cuda::DiffKvAttention>,
       .shadowkv_workspace_bytes = ShadowKvWorkspaceBytes,

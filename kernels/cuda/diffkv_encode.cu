@@ -8,6 +8,7 @@
 
 #include "kernels/core/exec_context.h"
 #include "kernels/cuda/bf16.cuh"
+#include "kernels/cuda/block_sum.cuh"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/diffkv_checks.h"
 #include "kernels/cuda/diffkv_pages.cuh"
@@ -124,29 +125,6 @@ struct EncodeShared {
   int32_t start_rank;  // of the first token of start_tile in its class
 };
 
-// The sum of the threads before, and the sum of all. Every thread of the block calls it.
-__device__ int32_t ExclusiveSum(int32_t value, int32_t* warp_sums, int32_t& total) {
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  const int warp = static_cast<int>(threadIdx.x / 32);
-  int32_t inclusive = value;
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const int32_t lower = __shfl_up_sync(kAllLanes, inclusive, step);
-    if (lane >= step) inclusive += lower;
-  }
-  __syncthreads();  // the sums before were read
-  if (lane == 31) warp_sums[warp] = inclusive;
-  __syncthreads();
-  int32_t before = inclusive - value;
-  total = 0;
-#pragma unroll
-  for (int w = 0; w < kWarps; ++w) {
-    before += w < warp ? warp_sums[w] : 0;
-    total += warp_sums[w];
-  }
-  return before;
-}
-
 // Finds the tile that has the job's first token.
 template <int kDim>
 __device__ void FindStart(const EncodeArgs& args,
@@ -158,7 +136,7 @@ __device__ void FindStart(const EncodeArgs& args,
     const int32_t tile = chunk + static_cast<int32_t>(threadIdx.x);
     const int32_t mine = tile < args.tiles ? args.TileCounts(head, tile)[job.tier] : 0;
     int32_t total;
-    const int32_t rank = before + ExclusiveSum(mine, shared.warp_sums, total);
+    const int32_t rank = before + ExclusiveSum<kWarps>(mine, shared.warp_sums, total);
     if (rank <= job.first_rank && job.first_rank < rank + mine) {
       shared.start_tile = tile;
       shared.start_rank = rank;
@@ -191,7 +169,7 @@ __device__ void ListTokens(const EncodeArgs& args,
     }
     int32_t total;
     int32_t rank =
-        tile_rank + ExclusiveSum(__popc(matches), shared.warp_sums, total) - job.first_rank;
+        tile_rank + ExclusiveSum<kWarps>(__popc(matches), shared.warp_sums, total) - job.first_rank;
     for (; matches != 0; matches &= matches - 1, ++rank) {
       if (rank >= 0 && rank < job.count()) {
         shared.tokens[job.begin + rank] = first + __ffs(static_cast<int>(matches)) - 1;

@@ -161,6 +161,11 @@ struct DiffKvValueHalves {
     return reinterpret_cast<uint16_t*>(page + kLayout.value_codes()) +
            kLayout.value_bit(slot, FirstDim(i)) / 16;
   }
+  // Puts codes into the `i`-th one, whose bits of this slot are zero, without reading it.
+  __device__ void Join(int i, uint32_t bits) const {
+    const auto address = reinterpret_cast<uintptr_t>(At(i));
+    atomicOr(reinterpret_cast<uint32_t*>(address & ~uintptr_t{3}), bits << (address & 2) * 8);
+  }
   // The bit at which the code of the first dim starts.
   __device__ uint32_t Shift() const {
     constexpr DiffKvPageLayout kLayout = {kDim, kTier};
@@ -176,13 +181,17 @@ struct DiffKvValueHalves {
   __device__ static int32_t Index(int i) { return 32 * i + static_cast<int32_t>(threadIdx.x % 32); }
 };
 
-// Puts a token's codes into a slot, by one warp; nobody else writes to the page.
+// Puts a token's codes into a slot, by one warp; nobody else writes to the page. An `empty` slot
+// has zeros for codes, and is not read.
 template <int kDim, DiffKvTier kTier>
-__device__ inline void PackToken(std::byte* page, int32_t slot, const DiffKvCodes& codes) {
+__device__ inline void PackToken(std::byte* page,
+                                 int32_t slot,
+                                 bool empty,
+                                 const DiffKvCodes& codes) {
   using Halves = DiffKvValueHalves<kDim, kTier>;
   const Halves halves = {.page = page, .slot = slot};
-  uint32_t bits[Halves::kOwn];
-  halves.Load(bits);
+  uint32_t others[Halves::kOwn] = {};
+  if (!empty) halves.Load(others);
   const int32_t dim = static_cast<int32_t>(threadIdx.x % 32) * 8;
   if (dim < kDim) {
     StoreKeyCodes<kDim, kTier>(page, slot, dim, *reinterpret_cast<const uint2*>(codes.key + dim));
@@ -191,12 +200,19 @@ __device__ inline void PackToken(std::byte* page, int32_t slot, const DiffKvCode
   for (int i = 0; i < Halves::kOwn; ++i) {
     if (!Halves::Has(i)) continue;
     const uint8_t* values = codes.value + Halves::FirstDim(i);
+    uint32_t own = 0;
+    uint32_t bits = others[i];
 #pragma unroll
     for (int block = 0; block < Halves::kBlocks; ++block) {
       const uint32_t at = halves.Shift() + block * Halves::kStep;
-      bits[i] = (bits[i] & ~(Halves::kMask << at)) | (uint32_t{values[8 * block]} << at);
+      own |= uint32_t{values[8 * block]} << at;
+      bits &= ~(Halves::kMask << at);
     }
-    *halves.At(i) = static_cast<uint16_t>(bits[i]);
+    if (empty) {
+      halves.Join(i, own);
+    } else {
+      *halves.At(i) = static_cast<uint16_t>(bits | own);
+    }
   }
 }
 

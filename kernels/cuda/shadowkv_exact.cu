@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/block_sum.cuh"
 #include "kernels/cuda/shadowkv_exact.cuh"
 #include "kernels/cuda/shadowkv_keys.cuh"
 #include "kernels/cuda/warp.cuh"
@@ -83,30 +84,9 @@ __device__ Threshold FindThreshold(const Candidates& candidates, int32_t wanted)
   return found;
 }
 
-// The sum of the threads before, and the sum of all. All threads of the block call it.
-__device__ uint32_t ExclusiveSum(uint32_t value, uint32_t& total) {
-  __shared__ uint32_t warp_sums[kChooseWarps];
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  uint32_t inclusive = value;
-  for (int step = 1; step < 32; step *= 2) {
-    const uint32_t lower = __shfl_up_sync(kAllLanes, inclusive, step);
-    if (lane >= step) inclusive += lower;
-  }
-  if (lane == 31) warp_sums[warp] = inclusive;
-  __syncthreads();
-  uint32_t before = inclusive - value;
-  total = 0;
-  for (int w = 0; w < kChooseWarps; ++w) {
-    before += w < warp ? warp_sums[w] : 0;
-    total += warp_sums[w];
-  }
-  __syncthreads();  // before the sums are written again
-  return before;
-}
-
 // Writes the ids of the chunks below the threshold and of the first ones at it, ascending.
 __device__ void WriteIds(const Candidates& candidates, const Threshold& threshold, int32_t* ids) {
+  __shared__ int32_t warp_sums[kChooseWarps];
   int32_t below = 0;  // among the chunks before
   int32_t equal = 0;
   for (int64_t first = candidates.first; first < candidates.end; first += kChooseThreads) {
@@ -115,15 +95,16 @@ __device__ void WriteIds(const Candidates& candidates, const Threshold& threshol
     const uint32_t bits = exists ? OrderedBits(candidates.scores[chunk]) : ~0u;
     const bool is_below = exists && bits < threshold.bits;
     const bool is_equal = exists && bits == threshold.bits;
-    uint32_t total;
-    const uint32_t before = ExclusiveSum((is_below ? 1u : 0u) | (is_equal ? 1u << 16 : 0u), total);
-    const int32_t below_before = below + static_cast<int32_t>(before & 0xffffu);
-    const int32_t equal_before = equal + static_cast<int32_t>(before >> 16);
+    int32_t total;
+    const int32_t before =
+        ExclusiveSum<kChooseWarps>((is_below ? 1 : 0) | (is_equal ? 1 << 16 : 0), warp_sums, total);
+    const int32_t below_before = below + (before & 0xffff);
+    const int32_t equal_before = equal + (before >> 16);
     if (is_below || (is_equal && equal_before < threshold.equal)) {
       ids[below_before + min(equal_before, threshold.equal)] = static_cast<int32_t>(chunk);
     }
-    below += static_cast<int32_t>(total & 0xffffu);
-    equal += static_cast<int32_t>(total >> 16);
+    below += total & 0xffff;
+    equal += total >> 16;
   }
 }
 

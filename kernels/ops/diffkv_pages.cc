@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
@@ -41,18 +42,32 @@ absl::Status FullTable(absl::string_view op, int32_t needed, int32_t columns) {
       op, ": a head needs ", needed, " pages but its page table has ", columns, " columns"));
 }
 
+// Slot of a tier that the action writes; -1: none.
+int32_t SlotOf(const DiffKvAction& action, int32_t tier) {
+  return tier == kDiffKvHigh ? action.high_slot : action.demoted_to;
+}
+bool Grows(const DiffKvAction& action, int32_t tier) {
+  return tier == kDiffKvHigh ? action.appended : action.low_appended;
+}
+
 // True when the action adds a token to a tier whose last page is full.
 bool TakesPage(const DiffKvGeometry& geometry,
                const DiffKvAppendRow& row,
                int32_t head,
                int32_t tier) {
-  const DiffKvAction& action = row.actions[head];
-  const bool grows = tier == kDiffKvHigh ? action.appended : action.low_appended;
-  return grows && DiffKvCount(row.layer, head, tier) % DiffKvPageTokens(geometry.tiers[tier]) == 0;
+  return Grows(row.actions[head], tier) &&
+         DiffKvCount(row.layer, head, tier) % DiffKvPageTokens(geometry.tiers[tier]) == 0;
 }
 
-// The row's new pages, or an error when they do not fit.
-absl::Status CheckRow(const DiffKvGeometry& geometry, const DiffKvAppendRow& row) {
+// Rows that do not sweep: behind the other high tokens of every head.
+void AppendUnswept(const DiffKvGeometry& geometry, const DiffKvAppendRow& row) {
+  for (int32_t head = 0; !row.sweep && head < geometry.kv_heads; ++head) {
+    row.actions[head] = AppendToDiffKv(DiffKvCount(row.layer, head, kDiffKvHigh));
+  }
+}
+
+// The row's new pages, or an error when a head has no columns for them.
+absl::StatusOr<int32_t> NewPages(const DiffKvGeometry& geometry, const DiffKvAppendRow& row) {
   int32_t taken = 0;
   for (int32_t head = 0; head < geometry.kv_heads; ++head) {
     int32_t pages = 0;
@@ -62,13 +77,42 @@ absl::Status CheckRow(const DiffKvGeometry& geometry, const DiffKvAppendRow& row
       taken += more;
     }
     if (pages > row.layer.columns) {
-      return FullTable("diffkv_append", pages, row.layer.columns);
+      return FullTable("diffkv_take_pages", pages, row.layer.columns);
     }
   }
-  if (taken > row.lease->count - row.lease->used) {
-    return ShortLease("diffkv_append", taken, *row.lease);
+  return taken;
+}
+
+// Decides what is to be decided of a sequence, and checks that its new pages can be had.
+absl::Status PlanSequence(const DiffKvTakePagesParams& params, int64_t sequence) {
+  int32_t needed = 0;
+  for (int64_t layer = 0; layer < params.layers; ++layer) {
+    const DiffKvAppendRow& row = params.rows[layer * params.sequences + sequence];
+    AppendUnswept(params.pages.geometry, row);
+    const absl::StatusOr<int32_t> pages = NewPages(params.pages.geometry, row);
+    if (!pages.ok()) {
+      return pages.status();
+    }
+    needed += *pages;
   }
-  return absl::OkStatus();
+  const DiffKvLease& lease = *params.rows[sequence].lease;
+  return needed <= lease.count - lease.used ? absl::OkStatus()
+                                            : ShortLease("diffkv_take_pages", needed, lease);
+}
+
+// Finds the page of the slot that a head's token takes in a tier, and counts the token.
+void TakePage(const DiffKvPages& pages, const DiffKvAppendRow& row, int32_t head, int32_t tier) {
+  DiffKvAction& action = row.actions[head];
+  const int32_t slot = SlotOf(action, tier);
+  if (slot < 0) return;
+  int32_t& id =
+      DiffKvPageId(row.layer, head, tier, slot / DiffKvPageTokens(pages.geometry.tiers[tier]));
+  if (TakesPage(pages.geometry, row, head, tier)) {
+    id = row.lease->ids[row.lease->used++];
+    std::memset(DiffKvPageData(pages, id), 0, pages.geometry.page_bytes());
+  }
+  action.pages[tier] = id;
+  DiffKvCount(row.layer, head, tier) += Grows(action, tier) ? 1 : 0;
 }
 
 }  // namespace
@@ -123,31 +167,19 @@ absl::Status ReleaseDiffKvPages(const DiffKvReleasePagesParams& params) {
   return absl::OkStatus();
 }
 
-void AppendUnswept(const DiffKvAppendParams& params) {
-  for (int64_t r = 0; r < params.num_rows; ++r) {
-    const DiffKvAppendRow& row = params.rows[r];
-    for (int32_t head = 0; !row.sweep && head < params.pages.geometry.kv_heads; ++head) {
-      row.actions[head] = AppendToDiffKv(DiffKvCount(row.layer, head, kDiffKvHigh));
-    }
+absl::Status TakeDiffKvPages(const DiffKvTakePagesParams& params) {
+  if (absl::Status status = Validate(params); !status.ok()) {
+    return status;
   }
-}
-
-absl::Status TakeDiffKvPages(const DiffKvAppendParams& params) {
-  const DiffKvGeometry& geometry = params.pages.geometry;
-  for (int64_t r = 0; r < params.num_rows; ++r) {
-    if (absl::Status status = CheckRow(geometry, params.rows[r]); !status.ok()) {
+  for (int64_t sequence = 0; sequence < params.sequences; ++sequence) {
+    if (absl::Status status = PlanSequence(params, sequence); !status.ok()) {
       return status;
     }
   }
-  for (int64_t r = 0; r < params.num_rows; ++r) {
-    const DiffKvAppendRow& row = params.rows[r];
-    for (int32_t head = 0; head < geometry.kv_heads; ++head) {
+  for (int64_t row = 0; row < params.layers * params.sequences; ++row) {
+    for (int32_t head = 0; head < params.pages.geometry.kv_heads; ++head) {
       for (int32_t tier = 0; tier < kDiffKvTiers; ++tier) {
-        if (!TakesPage(geometry, row, head, tier)) continue;
-        const int32_t page = PagesHeld(geometry, row.layer, head, tier);
-        DiffKvPageId(row.layer, head, tier, page) = row.lease->ids[row.lease->used++];
-        std::memset(
-            DiffKvPageData(params.pages, row.layer, head, tier, page), 0, geometry.page_bytes());
+        TakePage(params.pages, params.rows[row], head, tier);
       }
     }
   }

@@ -23,10 +23,12 @@ constexpr int32_t& DiffKvPageId(const DiffKvLayer& layer,
 constexpr int32_t& DiffKvCount(const DiffKvLayer& layer, int32_t head, int32_t tier) {
   return layer.token_counts[head * kDiffKvTiers + tier];
 }
+constexpr std::byte* DiffKvPageData(const DiffKvPages& pages, int32_t id) {
+  return pages.base + static_cast<size_t>(id) * pages.geometry.page_bytes();
+}
 constexpr std::byte* DiffKvPageData(
     const DiffKvPages& pages, const DiffKvLayer& layer, int32_t head, int32_t tier, int32_t page) {
-  const auto id = static_cast<size_t>(DiffKvPageId(layer, head, tier, page));
-  return pages.base + id * pages.geometry.page_bytes();
+  return DiffKvPageData(pages, DiffKvPageId(layer, head, tier, page));
 }
 
 // The action's slots are of a head with these counts, or those that it grows by.
@@ -41,13 +43,6 @@ constexpr bool FitsCounts(const DiffKvAction& action, int32_t high, int32_t low)
 // The ops of these names, for host tables.
 absl::Status AssignDiffKvPages(const DiffKvAssignPagesParams& params);
 absl::Status ReleaseDiffKvPages(const DiffKvReleasePagesParams& params);
-
-// Gives the rows that do not sweep their actions: behind the other high tokens of every head.
-void AppendUnswept(const DiffKvAppendParams& params);
-
-// Takes and zeroes the pages that the rows' actions need: an exclusive sum over (head, tier), high
-// before low, in each row. kResourceExhausted, and nothing changed, when some lease is too short or
-// some page table has no free column.
-absl::Status TakeDiffKvPages(const DiffKvAppendParams& params);
+absl::Status TakeDiffKvPages(const DiffKvTakePagesParams& params);
 
 }  // namespace baton::kernels

@@ -152,12 +152,16 @@ struct DiffKvEncodeParams {
   DiffKvPages pages;
 };
 
-// What a new token does to one head; `slot` counts tokens of the high tier.
+// What a new token does to one head; slots count tokens of their tier. diffkv_sweep decides, or
+// diffkv_take_pages where none sweeps, which also finds the pages; diffkv_append does it.
 struct DiffKvAction {
-  int32_t high_slot = -1;     // where the new token goes (overwritten victim or appended)
-  int32_t demoted_to = -1;    // low slot that the victim goes to; -1: no demotion
-  bool appended = false;      // the high count grows by one
-  bool low_appended = false;  // the low count grows by one
+  int32_t high_slot = -1;   // where the new token goes (overwritten victim or appended)
+  int32_t demoted_to = -1;  // low slot that the victim goes to; -1: no demotion
+  int32_t pages[kDiffKvTiers] = {-1, -1};  // ids of these slots' pages
+  bool appended = false;                   // the high count grows by one
+  bool low_appended = false;               // the low count grows by one
+
+  friend bool operator==(const DiffKvAction&, const DiffKvAction&) = default;
 };
 
 // A new token of one sequence in one layer.
@@ -167,8 +171,8 @@ struct DiffKvAppendRow {
   int32_t row = 0;  // of the keys and values
   int32_t position = 0;
   bool sweep = true;  // false: append without looking for a victim (policy every r-th step)
-  DiffKvLease* lease = nullptr;     // takes a page only when an append finds its last page full
-  DiffKvAction* actions = nullptr;  // [kv_heads], by diffkv_sweep in rows that sweep, else out
+  DiffKvLease* lease = nullptr;  // gives a page only where a token finds its tier's last one full
+  DiffKvAction* actions = nullptr;  // [kv_heads]
 };
 
 // Runs the generation policy: what rows that sweep will do with their new tokens, by the scores of
@@ -181,9 +185,22 @@ struct DiffKvSweepParams {
   DiffKvPages pages;
 };
 
-// Writes the new tokens, before that layer's attention. Rows are of different sequences. One that
-// sweeps has had diffkv_sweep, and its layer has not changed since. kResourceExhausted, and nothing
-// but the actions changed, when a lease is too short or a page table has no column left.
+// The page manager of generation (DiffKV section 5.2): gives every new token of a step its slots'
+// pages, and counts it. Rows are [layers][sequences]; those of a sequence have one lease, from
+// which layers take in order, and of a layer (head, tier), high before low. New pages are zeroed.
+// Rows that sweep have had diffkv_sweep, and their layers have not changed since; the others'
+// tokens go behind the high tokens of every head. Keys and values are not looked at.
+// kResourceExhausted, and nothing changed but actions, when a lease is too short or a page table
+// has no column left.
+struct DiffKvTakePagesParams {
+  const DiffKvAppendRow* rows = nullptr;
+  int64_t layers = 0;
+  int64_t sequences = 0;
+  DiffKvPages pages;
+};
+
+// Writes the new tokens into the slots that diffkv_take_pages gave them, moving what lies there
+// where that is demoted, before that layer's attention. Rows are of different sequences.
 struct DiffKvAppendParams {
   const void* k = nullptr;  // [..., kv_heads x head_dim], after RoPE
   const void* v = nullptr;

@@ -32,6 +32,7 @@ absl::Status CheckComplete(const OpTable& table) {
       {"diffkv_release_pages", table.diffkv_release_pages != nullptr},
       {"diffkv_encode", table.diffkv_encode != nullptr},
       {"diffkv_sweep", table.diffkv_sweep != nullptr},
+      {"diffkv_take_pages", table.diffkv_take_pages != nullptr},
       {"diffkv_append", table.diffkv_append != nullptr},
       {"diffkv_attention", table.diffkv_attention != nullptr},
       {"shadowkv_workspace_bytes", table.shadowkv_workspace_bytes != nullptr},

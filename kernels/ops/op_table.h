@@ -53,6 +53,7 @@ struct OpTable {
                                        const DiffKvReleasePagesParams&) = nullptr;
   absl::Status (*diffkv_encode)(const ExecContext&, const DiffKvEncodeParams&) = nullptr;
   absl::Status (*diffkv_sweep)(const ExecContext&, const DiffKvSweepParams&) = nullptr;
+  absl::Status (*diffkv_take_pages)(const ExecContext&, const DiffKvTakePagesParams&) = nullptr;
   absl::Status (*diffkv_append)(const ExecContext&, const DiffKvAppendParams&) = nullptr;
   absl::Status (*diffkv_attention)(const ExecContext&, const DiffKvAttentionParams&) = nullptr;
   // KV format `shadowkv`. Workspace bytes that any of its ops may use with `threads` threads and

@@ -34,6 +34,7 @@ absl::Status Validate(const DiffKvAssignPagesParams& params);
 absl::Status Validate(const DiffKvReleasePagesParams& params);
 absl::Status Validate(const DiffKvEncodeParams& params);
 absl::Status Validate(const DiffKvSweepParams& params);
+absl::Status Validate(const DiffKvTakePagesParams& params);
 absl::Status Validate(const DiffKvAppendParams& params);
 absl::Status Validate(const DiffKvAttentionParams& params);
 absl::Status Validate(const ShadowKvEncodeParams& params);

@@ -102,6 +102,23 @@ void CheckActions(const DiffKvAppendRow& row, int32_t kv_heads, ParamChecker& ch
   }
 }
 
+// Slots of actions are counted and have pages.
+void CheckPlaces(const DiffKvAppendRow& row, int32_t kv_heads, ParamChecker& check) {
+  check.NotNull("row actions", row.actions);
+  for (int32_t head = 0; check.ok() && head < kv_heads; ++head) {
+    const DiffKvAction& action = row.actions[head];
+    const bool high = action.high_slot >= 0 && action.pages[kDiffKvHigh] >= 0 &&
+                      action.high_slot < DiffKvCount(row.layer, head, kDiffKvHigh);
+    const bool low =
+        action.demoted_to == -1 || (action.demoted_to >= 0 && action.pages[kDiffKvLow] >= 0 &&
+                                    action.demoted_to < DiffKvCount(row.layer, head, kDiffKvLow));
+    check.Require(high && low,
+                  "row actions high_slot",
+                  action.high_slot,
+                  "must have a page by diffkv_take_pages");
+  }
+}
+
 // Positions are in [first, first + stride).
 void CheckPositions(
     const int32_t* positions, int64_t rows, int64_t first, int64_t stride, ParamChecker& check) {
@@ -250,6 +267,27 @@ absl::Status Validate(const DiffKvSweepParams& params) {
   return check.status();
 }
 
+absl::Status Validate(const DiffKvTakePagesParams& params) {
+  ParamChecker check("diffkv_take_pages");
+  check.NotNegative("layers", params.layers).NotNegative("sequences", params.sequences);
+  if (!check.ok() || params.layers == 0 || params.sequences == 0) {
+    return check.status();
+  }
+  CheckPages(params.pages, check);
+  check.NotNull("rows", params.rows);
+  for (int64_t r = 0; check.ok() && r < params.layers * params.sequences; ++r) {
+    const DiffKvAppendRow& row = params.rows[r];
+    CheckHeldLayer(params.pages.geometry, row.layer, check);
+    if (check.ok()) CheckActions(row, params.pages.geometry.kv_heads, check);
+    CheckLease(row.lease, check);
+    check.Require(row.lease == params.rows[r % params.sequences].lease,
+                  "rows element",
+                  r,
+                  "must have its sequence's lease");
+  }
+  return check.status();
+}
+
 absl::Status Validate(const DiffKvAppendParams& params) {
   ParamChecker check("diffkv_append");
   check.NotNegative("num_rows", params.num_rows);
@@ -267,8 +305,7 @@ absl::Status Validate(const DiffKvAppendParams& params) {
     const DiffKvAppendRow& row = params.rows[r];
     CheckHeldLayer(params.pages.geometry, row.layer, check);
     check.NotNegative("row row", row.row).NotNegative("row position", row.position);
-    if (check.ok()) CheckActions(row, params.pages.geometry.kv_heads, check);
-    CheckLease(row.lease, check);
+    if (check.ok()) CheckPlaces(row, params.pages.geometry.kv_heads, check);
   }
   return check.status();
 }

@@ -15,34 +15,26 @@
 namespace baton::kernels::reference {
 namespace {
 
-DiffKvPage PageOf(
-    const DiffKvPages& pages, const DiffKvLayer& layer, int32_t head, int32_t tier, int32_t slot) {
-  const DiffKvPageLayout layout = pages.geometry.layout(tier);
-  return {layout, DiffKvPageData(pages, layer, head, tier, slot / layout.page_tokens())};
-}
-
 void WriteRow(const DiffKvAppendParams& params, const DiffKvAppendRow& row, int32_t head) {
   const DiffKvPages& pages = params.pages;
   const DiffKvAction& action = row.actions[head];
-  const int32_t high_tokens = pages.geometry.layout(kDiffKvHigh).page_tokens();
-  const int32_t low_tokens = pages.geometry.layout(kDiffKvLow).page_tokens();
-  const DiffKvPage high = PageOf(pages, row.layer, head, kDiffKvHigh, action.high_slot);
+  const auto page_of = [&](int32_t tier) {
+    return DiffKvPage(pages.geometry.layout(tier), DiffKvPageData(pages, action.pages[tier]));
+  };
+  const DiffKvPage high = page_of(kDiffKvHigh);
+  const int32_t slot = action.high_slot % high.layout().page_tokens();
   if (action.demoted_to >= 0) {
-    DemoteToken(high,
-                action.high_slot % high_tokens,
-                PageOf(pages, row.layer, head, kDiffKvLow, action.demoted_to),
-                action.demoted_to % low_tokens);
+    const DiffKvPage low = page_of(kDiffKvLow);
+    DemoteToken(high, slot, low, action.demoted_to % low.layout().page_tokens());
   }
   const int64_t offset = row.row * params.stride + int64_t{head} * pages.geometry.head_dim;
   WriteToken(
       high,
-      action.high_slot % high_tokens,
+      slot,
       [&](int32_t i) { return Floats(params.k)[offset + i]; },
       [&](int32_t i) { return Floats(params.v)[offset + i]; },
       0.0f,
       row.position);
-  DiffKvCount(row.layer, head, kDiffKvHigh) += action.appended ? 1 : 0;
-  DiffKvCount(row.layer, head, kDiffKvLow) += action.low_appended ? 1 : 0;
 }
 
 }  // namespace
@@ -52,10 +44,6 @@ absl::Status DiffKvAppend(const ExecContext&, const DiffKvAppendParams& params) 
     return status;
   }
   const int32_t kv_heads = params.pages.geometry.kv_heads;
-  AppendUnswept(params);
-  if (absl::Status status = TakeDiffKvPages(params); !status.ok()) {
-    return status;
-  }
   for (int64_t r = 0; r < params.num_rows; ++r) {
     for (int32_t head = 0; head < kv_heads; ++head) {
       WriteRow(params, params.rows[r], head);

@@ -16,4 +16,8 @@ absl::Status DiffKvReleasePages(const ExecContext&, const DiffKvReleasePagesPara
   return ReleaseDiffKvPages(params);
 }
 
+absl::Status DiffKvTakePages(const ExecContext&, const DiffKvTakePagesParams& params) {
+  return TakeDiffKvPages(params);
+}
+
 }  // namespace baton::kernels::reference

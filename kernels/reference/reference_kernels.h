@@ -47,6 +47,7 @@ absl::Status DiffKvAssignPages(const ExecContext& context, const DiffKvAssignPag
 absl::Status DiffKvReleasePages(const ExecContext& context, const DiffKvReleasePagesParams& params);
 absl::Status DiffKvEncode(const ExecContext& context, const DiffKvEncodeParams& params);
 absl::Status DiffKvSweep(const ExecContext& context, const DiffKvSweepParams& params);
+absl::Status DiffKvTakePages(const ExecContext& context, const DiffKvTakePagesParams& params);
 absl::Status DiffKvAppend(const ExecContext& context, const DiffKvAppendParams& params);
 absl::Status DiffKvAttention(const ExecContext& context, const DiffKvAttentionParams& params);
 size_t ShadowKvWorkspaceBytes(int threads, const ShadowKvWorkspaceSizes& sizes);

@@ -30,6 +30,7 @@ const OpTable& ReferenceOps() {
       .diffkv_release_pages = reference::DiffKvReleasePages,
       .diffkv_encode = reference::DiffKvEncode,
       .diffkv_sweep = reference::DiffKvSweep,
+      .diffkv_take_pages = reference::DiffKvTakePages,
       .diffkv_append = reference::DiffKvAppend,
       .diffkv_attention = reference::DiffKvAttention,
       .shadowkv_workspace_bytes = reference::ShadowKvWorkspaceBytes,

@@ -136,13 +136,17 @@ TEST(DiffKvFormatTest, BytesOfAPageDoneByHand) {
                          .sweep = false,
                          .lease = &lease,
                          .actions = &action};
+  const DiffKvPages pages = {.base = pool.data(), .geometry = geometry};
+  ASSERT_TRUE(
+      ops.diffkv_take_pages(*context, {.rows = &row, .layers = 1, .sequences = 1, .pages = pages})
+          .ok());
   ASSERT_TRUE(ops.diffkv_append(*context,
                                 {.k = k.data(),
                                  .v = v.data(),
                                  .stride = 64,
                                  .rows = &row,
                                  .num_rows = 1,
-                                 .pages = {.base = pool.data(), .geometry = geometry}})
+                                 .pages = pages})
                   .ok());
   EXPECT_EQ(table[0], 1);
   std::vector<std::byte> want(geometry.page_bytes());

@@ -97,6 +97,11 @@ class DiffKvInvarianceTest : public BackendTest {
         ops()
             .diffkv_sweep(context, {.rows = appends.data(), .num_rows = count, .pages = pages})
             .ok());
+    EXPECT_TRUE(
+        ops()
+            .diffkv_take_pages(
+                context, {.rows = appends.data(), .layers = 1, .sequences = count, .pages = pages})
+            .ok());
     EXPECT_TRUE(ops()
                     .diffkv_append(context,
                                    {.k = k_.data(),

@@ -282,12 +282,10 @@ TEST(ValidateTest, DiffKvActionsAreOfTheTokensStored) {
                          .position = 8,
                          .lease = &lease,
                          .actions = &action};
-  const DiffKvAppendParams params = {
-      .k = memory.floats,
-      .v = memory.floats,
-      .stride = 64,
+  const DiffKvTakePagesParams params = {
       .rows = &row,
-      .num_rows = 1,
+      .layers = 1,
+      .sequences = 1,
       .pages = {.base = memory.bytes, .geometry = {.kv_heads = 1, .head_dim = 64}}};
   EXPECT_TRUE(Validate(params).ok());
   action = {.high_slot = 4, .demoted_to = 4, .low_appended = true};
@@ -303,6 +301,59 @@ TEST(ValidateTest, DiffKvActionsAreOfTheTokensStored) {
   }
   row.sweep = false;
   EXPECT_TRUE(Validate(params).ok());
+}
+
+TEST(ValidateTest, DiffKvRowsOfASequenceHaveOneLease) {
+  Memory memory;
+  int32_t counts[2] = {5, 4};
+  DiffKvLease leases[2] = {{.ids = memory.ids, .count = 4}, {.ids = memory.ids, .count = 4}};
+  DiffKvAction action;
+  DiffKvAppendRow rows[4];
+  for (size_t i = 0; i < 4; ++i) {
+    rows[i] = {.layer = {.page_table = memory.ids, .token_counts = counts, .columns = 2},
+               .sweep = false,
+               .lease = &leases[i % 2],
+               .actions = &action};
+  }
+  DiffKvTakePagesParams params = {
+      .rows = rows,
+      .layers = 2,
+      .sequences = 2,
+      .pages = {.base = memory.bytes, .geometry = {.kv_heads = 1, .head_dim = 64}}};
+  EXPECT_TRUE(Validate(params).ok());
+  rows[2].lease = &leases[1];
+  ExpectRefused(params, "rows element is 2 but must have its sequence's lease");
+  params.layers = -1;
+  ExpectRefused(params, "layers is -1");
+}
+
+TEST(ValidateTest, DiffKvTokensAreWrittenToPagesThatWereTaken) {
+  Memory memory;
+  int32_t counts[2] = {5, 4};
+  DiffKvAction action = {.high_slot = 4, .pages = {0, -1}};
+  DiffKvAppendRow row = {.layer = {.page_table = memory.ids, .token_counts = counts, .columns = 2},
+                         .position = 8,
+                         .actions = &action};
+  const DiffKvAppendParams params = {
+      .k = memory.floats,
+      .v = memory.floats,
+      .stride = 64,
+      .rows = &row,
+      .num_rows = 1,
+      .pages = {.base = memory.bytes, .geometry = {.kv_heads = 1, .head_dim = 64}}};
+  EXPECT_TRUE(Validate(params).ok());
+  action = {.high_slot = 4, .demoted_to = 3, .pages = {0, 1}};
+  EXPECT_TRUE(Validate(params).ok());
+  for (const DiffKvAction& wrong :
+       {DiffKvAction{},
+        DiffKvAction{.high_slot = 4},
+        DiffKvAction{.high_slot = 5, .pages = {0, -1}},
+        DiffKvAction{.high_slot = 4, .demoted_to = 3, .pages = {0, -1}},
+        DiffKvAction{.high_slot = 4, .demoted_to = 4, .pages = {0, 1}},
+        DiffKvAction{.high_slot = 4, .demoted_to = -2, .pages = {0, 1}}}) {
+    action = wrong;
+    ExpectRefused(params, "must have a page by diffkv_take_pages");
+  }
 }
 
 TEST(ValidateTest, DiffKvAttentionRows) {

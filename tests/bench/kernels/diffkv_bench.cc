@@ -199,19 +199,24 @@ void Append(benchmark::State& state) {
                            .position = tokens + step / kLayers,
                            .lease = &prompt.lease,
                            .actions = actions.data()};
-    ok = ok &&
-         CpuOps()
-             .diffkv_sweep(machine.context, {.rows = &row, .num_rows = 1, .pages = prompt.Pages()})
-             .ok() &&
-         CpuOps()
-             .diffkv_append(machine.context,
-                            {.k = kv.data(),
-                             .v = kv.data() + kKvHeads * kHeadDim,
-                             .stride = kKvHeads * kHeadDim,
-                             .rows = &row,
-                             .num_rows = 1,
-                             .pages = prompt.Pages()})
-             .ok();
+    ok =
+        ok &&
+        CpuOps()
+            .diffkv_sweep(machine.context, {.rows = &row, .num_rows = 1, .pages = prompt.Pages()})
+            .ok() &&
+        CpuOps()
+            .diffkv_take_pages(machine.context,
+                               {.rows = &row, .layers = 1, .sequences = 1, .pages = prompt.Pages()})
+            .ok() &&
+        CpuOps()
+            .diffkv_append(machine.context,
+                           {.k = kv.data(),
+                            .v = kv.data() + kKvHeads * kHeadDim,
+                            .stride = kKvHeads * kHeadDim,
+                            .rows = &row,
+                            .num_rows = 1,
+                            .pages = prompt.Pages()})
+            .ok();
     const int32_t stored = tokens + step / kLayers;
     bytes += 8.0 * kKvHeads * stored;  // score and position of every token
     ++step;

@@ -65,7 +65,7 @@ absl::Status DiffKvAppendCase::UploadRows() {
                         .row = r,
                         .position = load_.tokens + step,
                         .sweep = sweep_,
-                        .lease = arrays.lease(layer, r),
+                        .lease = arrays.lease(r),
                         .actions = actions + (int64_t{layer} * load_.rows + r) * row_actions});
       }
     }
@@ -83,17 +83,23 @@ DiffKvAppendParams DiffKvAppendCase::Params(int64_t first, int64_t rows) const {
           .pages = pool_.arrays().pool()};
 }
 
-absl::Status DiffKvAppendCase::Sweep(const ExecContext& context,
-                                     int64_t first,
-                                     int64_t rows) const {
-  return CudaOps()->diffkv_sweep(
-      context, {.rows = rows_ + first, .num_rows = rows, .pages = pool_.arrays().pool()});
+absl::Status DiffKvAppendCase::Decide(const ExecContext& context,
+                                      int64_t first,
+                                      int32_t layers,
+                                      int32_t rows) const {
+  const DiffKvPages pages = pool_.arrays().pool();
+  if (sweep_) {
+    BATON_RETURN_IF_ERROR(CudaOps()->diffkv_sweep(
+        context, {.rows = rows_ + first, .num_rows = int64_t{layers} * rows, .pages = pages}));
+  }
+  return CudaOps()->diffkv_take_pages(
+      context, {.rows = rows_ + first, .layers = layers, .sequences = rows, .pages = pages});
 }
 
 absl::Status DiffKvAppendCase::Run(const ExecContext& context, int32_t layer, int32_t step) {
   const int64_t first = int64_t{step} * load_.sequences();
-  if (sweep_ && layer == 0) {
-    BATON_RETURN_IF_ERROR(Sweep(context, first, load_.sequences()));
+  if (layer == 0) {
+    BATON_RETURN_IF_ERROR(Decide(context, first, load_.layers, load_.rows));
   }
   return CudaOps()->diffkv_append(context, Params(first + int64_t{layer} * load_.rows, load_.rows));
 }
@@ -111,7 +117,7 @@ absl::StatusOr<double> DiffKvAppendCase::Differences(const ExecContext& context)
   const int32_t row = load_.rows - 1;
   BATON_ASSIGN_OR_RETURN(HostDiffKvPool want, HostDiffKvPool::Copy(pool_.arrays()));
   BATON_RETURN_IF_ERROR(AppendOnHost(row, want));
-  BATON_RETURN_IF_ERROR(Sweep(context, row, 1));
+  BATON_RETURN_IF_ERROR(Decide(context, row, 1, 1));
   BATON_RETURN_IF_ERROR(CudaOps()->diffkv_append(context, Params(row, 1)));
   BATON_RETURN_IF_ERROR(context.queue->Wait());
   BATON_ASSIGN_OR_RETURN(const HostDiffKvPool got, HostDiffKvPool::Copy(pool_.arrays()));
@@ -129,11 +135,13 @@ absl::Status DiffKvAppendCase::AppendOnHost(int32_t row, HostDiffKvPool& pool) c
                               .policy = DiffKvDefaultPolicy(&unobserved),
                               .position = load_.tokens,
                               .sweep = sweep_,
-                              .lease = pool.arrays().lease(0, row),
+                              .lease = pool.arrays().lease(row),
                               .actions = actions.data()};
   HostContext host;
   BATON_RETURN_IF_ERROR(CpuOps().diffkv_sweep(
       host.get(), {.rows = &host_row, .num_rows = 1, .pages = pool.arrays().pool()}));
+  BATON_RETURN_IF_ERROR(CpuOps().diffkv_take_pages(
+      host.get(), {.rows = &host_row, .layers = 1, .sequences = 1, .pages = pool.arrays().pool()}));
   return CpuOps().diffkv_append(host.get(),
                                 {.k = token.data(),
                                  .v = token.data() + width(),

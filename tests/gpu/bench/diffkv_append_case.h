@@ -18,8 +18,8 @@
 namespace baton::kernels::cuda {
 
 // All rows of a layer in one call, after a prompt of the shape's tokens, and, at a step's first
-// layer, the policy of all. Sequences grow by a token in each step, and have leases and tables for
-// all of them.
+// layer, the policy and the pages of all. Sequences grow by a token in each step, and have leases
+// and tables for all of them.
 class DiffKvAppendCase : public BenchCase {
  public:
   // `high_share` of the prompt's tokens are in the high tier. With `sweep` every row looks for
@@ -38,8 +38,11 @@ class DiffKvAppendCase : public BenchCase {
   absl::Status UploadRows();
   // Of `rows` rows from the `first` of all on.
   DiffKvAppendParams Params(int64_t first, int64_t rows) const;
-  // The policy for the same.
-  absl::Status Sweep(const ExecContext& context, int64_t first, int64_t rows) const;
+  // What the new tokens of [layers][rows] rows from the `first` of all on do, and their pages.
+  absl::Status Decide(const ExecContext& context,
+                      int64_t first,
+                      int32_t layers,
+                      int32_t rows) const;
   // Appends to the last row of the first layer, here and on the CPU.
   absl::StatusOr<double> Differences(const ExecContext& context) const;
   absl::Status AppendOnHost(int32_t row, HostDiffKvPool& pool) const;

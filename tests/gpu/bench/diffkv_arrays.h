@@ -15,8 +15,8 @@ struct DiffKvArrays {
   std::byte* pages = nullptr;     // [load.pages()]
   int32_t* tables = nullptr;      // [layers][rows][kv_heads][columns], -1 where no page is
   int32_t* counts = nullptr;      // [layers][rows][kv_heads][kDiffKvTiers]
-  int32_t* spare = nullptr;       // [layers][rows][kv_heads * spare pages]
-  DiffKvLease* leases = nullptr;  // [layers][rows]
+  int32_t* spare = nullptr;       // [rows][layers * kv_heads * spare pages]
+  DiffKvLease* leases = nullptr;  // [rows]
 
   int64_t sequence(int32_t layer, int32_t row) const { return int64_t{layer} * load.rows + row; }
   DiffKvLayer layer(int32_t layer, int32_t row) const {
@@ -25,14 +25,16 @@ struct DiffKvArrays {
             .token_counts = counts + head * kDiffKvTiers,
             .columns = load.columns()};
   }
-  DiffKvLease* lease(int32_t layer, int32_t row) const { return leases + sequence(layer, row); }
+  DiffKvLease* lease(int32_t row) const { return leases + row; }
   DiffKvPages pool() const { return {.base = pages, .geometry = load.geometry}; }
 
   int64_t table_entries() const {
     return load.sequences() * load.geometry.kv_heads * load.columns();
   }
   int64_t count_entries() const { return load.sequences() * load.geometry.kv_heads * kDiffKvTiers; }
-  int64_t spare_of_sequence() const { return int64_t{load.geometry.kv_heads} * load.spare_pages(); }
+  int64_t spare_of_row() const {
+    return int64_t{load.layers} * load.geometry.kv_heads * load.spare_pages();
+  }
 };
 
 }  // namespace baton::kernels::cuda

@@ -36,12 +36,13 @@ absl::Status DiffKvAssignCase::Prepare(const DeviceQueue& queue) {
     counts.push_back(load_.tier_tokens(kDiffKvLow));
   }
   arrays_.counts = arena_.Upload(counts);
-  // For the check and every step.
-  std::vector<int32_t> ids(static_cast<size_t>((1 + kAllSteps) * pages_of_sequence()));
+  // For the check and every step, in all layers.
+  std::vector<int32_t> ids(
+      static_cast<size_t>((1 + kAllSteps) * load_.layers * pages_of_sequence()));
   std::iota(ids.begin(), ids.end(), 0);
   arrays_.spare = arena_.Upload(ids);
   arrays_.leases = arena_.Upload(
-      std::vector<DiffKvLease>(static_cast<size_t>(load_.sequences()),
+      std::vector<DiffKvLease>(static_cast<size_t>(load_.rows),
                                {.ids = arrays_.spare, .count = static_cast<int32_t>(ids.size())}));
   BATON_RETURN_IF_ERROR(arena_.status());
   return queue.Wait();
@@ -52,7 +53,7 @@ absl::Status DiffKvAssignCase::Run(const ExecContext& context, int32_t layer, in
     BATON_RETURN_IF_ERROR(CudaOps()->diffkv_assign_pages(context,
                                                          {.geometry = load_.geometry,
                                                           .layer = arrays_.layer(layer, row),
-                                                          .lease = arrays_.lease(layer, row)}));
+                                                          .lease = arrays_.lease(row)}));
   }
   return absl::OkStatus();
 }

@@ -78,10 +78,9 @@ std::vector<int32_t> Counts(const DiffKvLoad& load) {
 
 std::vector<DiffKvLease> Leases(const DiffKvArrays& arrays) {
   std::vector<DiffKvLease> leases;
-  const int64_t each = arrays.spare_of_sequence();
-  leases.reserve(static_cast<size_t>(arrays.load.sequences()));
-  for (int64_t sequence = 0; sequence < arrays.load.sequences(); ++sequence) {
-    leases.push_back({.ids = arrays.spare + sequence * each, .count = static_cast<int32_t>(each)});
+  const int64_t each = arrays.spare_of_row();
+  for (int32_t row = 0; row < arrays.load.rows; ++row) {
+    leases.push_back({.ids = arrays.spare + row * each, .count = static_cast<int32_t>(each)});
   }
   return leases;
 }

@@ -23,13 +23,13 @@ int64_t CountDifferent(const T* got, const T* want, size_t count) {
 
 absl::Status HostDiffKvPool::CopyTables(const DiffKvArrays& device) {
   const DiffKvLoad& load = device.load;
-  const int64_t spare = device.spare_of_sequence();
+  const int64_t spare = device.spare_of_row();
   BATON_ASSIGN_OR_RETURN(tables_, Downloaded(device.tables, device.table_entries()));
   BATON_ASSIGN_OR_RETURN(counts_, Downloaded(device.counts, device.count_entries()));
-  BATON_ASSIGN_OR_RETURN(spare_, Downloaded(device.spare, load.sequences() * spare));
-  BATON_ASSIGN_OR_RETURN(leases_, Downloaded(device.leases, load.sequences()));
-  for (size_t sequence = 0; sequence < leases_.size(); ++sequence) {
-    leases_[sequence].ids = spare_.data() + static_cast<int64_t>(sequence) * spare;
+  BATON_ASSIGN_OR_RETURN(spare_, Downloaded(device.spare, load.rows * spare));
+  BATON_ASSIGN_OR_RETURN(leases_, Downloaded(device.leases, load.rows));
+  for (size_t row = 0; row < leases_.size(); ++row) {
+    leases_[row].ids = spare_.data() + static_cast<int64_t>(row) * spare;
   }
   pages_ = Buffer(load.pool_bytes());
   arrays_ = {.load = load,

@@ -82,7 +82,8 @@ absl::Status ModelDiffKvKv::Prepare(std::span<const kv::KvRows> tiles,
   }
   ++step_;
   scored_ = false;
-  to_sweep_ = false;
+  sweeps_ = false;
+  begun_ = false;
   append_rows_.clear();
   attention_rows_.clear();
   for (int32_t layer = 0; layer < load_.layers; ++layer) {
@@ -101,14 +102,14 @@ void ModelDiffKvKv::AddLayer(int32_t layer, const kv::KvRows& tile) {
     const bool scored = InTurn(turns_.score_every, row);
     scored_ = scored_ || scored;
     const bool sweeps = InTurn(turns_.sweep_every, row);
-    to_sweep_ = to_sweep_ || sweeps;
+    sweeps_ = sweeps_ || sweeps;
     append_rows_.push_back(
         {.layer = arrays.layer(layer, row),
          .policy = policy,
          .row = row,
          .position = tile.positions[row],
          .sweep = sweeps,
-         .lease = arrays.lease(layer, row),
+         .lease = arrays.lease(row),
          .actions = actions_ + (int64_t{layer} * load_.rows + row) * load_.geometry.kv_heads});
     attention_rows_.push_back(
         {.layer = arrays.layer(layer, row),
@@ -120,15 +121,27 @@ void ModelDiffKvKv::AddLayer(int32_t layer, const kv::KvRows& tile) {
   }
 }
 
+absl::Status ModelDiffKvKv::Begin() {
+  const kernels::DiffKvPages pages = pool_.arrays().pool();
+  if (sweeps_) {
+    BATON_RETURN_IF_ERROR(loaded_.ops.diffkv_sweep(
+        loaded_.exec, {.rows = op_append_rows_, .num_rows = load_.sequences(), .pages = pages}));
+  }
+  if (!turns_.take_pages) {
+    return absl::OkStatus();
+  }
+  return loaded_.ops.diffkv_take_pages(
+      loaded_.exec,
+      {.rows = op_append_rows_, .layers = load_.layers, .sequences = load_.rows, .pages = pages});
+}
+
 absl::Status ModelDiffKvKv::Write(const kv::KvRows& /*rows*/, const kv::KvEntries& entries) {
   if (!turns_.append) {
     return absl::OkStatus();
   }
-  if (to_sweep_) {
-    to_sweep_ = false;
-    BATON_RETURN_IF_ERROR(loaded_.ops.diffkv_sweep(
-        loaded_.exec,
-        {.rows = op_append_rows_, .num_rows = load_.sequences(), .pages = pool_.arrays().pool()}));
+  if (!begun_) {
+    begun_ = true;
+    BATON_RETURN_IF_ERROR(Begin());
   }
   return loaded_.ops.diffkv_append(
       loaded_.exec,

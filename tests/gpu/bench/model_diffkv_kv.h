@@ -22,17 +22,18 @@ namespace baton::model {
 
 // In which steps the policy looks at a sequence, and in which ones its query adds to the scores of
 // its tokens: every n-th, or never with 0. Sequences take turns, as those do that came one after
-// another, so that every step has its share of the work. Without `append` new tokens are not
-// stored, nor attended to.
+// another, so that every step has its share of the work. Without `take_pages` new tokens are
+// coded where the last step's were; without `append` neither is done.
 struct DiffKvTurns {
   int32_t sweep_every = 0;
   int32_t score_every = 0;
+  bool take_pages = true;
   bool append = true;
 };
 
-// Sequences of a DiffKvPool, one row each, that grow by a token in every step: the policy for all
-// layers, then append and attention in every stored layer. Descriptors are made for every step and
-// brought to the device as the engine does it. Only on a device. Not thread-safe.
+// Sequences of a DiffKvPool, one row each, that grow by a token in every step: the policy and pages
+// of all layers, then append and attention in every stored layer. Descriptors are made for every
+// step and brought to the device as the engine does it. Only on a device. Not thread-safe.
 class ModelDiffKvKv final : public kv::StepKv {
  public:
   // Fills a pool of the model's layers; waits for the queue. Borrows the model. load.growth steps
@@ -62,6 +63,8 @@ class ModelDiffKvKv final : public kv::StepKv {
 
   absl::Status Allocate();
   void AddLayer(int32_t layer, const kv::KvRows& tile);
+  // Policy and pages of all layers, at a step's first write.
+  absl::Status Begin();
   bool InTurn(int32_t every, int32_t row) const { return every > 0 && (step_ + row) % every == 0; }
 
   const LoadedModel& loaded_;
@@ -79,8 +82,9 @@ class ModelDiffKvKv final : public kv::StepKv {
   std::vector<kernels::DiffKvAttentionRow> attention_rows_;
   const kernels::DiffKvAppendRow* op_append_rows_ = nullptr;
   const kernels::DiffKvAttentionRow* op_attention_rows_ = nullptr;
-  bool scored_ = false;    // a row of the step is
-  bool to_sweep_ = false;  // a row of the step does, and has not yet
+  bool scored_ = false;  // a row of the step is
+  bool sweeps_ = false;  // some row does
+  bool begun_ = false;
 };
 
 }  // namespace baton::model

@@ -26,11 +26,12 @@ constexpr int32_t kEvery = 16;
 constexpr int32_t kWarmUps = 4;
 constexpr int32_t kSteps = 64;  // of each kind
 
-enum Kind : size_t { kWhole, kNoSweep, kNoAppend, kKinds };
+enum Kind : size_t { kWhole, kNoSweep, kNoPages, kNoAppend, kKinds };
 constexpr std::array<DiffKvTurns, kKinds> kTurns = {
     {{.sweep_every = kEvery, .score_every = kEvery},
      {.sweep_every = 0, .score_every = kEvery},
-     {.sweep_every = 0, .score_every = kEvery, .append = false}}};
+     {.sweep_every = 0, .score_every = kEvery, .take_pages = false},
+     {.sweep_every = 0, .score_every = kEvery, .take_pages = false, .append = false}}};
 
 struct Batch {
   int32_t sequences;
@@ -73,9 +74,11 @@ absl::Status Measure(const LoadedModel& loaded, const Batch& batch, ModelRow& ro
           loaded, std::vector<int32_t>(static_cast<size_t>(batch.sequences), batch.tokens)));
   BATON_ASSIGN_OR_RETURN(const auto seconds, Time(steps, *kv));
   const double sweep = seconds[kWhole] - seconds[kNoSweep];
-  const double append = seconds[kNoSweep] - seconds[kNoAppend];
+  const double pages = seconds[kNoSweep] - seconds[kNoPages];
+  const double append = seconds[kNoPages] - seconds[kNoAppend];
   row.Add("ms", seconds[kWhole] * 1e3, 3);
   row.Add("sweep_ms", sweep * 1e3, 3).Add("sweep_share", sweep / seconds[kWhole], 4);
+  row.Add("pages_ms", pages * 1e3, 3).Add("pages_share", pages / seconds[kWhole], 4);
   row.Add("append_ms", append * 1e3, 3).Add("append_share", append / seconds[kWhole], 4);
   return absl::OkStatus();
 }

@@ -5,8 +5,9 @@
 //   gpu_pages_bench
 //
 // Rows of the device are those of measure.h, microseconds of one layer: `diffkv_assign_pages`, a
-// call for each prompt, and `diffkv_append` without a sweep, which codes the tokens too. Rows of
-// the host:
+// call for each prompt, and `diffkv_append` without a sweep, which codes the tokens and has its
+// share of `diffkv_take_pages` for four layers in it. Of `diffkv_take_pages` itself they are
+// microseconds of its call for all layers. Rows of the host:
 //   op                  "host_page_manager"
 //   phase               "prompt" or "step"
 //   rows, layers        sequences; all layers are done at once
@@ -42,6 +43,7 @@
 #include "tests/gpu/bench/diffkv_append_case.h"
 #include "tests/gpu/bench/diffkv_assign_case.h"
 #include "tests/gpu/bench/diffkv_load.h"
+#include "tests/gpu/bench/diffkv_take_pages_case.h"
 #include "tests/gpu/bench/host_page_manager.h"
 #include "tests/gpu/bench/measure.h"
 #include "tests/gpu/bench/model_time.h"
@@ -160,6 +162,9 @@ bool MeasureBatch(const Measure& measure, int32_t rows) {
                       .group = 4};
   DiffKvAssignCase assign(shape, kHighShare);
   bool measured = measure.Run(assign);
+  shape.op = "diffkv_take_pages";
+  DiffKvTakePagesCase take(shape, kHighShare, kLayers);
+  measured = measure.Run(take) && measured;
   shape.op = "diffkv_append";
   shape.variant = "no sweep";
   DiffKvAppendCase append(shape, kHighShare, /*sweep=*/false);

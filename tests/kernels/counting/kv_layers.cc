@@ -185,6 +185,9 @@ class DiffKvLayers final : public KvLayers {
                            .lease = &lease,
                            .actions = actions.data()};
     return ops.diffkv_sweep(exec, {.rows = &row, .num_rows = 1, .pages = pages()}).ok() &&
+           ops.diffkv_take_pages(exec,
+                                 {.rows = &row, .layers = 1, .sequences = 1, .pages = pages()})
+               .ok() &&
            ops.diffkv_append(exec,
                              {.k = kv_.data(),
                               .v = kv_.data() + kWidth,

@@ -112,11 +112,17 @@ absl::Status Sweep(const ExecContext& context, const DiffKvSweepParams& params) 
   return status.ok() ? CpuOps().diffkv_sweep(context, params) : status;
 }
 
-absl::Status CheckRow(const DiffKvAppendRow& row) {
-  absl::Status status = CheckLayer("diffkv_append", row.layer);
-  status.Update(CheckLease("diffkv_append", row.lease));
-  status.Update(CheckPointers("diffkv_append", {{"actions", row.actions}}));
-  return status;
+absl::Status TakePages(const ExecContext& context, const DiffKvTakePagesParams& params) {
+  const Access access;
+  absl::Status status = CheckPointers("diffkv_take_pages",
+                                      {{"rows", params.rows}, {"pages.base", params.pages.base}});
+  for (int64_t i = 0; status.ok() && i < params.layers * params.sequences; ++i) {
+    const DiffKvAppendRow& row = params.rows[i];
+    status = CheckLayer("diffkv_take_pages", row.layer);
+    status.Update(CheckLease("diffkv_take_pages", row.lease));
+    status.Update(CheckPointers("diffkv_take_pages", {{"actions", row.actions}}));
+  }
+  return status.ok() ? CpuOps().diffkv_take_pages(context, params) : status;
 }
 
 template <DType kDType>
@@ -126,7 +132,8 @@ absl::Status Append(const ExecContext& context, const DiffKvAppendParams& params
       "diffkv_append",
       {{"k", params.k}, {"v", params.v}, {"rows", params.rows}, {"pages.base", params.pages.base}});
   for (int64_t i = 0; status.ok() && i < params.num_rows; ++i) {
-    status = CheckRow(params.rows[i]);
+    status = CheckLayer("diffkv_append", params.rows[i].layer);
+    status.Update(CheckPointers("diffkv_append", {{"actions", params.rows[i].actions}}));
   }
   if (!status.ok()) {
     return status;
@@ -191,6 +198,7 @@ void SetDiffKvOps(OpTable& table) {
   table.diffkv_assign_pages = SideOp<AssignPages>;
   table.diffkv_encode = SideOp<EncodePrompt>;
   table.diffkv_sweep = GatheredOp<Sweep>;
+  table.diffkv_take_pages = GatheredOp<TakePages>;
   table.diffkv_append = GatheredOp<Append<kDType>>;
   table.diffkv_attention = GatheredOp<Attention<kDType>>;
 }

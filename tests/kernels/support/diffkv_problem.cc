@@ -184,6 +184,11 @@ absl::Status DiffKvCache::Append(const OpTable& ops,
   if (!status.ok()) {
     return status;
   }
+  status =
+      ops.diffkv_take_pages(context, {.rows = &row, .layers = 1, .sequences = 1, .pages = pages()});
+  if (!status.ok()) {
+    return status;
+  }
   return ops.diffkv_append(context,
                            {.k = token.k.data(),
                             .v = token.v.data(),

@@ -42,7 +42,7 @@ void DiffKvDecodeRows::AddLayer(int32_t kv_layer) {
     DiffKvSequence& sequence = SequenceOf(row);
     const bool observes = sequence.ObservesAt(row.position);
     scored_ = scored_ || observes;
-    to_sweep_ = to_sweep_ || observes;
+    sweeps_ = sweeps_ || observes;
     append_rows_.push_back({.layer = sequence.layer(kv_layer),
                             .policy = sequence.policy(kv_layer),
                             .row = row.row,
@@ -62,20 +62,27 @@ void DiffKvDecodeRows::AddLayer(int32_t kv_layer) {
   scratch_floats_ = static_cast<size_t>(scratch);
 }
 
-absl::Status DiffKvDecodeRows::Sweep() {
-  if (!to_sweep_) {
-    return absl::OkStatus();
-  }
-  to_sweep_ = false;
+absl::Status DiffKvDecodeRows::Begin() {
   const CodecContext& context = codec_.context();
-  return context.ops->diffkv_sweep(context.exec,
-                                   {.rows = op_append_rows_,
-                                    .num_rows = static_cast<int64_t>(append_rows_.size()),
-                                    .pages = codec_.pages()});
+  if (sweeps_) {
+    BATON_RETURN_IF_ERROR(
+        context.ops->diffkv_sweep(context.exec,
+                                  {.rows = op_append_rows_,
+                                   .num_rows = static_cast<int64_t>(append_rows_.size()),
+                                   .pages = codec_.pages()}));
+  }
+  return context.ops->diffkv_take_pages(context.exec,
+                                        {.rows = op_append_rows_,
+                                         .layers = context.dimensions.layers,
+                                         .sequences = static_cast<int64_t>(rows_.size()),
+                                         .pages = codec_.pages()});
 }
 
 absl::Status DiffKvDecodeRows::Append(const KvEntries& entries) {
-  BATON_RETURN_IF_ERROR(Sweep());
+  if (!begun_) {
+    begun_ = true;
+    BATON_RETURN_IF_ERROR(Begin());
+  }
   for (const DecodeRow& row : rows_) {
     SequenceOf(row).NoteAppended(row.position);
   }

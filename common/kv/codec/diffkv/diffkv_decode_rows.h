@@ -31,14 +31,16 @@ class DiffKvDecodeRows final : public DecodeRows {
 
  private:
   void AddLayer(int32_t kv_layer);
-  // The policy of all layers at once, at the step's first append: it looks at nothing of the step.
-  absl::Status Sweep();
+  // What new tokens do in all layers, and their pages, at the step's first append: that follows
+  // from what the step before left.
+  absl::Status Begin();
 
   DiffKvCodec& codec_;
   const std::span<const DecodeRow> rows_;
   size_t scratch_floats_ = 0;
-  bool scored_ = false;    // some row's query scores
-  bool to_sweep_ = false;  // some row sweeps, and has not yet
+  bool scored_ = false;  // some row's query scores
+  bool sweeps_ = false;  // some row does
+  bool begun_ = false;
   // [layers][rows], and where ops read them.
   std::vector<kernels::DiffKvAppendRow> append_rows_;
   std::vector<kernels::DiffKvAttentionRow> attention_rows_;
