@@ -22,6 +22,7 @@
 #include "kernels/cuda/warp.cuh"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/kv_format/quantize.h"
+#include "kernels/ops/diffkv_pages.h"
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/param_checker.h"
 
@@ -92,10 +93,10 @@ struct Place {
 };
 
 __device__ Place PlaceIn(const AppendArgs& args, const DiffKvAction& action, int32_t tier) {
-  const int32_t slot = tier == kDiffKvHigh ? action.high_slot : action.demoted_to;
+  const int32_t slot = DiffKvSlot(action, tier);
   return {.page = DevicePage(args.pages, action.pages[tier]),
           .slot = slot < 0 ? slot : args.tiers[tier].InPage(slot),
-          .empty = tier == kDiffKvHigh ? action.appended : action.low_appended};
+          .empty = DiffKvGrows(action, tier)};
 }
 
 // Which vector of a token a lane has eight elements of: 0 the key, 1 the value; further lanes

@@ -65,9 +65,9 @@ __device__ TierToken TokenOf(const DiffKvGeometry& geometry,
                              const LayerHead& at,
                              const DiffKvAction& action,
                              int32_t tier) {
-  const bool grows = tier == kDiffKvHigh ? action.appended : action.low_appended;
+  const bool grows = DiffKvGrows(action, tier);
   const int32_t count = DiffKvCount(at.row.layer, at.head, tier);
-  return {.slot = tier == kDiffKvHigh ? action.high_slot : action.demoted_to,
+  return {.slot = DiffKvSlot(action, tier),
           .grows = grows,
           .fresh = grows && count % DiffKvPageTokens(geometry.tiers[tier]) == 0};
 }

@@ -42,20 +42,12 @@ absl::Status FullTable(absl::string_view op, int32_t needed, int32_t columns) {
       op, ": a head needs ", needed, " pages but its page table has ", columns, " columns"));
 }
 
-// Slot of a tier that the action writes; -1: none.
-int32_t SlotOf(const DiffKvAction& action, int32_t tier) {
-  return tier == kDiffKvHigh ? action.high_slot : action.demoted_to;
-}
-bool Grows(const DiffKvAction& action, int32_t tier) {
-  return tier == kDiffKvHigh ? action.appended : action.low_appended;
-}
-
 // True when the action adds a token to a tier whose last page is full.
 bool TakesPage(const DiffKvGeometry& geometry,
                const DiffKvAppendRow& row,
                int32_t head,
                int32_t tier) {
-  return Grows(row.actions[head], tier) &&
+  return DiffKvGrows(row.actions[head], tier) &&
          DiffKvCount(row.layer, head, tier) % DiffKvPageTokens(geometry.tiers[tier]) == 0;
 }
 
@@ -103,7 +95,7 @@ absl::Status PlanSequence(const DiffKvTakePagesParams& params, int64_t sequence)
 // Finds the page of the slot that a head's token takes in a tier, and counts the token.
 void TakePage(const DiffKvPages& pages, const DiffKvAppendRow& row, int32_t head, int32_t tier) {
   DiffKvAction& action = row.actions[head];
-  const int32_t slot = SlotOf(action, tier);
+  const int32_t slot = DiffKvSlot(action, tier);
   if (slot < 0) return;
   int32_t& id =
       DiffKvPageId(row.layer, head, tier, slot / DiffKvPageTokens(pages.geometry.tiers[tier]));
@@ -112,7 +104,7 @@ void TakePage(const DiffKvPages& pages, const DiffKvAppendRow& row, int32_t head
     std::memset(DiffKvPageData(pages, id), 0, pages.geometry.page_bytes());
   }
   action.pages[tier] = id;
-  DiffKvCount(row.layer, head, tier) += Grows(action, tier) ? 1 : 0;
+  DiffKvCount(row.layer, head, tier) += DiffKvGrows(action, tier) ? 1 : 0;
 }
 
 }  // namespace

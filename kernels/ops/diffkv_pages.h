@@ -31,6 +31,14 @@ constexpr std::byte* DiffKvPageData(
   return DiffKvPageData(pages, DiffKvPageId(layer, head, tier, page));
 }
 
+// The slot of a tier that an action writes, less than zero: none; and whether it is a new one.
+constexpr int32_t DiffKvSlot(const DiffKvAction& action, int32_t tier) {
+  return tier == kDiffKvHigh ? action.high_slot : action.demoted_to;
+}
+constexpr bool DiffKvGrows(const DiffKvAction& action, int32_t tier) {
+  return tier == kDiffKvHigh ? action.appended : action.low_appended;
+}
+
 // The action's slots are of a head with these counts, or those that it grows by.
 constexpr bool FitsCounts(const DiffKvAction& action, int32_t high, int32_t low) {
   const bool high_fits =

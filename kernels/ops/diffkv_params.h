@@ -26,7 +26,7 @@ struct DiffKvLayer {
   int32_t columns = 0;
 };
 
-// Ids of free pages that the sequence may take, in order; no other row of a call uses them. Ops
+// Ids of free pages that the sequence may take, in order; no other sequence uses them. Ops
 // take from `used` on and advance it; a scan over (head, tier) decides which head gets which id, so
 // ids are reproducible.
 struct DiffKvLease {

@@ -78,6 +78,7 @@ std::vector<int32_t> Counts(const DiffKvLoad& load) {
 
 std::vector<DiffKvLease> Leases(const DiffKvArrays& arrays) {
   std::vector<DiffKvLease> leases;
+  leases.reserve(static_cast<size_t>(arrays.load.rows));
   const int64_t each = arrays.spare_of_row();
   for (int32_t row = 0; row < arrays.load.rows; ++row) {
     leases.push_back({.ids = arrays.spare + row * each, .count = static_cast<int32_t>(each)});
