@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kThreads) AppendKernel(const __grid_constant__
   const int32_t token = row.row;
   const int32_t position = row.position;
   WaitForPredecessors();
-  LaunchDependents();  // no sooner: attention would take room from the product in front
+  LaunchDependents();  // no sooner: attention beside the product in front makes steps longer
   if (of_rows >= args.num_rows) return;
   const uint4 eight = ReadToken<kDim>(args, token, head);
   const DiffKvAction action = actions[head];
