@@ -50,7 +50,7 @@ struct DiffKvStep {
   std::vector<int32_t> PagesOfAction(const DiffKvStepHead& head) const;
   // Ids of pages that are all zeros; the others must be as they were made.
   std::vector<int32_t> ZeroPages() const;
-  // Tables, counts, leases and pages; actions too where `actions`.
+  // Tables, counts, leases and pages are those of `want`; actions too `with_actions`.
   void ExpectSameState(const DiffKvStep& want, bool with_actions) const;
 
   DiffKvStepShape shape;
