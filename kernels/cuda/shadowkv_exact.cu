@@ -47,11 +47,7 @@ __device__ void FindDigit(const int32_t* counts, Threshold& found, int shift) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   int32_t sum = 0;
   for (int i = 0; i < kLaneDigits; ++i) sum += counts[lane * kLaneDigits + i];
-  int32_t inclusive = sum;
-  for (int step = 1; step < 32; step *= 2) {
-    const int32_t lower = __shfl_up_sync(kAllLanes, inclusive, step);
-    if (lane >= step) inclusive += lower;
-  }
+  const int32_t inclusive = InclusiveSum(sum);
   const int32_t remaining = found.equal;
   __syncwarp();
   int32_t before = inclusive - sum;

@@ -61,12 +61,7 @@ class DiffKvTakePagesGpuTest : public GpuTest {
 
   static absl::Status TakeOnHost(DiffKvStep& step) {
     const TestContext host(ReferenceOps(), 1);
-    const std::vector<DiffKvAppendRow> rows = step.Rows();
-    return ReferenceOps().diffkv_take_pages(*host,
-                                            {.rows = rows.data(),
-                                             .layers = step.shape.layers,
-                                             .sequences = step.shape.sequences,
-                                             .pages = step.Pages()});
+    return step.TakePages(ReferenceOps(), *host);
   }
 };
 

@@ -9,7 +9,6 @@
 #include "absl/status/status.h"
 
 #include "kernels/kv_format/diffkv.h"
-#include "kernels/ops/diffkv_params.h"
 #include "kernels/reference/reference_ops.h"
 #include "tests/kernels/support/backends.h"
 #include "tests/kernels/support/diffkv_step.h"
@@ -21,14 +20,7 @@ using Ids = std::vector<int32_t>;
 
 class DiffKvTakePagesTest : public BackendTest {
  protected:
-  absl::Status Take(DiffKvStep& step) {
-    const std::vector<DiffKvAppendRow> rows = step.Rows();
-    return ops().diffkv_take_pages(*context_,
-                                   {.rows = rows.data(),
-                                    .layers = step.shape.layers,
-                                    .sequences = step.shape.sequences,
-                                    .pages = step.Pages()});
-  }
+  absl::Status Take(DiffKvStep& step) { return step.TakePages(ops(), *context_); }
 
   TestContext context_{ReferenceOps(), 1};
 };

@@ -8,9 +8,13 @@
 #include <random>
 #include <vector>
 
+#include "absl/status/status.h"
+
+#include "kernels/core/exec_context.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_pages.h"
 #include "kernels/ops/diffkv_params.h"
+#include "kernels/ops/op_table.h"
 #include "tests/kernels/support/backends.h"
 
 namespace baton::kernels {
@@ -93,6 +97,15 @@ void DiffKvStep::SetRandom(uint32_t seed) {
       }
     }
   }
+}
+
+absl::Status DiffKvStep::TakePages(const OpTable& ops, const ExecContext& context) {
+  const std::vector<DiffKvAppendRow> rows = Rows();
+  return ops.diffkv_take_pages(context,
+                               {.rows = rows.data(),
+                                .layers = shape.layers,
+                                .sequences = shape.sequences,
+                                .pages = Pages()});
 }
 
 std::vector<DiffKvAppendRow> DiffKvStep::Rows() {

@@ -6,8 +6,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
+
+#include "kernels/core/exec_context.h"
 #include "kernels/kv_format/diffkv.h"
 #include "kernels/ops/diffkv_params.h"
+#include "kernels/ops/op_table.h"
 
 namespace baton::kernels {
 
@@ -39,6 +43,9 @@ struct DiffKvStep {
   // Sets all heads: as many tokens as leave room for one more, often a full page, and a decision
   // that these allow. One row in four does not sweep.
   void SetRandom(uint32_t seed);
+
+  // The op, on this object.
+  absl::Status TakePages(const OpTable& ops, const ExecContext& context);
 
   // Rows that name memory of this object.
   std::vector<DiffKvAppendRow> Rows();

@@ -41,8 +41,7 @@ void DiffKvDecodeRows::AddLayer(int32_t kv_layer) {
   for (const DecodeRow& row : rows_) {
     DiffKvSequence& sequence = SequenceOf(row);
     const bool observes = sequence.ObservesAt(row.position);
-    scored_ = scored_ || observes;
-    sweeps_ = sweeps_ || observes;
+    observes_ = observes_ || observes;
     append_rows_.push_back({.layer = sequence.layer(kv_layer),
                             .policy = sequence.policy(kv_layer),
                             .row = row.row,
@@ -64,7 +63,7 @@ void DiffKvDecodeRows::AddLayer(int32_t kv_layer) {
 
 absl::Status DiffKvDecodeRows::Begin() {
   const CodecContext& context = codec_.context();
-  if (sweeps_) {
+  if (observes_) {
     BATON_RETURN_IF_ERROR(
         context.ops->diffkv_sweep(context.exec,
                                   {.rows = op_append_rows_,
@@ -118,7 +117,7 @@ absl::Status DiffKvDecodeRows::Attend(const KvQueries& queries) {
                                         .sliding_window = queries.sliding_window,
                                         .first = queries.first_reader,
                                         .last = queries.last_reader,
-                                        .scored = scored_});
+                                        .scored = observes_});
 }
 
 }  // namespace baton::kv

@@ -38,8 +38,7 @@ class DiffKvDecodeRows final : public DecodeRows {
   DiffKvCodec& codec_;
   const std::span<const DecodeRow> rows_;
   size_t scratch_floats_ = 0;
-  bool scored_ = false;  // some row's query scores
-  bool sweeps_ = false;  // some row does
+  bool observes_ = false;  // some row sweeps, and its query scores
   bool begun_ = false;
   // [layers][rows], and where ops read them.
   std::vector<kernels::DiffKvAppendRow> append_rows_;
