@@ -10,6 +10,7 @@
 
 #include "kernels/core/device_link.h"
 #include "kernels/core/exec_context.h"
+#include "kernels/core/side_queues.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/cuda_session.h"
 #include "kernels/ops/op_table.h"
@@ -22,9 +23,10 @@ namespace {
 constexpr size_t kDeviceWorkspaceBytes = size_t{1} << 30;
 // Layers that are coded at the same time: a factorization of 8K tokens takes as long as two layers
 // of their prefill (docs/kernels/shadowkv.md), and SwiftKV brings half of all layers at once.
-constexpr int32_t kSideQueues = 8;
-// Gram matrices and vectors of four layers of 1,024 columns, sums and keys of one take 93 MiB.
-constexpr size_t kSideWorkspaceBytes = size_t{96} << 20;
+// Gram matrices and vectors of four layers of 1,024 columns, sums and keys of one take 73 MiB.
+constexpr SideQueueSizes kSideQueues = {.count = 8, .workspace_bytes = size_t{80} << 20};
+// What of layers depends on no factors: scores of chunks, 512 KiB for 128K tokens, and clusters.
+constexpr SideQueueSizes kLastQueues = {.count = 4, .workspace_bytes = size_t{16} << 20};
 
 }  // namespace
 
@@ -38,10 +40,8 @@ absl::StatusOr<std::unique_ptr<Backend>> Backend::Open(std::string_view device, 
     backend->exec_ = {.pool = &backend->pool_, .workspace = &backend->workspace_};
     return backend;
   }
-  absl::StatusOr<std::unique_ptr<cuda::Session>> session =
-      cuda::OpenSession({.workspace_bytes = kDeviceWorkspaceBytes,
-                         .side_queues = kSideQueues,
-                         .side_workspace_bytes = kSideWorkspaceBytes});
+  absl::StatusOr<std::unique_ptr<cuda::Session>> session = cuda::OpenSession(
+      {.workspace_bytes = kDeviceWorkspaceBytes, .side = kSideQueues, .last_side = kLastQueues});
   if (!session.ok()) {
     return session.status();
   }

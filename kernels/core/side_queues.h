@@ -11,20 +11,31 @@
 
 namespace baton::kernels {
 
+// Whose work goes first where several queues wait for the device, behind the main one's.
+enum class SideRank { kFirst, kLast };
+
+// Queues of one rank.
+struct SideQueueSizes {
+  int32_t count = 0;
+  size_t workspace_bytes = 0;  // scratch memory of one op on each of them
+};
+
 // For work that nothing of the same step reads: it runs while the main queue goes on, and work on
 // several queues at the same time. Belongs to the executor thread.
 class SideQueues {
  public:
   virtual ~SideQueues() = default;
 
-  // At least 1.
-  virtual int32_t count() const = 0;
-  // Scratch memory of one op on each of them.
-  virtual size_t workspace_bytes() const = 0;
-  // `main` with queue `index` (any, modulo count) in place of its own. What is called with it runs
-  // in turn, once all is done that was called on the main queue before Fork. Valid until Join.
-  virtual absl::StatusOr<ExecContext> Fork(const ExecContext& main, int32_t index) = 0;
-  // What is called on the main queue from now on waits for what was called on queue `index` so far.
+  // At least one queue of the first rank. Where the last has none, those of the first are its.
+  virtual SideQueueSizes sizes(SideRank rank) const = 0;
+  // `main` with queue `index` of a rank (any, modulo count) in place of its own. What is called
+  // with it runs in turn, once all is done that was called on the main queue before Fork. Valid
+  // until Join.
+  virtual absl::StatusOr<ExecContext> Fork(const ExecContext& main,
+                                           SideRank rank,
+                                           int32_t index) = 0;
+  // What is called on the main queue from now on waits for what was called on queue `index` of the
+  // first rank so far.
   virtual absl::Status Await(int32_t index) = 0;
   // What is called on the main queue from now on waits for all that was called on side queues.
   virtual absl::Status Join() = 0;

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
+
+#include "absl/base/call_once.h"
 
 #include "kernels/core/dtype.h"
 #include "kernels/cuda/cuda_kernels.h"
@@ -18,6 +21,14 @@ namespace {
 size_t ShadowKvWorkspaceBytes(int /*threads*/, const ShadowKvWorkspaceSizes& sizes) {
   return std::max(cuda::ShadowKvEncodeWorkspaceBytes(sizes),
                   cuda::ShadowKvDecodeWorkspaceBytes(sizes));
+}
+
+// The driver gives streams eight connections to the device unless it is told otherwise, before its
+// first call: what is launched on one of two streams that share one waits for the other's. 32 are
+// the most, more than a worker has streams.
+void GiveStreamsConnections() {
+  constexpr int kKeepWhatIsSet = 0;
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", kKeepWhatIsSet);
 }
 
 }  // namespace
@@ -65,6 +76,8 @@ const OpTable* CudaOps() {
       .hidden_encode = GatheredOp<cuda::HiddenEncode>,
       .hidden_decode = GatheredOp<cuda::HiddenDecode>,
   };
+  static absl::once_flag told;
+  absl::call_once(told, GiveStreamsConnections);
   return cuda::CurrentDevice().ok() ? &kTable : nullptr;
 }
 

@@ -77,9 +77,9 @@ absl::StatusOr<std::unique_ptr<Session>> OpenSession(const SessionSizes& sizes) 
     return queue.status();
   }
   std::unique_ptr<SideStreams> side;
-  if (sizes.side_queues > 0) {
+  if (sizes.side.count > 0) {
     absl::StatusOr<std::unique_ptr<SideStreams>> created =
-        SideStreams::Create(**queue, sizes.side_queues, sizes.side_workspace_bytes);
+        SideStreams::Create(**queue, sizes.side, sizes.last_side);
     if (!created.ok()) {
       return created.status();
     }

@@ -36,8 +36,8 @@ class Session {
 
 struct SessionSizes {
   size_t workspace_bytes = 0;  // scratch memory of one op
-  int32_t side_queues = 0;
-  size_t side_workspace_bytes = 0;  // of one op on each of them
+  SideQueueSizes side = {};    // of the first rank; none: no queues beside the main one
+  SideQueueSizes last_side = {};
 };
 
 // kFailedPrecondition without a device that this build has code for, kResourceExhausted when it

@@ -14,6 +14,16 @@ inline constexpr bool kHopperCode = false;
 inline constexpr bool kHopperCode = true;
 #endif
 
+// Whether the code is for Hopper alone (sm_90a), and may multiply by warpgroups. Of device code:
+// Device::multiplies_by_warpgroups.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900 && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#error "for Hopper, name the architecture 90a (BATON_CUDA_ARCHITECTURES)"
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
+inline constexpr bool kWarpgroupCode = false;
+#else
+inline constexpr bool kWarpgroupCode = true;
+#endif
+
 // Blocks of a multiprocessor whose rings fill its shared memory.
 constexpr int32_t RingBlocks(bool hopper_code) { return hopper_code ? 2 : 1; }
 // Bytes of shared memory that a block may have on every device from compute capability 8.0 on: of a

@@ -44,8 +44,6 @@ constexpr int kPlainRounds = 3;
 // most: the first quotient that is not taken is often above the last eigenvalue that is wanted,
 // which the polynomials then make small.
 constexpr int64_t kRowsToCut = 24;
-// Calls of OrthonormaliseRows that make any rows orthonormal to rounding.
-constexpr int kFinalCalls = 2;
 
 // Two blocks of a multiprocessor have shared memory for three on Hopper, one for two on older
 // devices (device_code.h).
@@ -268,9 +266,7 @@ void Iterate(const DeviceQueue& queue, const SubspaceScratch& scratch, const dou
   Filter(queue, state, gram, state.rows, state.images, kThirdDegreeLast);
   std::swap(state.rows, state.images);
   static_assert(kPlainRounds % 2 == 1);  // so that these are scratch.rows
-  for (int call = 0; call < kFinalCalls; ++call) {
-    OrthonormaliseRows(queue, state.orthonormal, state.rows);
-  }
+  FinishOrthonormalRows(queue, state.orthonormal, state.rows);
   Apply(queue, state, gram);
 }
 

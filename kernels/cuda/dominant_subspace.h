@@ -51,7 +51,7 @@ struct DominantVectors {
 // rounds, so nobody waits for a result to go on. The energy that the rank's vectors leave out is
 // within 1% of the least possible, at ranks of some ten directions and more.
 //
-// For 1024 columns and rank 160 54 launches, as one graph where they come again with the same
+// For 1024 columns and rank 160 30 launches, as one graph where they come again with the same
 // scratch and matrix (LaunchCache); the arithmetic, 4 GFLOP of fp64, is 0.06 ms of an H200, but
 // most launches are of 48 blocks at most. Layers do not depend on each other, so they share the
 // device.

@@ -122,7 +122,7 @@ absl::Status Multiply(const ExecContext& context, const MatmulParams& params) {
                         .in_features = weight.in_features,
                         .accumulate = params.accumulate,
                         .wide = params.wide},
-                       scratch,
+                       {scratch, MatmulPlans::kScratchBytes},
                        queue.stream());
 }
 

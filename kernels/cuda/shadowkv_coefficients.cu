@@ -1,16 +1,20 @@
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/core/dtype.h"
 #include "kernels/cuda/allow_shared.h"
+#include "kernels/cuda/device_code.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/shadowkv_coefficients.cuh"
 #include "kernels/cuda/shadowkv_gram.cuh"
 #include "kernels/cuda/shadowkv_keys.cuh"
 #include "kernels/cuda/shadowkv_projection.cuh"
 #include "kernels/cuda/shadowkv_projection_tile.cuh"
+#include "kernels/cuda/shadowkv_projection_warpgroups.cuh"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_params.h"
 
@@ -29,7 +33,32 @@ __device__ ProjectionGroup GroupOf(const FactorProblem& problem, int64_t tokens)
           .layers = problem.layers.count};
 }
 
-// Block (x, y) codes coefficients [160 y, 160 y + 160) of group x, in bf16.
+// Sections that are written in one launch.
+struct Sections {
+  CoefficientSection at[kShadowKvMostFactored];
+};
+
+// Block (x, y, z) codes coefficients [160 y, 160 y + 160) of groups 2 x and 2 x + 1 of section z,
+// in bf16.
+__global__ void __launch_bounds__(ProjectionWarpgroups::kThreads, 1)
+    ProjectByWarpgroups(const __grid_constant__ FactorProblem problem,
+                        const __grid_constant__ Sections sections,
+                        int64_t tokens) {
+  if constexpr (kWarpgroupCode) {
+    extern __shared__ __align__(16) std::byte memory[];
+    const CoefficientSection& section = sections.at[blockIdx.z];
+    ProjectionWarpgroups projection(problem,
+                                    section.layers,
+                                    tokens,
+                                    int64_t{blockIdx.x} * ProjectionWarpgroups::kGroups,
+                                    static_cast<int32_t>(blockIdx.y) * ProjectionWarpgroups::kRanks,
+                                    *reinterpret_cast<ProjectionWarpgroupsShared*>(memory));
+    projection.Sum();
+    projection.Write(section.section);
+  }
+}
+
+// The same of group x of one section, on devices that don't multiply by warpgroups.
 __global__ void __launch_bounds__(kProjectionTileThreads)
     ProjectTile(const __grid_constant__ FactorProblem problem, int64_t tokens, std::byte* section) {
   extern __shared__ __align__(16) std::byte memory[];
@@ -64,14 +93,12 @@ __global__ void __launch_bounds__(kProjectThreads)
                             shared);
 }
 
-}  // namespace
-
-void WriteCoefficients(const DeviceQueue& queue,
-                       const FactorProblem& problem,
-                       int64_t tokens,
-                       std::byte* section) {
-  const int64_t groups = (tokens + kShadowKvBlockTokens - 1) / kShadowKvBlockTokens;
-  if (groups == 0) return;
+// Launches for one section at a time.
+void ProjectOne(const DeviceQueue& queue,
+                const FactorProblem& problem,
+                int64_t tokens,
+                int64_t groups,
+                std::byte* section) {
   const auto grid_of = [&](int32_t ranks) {
     return dim3(static_cast<uint32_t>(groups),
                 static_cast<uint32_t>((problem.config.rank + ranks - 1) / ranks));
@@ -86,6 +113,35 @@ void WriteCoefficients(const DeviceQueue& queue,
   (void)AllowShared(ProjectTile, shared);  // a refusal shows when the kernel is launched
   ProjectTile<<<grid_of(kProjectionTileRanks), kProjectionTileThreads, shared, stream>>>(
       problem, tokens, section);
+}
+
+}  // namespace
+
+void WriteCoefficients(const DeviceQueue& queue,
+                       const FactorProblem& problem,
+                       int64_t tokens,
+                       std::span<const CoefficientSection> sections) {
+  const int64_t groups = (tokens + kShadowKvBlockTokens - 1) / kShadowKvBlockTokens;
+  if (groups == 0) return;
+  if (!queue.device().multiplies_by_warpgroups || !ProjectionWarpgroups::Fits(problem.config)) {
+    for (const CoefficientSection& section : sections) {
+      FactorProblem one = problem;
+      one.layers = section.layers;
+      ProjectOne(queue, one, tokens, groups, section.section);
+    }
+    return;
+  }
+  using Projection = ProjectionWarpgroups;
+  constexpr size_t kShared = sizeof(ProjectionWarpgroupsShared);
+  (void)AllowShared(ProjectByWarpgroups, kShared);  // as above
+  Sections all = {};
+  std::ranges::copy(sections, all.at);
+  const dim3 grid(
+      static_cast<uint32_t>((groups + Projection::kGroups - 1) / Projection::kGroups),
+      static_cast<uint32_t>((problem.config.rank + Projection::kRanks - 1) / Projection::kRanks),
+      static_cast<uint32_t>(sections.size()));
+  ProjectByWarpgroups<<<grid, Projection::kThreads, kShared, queue.stream()>>>(
+      problem, all, tokens);
 }
 
 }  // namespace baton::kernels::cuda::shadowkv

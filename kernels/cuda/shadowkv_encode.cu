@@ -22,6 +22,7 @@
 #include "kernels/cuda/shadowkv_encode_checks.h"
 #include "kernels/cuda/shadowkv_exact.cuh"
 #include "kernels/cuda/shadowkv_factor.cuh"
+#include "kernels/cuda/shadowkv_gram.cuh"
 #include "kernels/cuda/shadowkv_keys.cuh"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/param_checker.h"
@@ -191,15 +192,42 @@ absl::Status Check(const ShadowKvEncodeParams& params) {
   return check.status();
 }
 
-FactorProblem ProblemOf(const ShadowKvEncodeParams& params) {
-  return {.config = params.layout.config,
-          .pages = params.pages,
-          .rope = params.rope,
-          .layers = {.one = {.page_table = params.page_table,
-                             .key_bias = params.key_bias,
-                             .prompt = params.prompt}},
-          .tokens = params.layout.prompt_tokens,
-          .basis = params.layout.basis};
+// Padding is zero. Basis and coefficients are left alone where another op writes them.
+absl::Status ZeroPadding(const ShadowKvEncodeParams& params, cudaStream_t stream) {
+  const ShadowKvPromptLayout& layout = params.layout;
+  const auto zero = [&](size_t begin, size_t end) {
+    return ToStatus(cudaMemsetAsync(params.prompt + begin, 0, end - begin, stream),
+                    "shadowkv_encode");
+  };
+  if (Factors(params)) {
+    return zero(0, layout.bytes);
+  }
+  absl::Status status = zero(layout.cluster_values, layout.coded_begin + layout.coded.coefficients);
+  status.Update(zero(layout.coded_begin + layout.coded.landmarks, layout.bytes));
+  return status;
+}
+
+// Basis and coefficients.
+absl::Status Factor(DeviceQueue& queue,
+                    const ShadowKvEncodeParams& params,
+                    const FactorScratch& scratch) {
+  const ShadowKvPromptLayout& layout = params.layout;
+  const FactorProblem problem = {.config = layout.config,
+                                 .pages = params.pages,
+                                 .rope = params.rope,
+                                 .layers = {.one = {.page_table = params.page_table,
+                                                    .key_bias = params.key_bias,
+                                                    .prompt = params.prompt}},
+                                 .tokens = layout.prompt_tokens,
+                                 .basis = layout.basis};
+  if (absl::Status status = FactorKeys(queue, problem, scratch); !status.ok()) {
+    return status;
+  }
+  const CoefficientSection section = {
+      .layers = problem.layers,
+      .section = params.prompt + layout.coded_begin + layout.coded.coefficients};
+  WriteCoefficients(queue, problem, layout.coded.tokens, {&section, 1});
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -207,6 +235,11 @@ FactorProblem ProblemOf(const ShadowKvEncodeParams& params) {
 
 size_t ShadowKvEncodeWorkspaceBytes(const ShadowKvWorkspaceSizes& sizes) {
   ShadowKvConfig config = sizes.config;
+  if (sizes.factored == 0) {
+    Carver encode(nullptr);
+    shadowkv::CarveEncode(ShadowKvPromptLayout(config, sizes.max_tokens), false, encode);
+    return encode.used();
+  }
   const int64_t columns = (config.joint ? sizes.layers : 1) * config.width();
   // A smaller rank that is iterated may take more than a larger one that is solved in full.
   const int64_t iterated = LargestIteratedRank(columns);
@@ -240,21 +273,14 @@ absl::Status ShadowKvEncode(const ExecContext& context, const ShadowKvEncodePara
   const shadowkv::EncodeScratch scratch =
       shadowkv::CarveEncode(layout, shadowkv::Factors(params), carver);
   const cudaStream_t stream = context.queue->stream();
-  const size_t begin = shadowkv::Factors(params) ? 0 : layout.cluster_values;
-  // Padding is zero.
-  if (absl::Status status =
-          ToStatus(cudaMemsetAsync(params.prompt + begin, 0, layout.bytes - begin, stream),
-                   "shadowkv_encode");
-      !status.ok()) {
+  if (absl::Status status = shadowkv::ZeroPadding(params, stream); !status.ok()) {
     return status;
   }
-  if (!layout.config.joint) {
-    const shadowkv::FactorProblem problem = shadowkv::ProblemOf(params);
-    if (!params.factored) shadowkv::FactorKeys(*context.queue, problem, scratch.factor);
-    shadowkv::WriteCoefficients(*context.queue,
-                                problem,
-                                layout.coded.tokens,
-                                params.prompt + layout.coded_begin + layout.coded.coefficients);
+  if (shadowkv::Factors(params)) {
+    if (absl::Status status = shadowkv::Factor(*context.queue, params, scratch.factor);
+        !status.ok()) {
+      return status;
+    }
   }
   shadowkv::CodeTokens(params, scratch.chunk_scores, stream);
   shadowkv::WriteExact(params, scratch.chunk_scores, stream);

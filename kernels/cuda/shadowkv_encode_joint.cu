@@ -98,8 +98,12 @@ absl::Status ShadowKvEncodeJoint(const ExecContext& context,
       !status.ok()) {
     return status;
   }
-  shadowkv::FactorKeys(*context.queue, problem, scratch);
-  shadowkv::WriteCoefficients(*context.queue, problem, layout.coded.tokens, params.coefficients);
+  if (absl::Status status = shadowkv::FactorKeys(*context.queue, problem, scratch); !status.ok()) {
+    return status;
+  }
+  const shadowkv::CoefficientSection section = {.layers = problem.layers,
+                                                .section = params.coefficients};
+  shadowkv::WriteCoefficients(*context.queue, problem, layout.coded.tokens, {&section, 1});
   return ToStatus(cudaGetLastError(), "shadowkv_encode_joint");
 }
 

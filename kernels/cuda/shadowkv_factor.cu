@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <span>
 
+#include "absl/status/status.h"
+
 #include "kernels/core/carver.h"
 #include "kernels/core/dtype.h"
 #include "kernels/cuda/alike_problems.cuh"
@@ -128,20 +130,22 @@ FactorScratch CarveFactor(
   return scratch;
 }
 
-void FactorKeys(const DeviceQueue& queue,
-                const FactorProblem& problem,
-                const FactorScratch& scratch) {
-  const cudaStream_t stream = queue.stream();
-  ComputeGram(queue, problem, scratch.gram);
+absl::Status FactorKeys(DeviceQueue& queue,
+                        const FactorProblem& problem,
+                        const FactorScratch& scratch) {
+  if (absl::Status status = ComputeGram(queue, problem, scratch.gram); !status.ok()) {
+    return status;
+  }
   const DominantVectors dominant = FindDominant(queue, scratch.subspace, scratch.gram.gram);
-  WriteBasis<<<static_cast<uint32_t>(problem.config.rank), kThreads, 0, stream>>>(
+  WriteBasis<<<static_cast<uint32_t>(problem.config.rank), kThreads, 0, queue.stream()>>>(
       problem, dominant, scratch.subspace.width);
+  return absl::OkStatus();
 }
 
-void FactorEach(const DeviceQueue& queue,
-                const FactorProblem& problem,
-                std::span<const ShadowKvJointLayer> layers,
-                const FactorScratch& scratch) {
+absl::Status FactorEach(DeviceQueue& queue,
+                        const FactorProblem& problem,
+                        std::span<const ShadowKvJointLayer> layers,
+                        const FactorScratch& scratch) {
   const size_t stride = scratch.subspace.orthonormal.problems.stride;
   EachLayer each = {};
   for (size_t i = 0; i < layers.size(); ++i) {
@@ -150,11 +154,14 @@ void FactorEach(const DeviceQueue& queue,
     one.layers = {.one = layers[i]};
     GramScratch gram = scratch.gram;
     gram.gram += i * stride / sizeof(double);
-    ComputeGram(queue, one, gram);
+    if (absl::Status status = ComputeGram(queue, one, gram); !status.ok()) {
+      return status;
+    }
   }
   const DominantVectors dominant = FindDominant(queue, scratch.subspace, scratch.gram.gram);
   const dim3 grid(static_cast<uint32_t>(problem.config.rank), static_cast<uint32_t>(layers.size()));
   WriteEachBasis<<<grid, kThreads, 0, queue.stream()>>>(problem, each, scratch.subspace, dominant);
+  return absl::OkStatus();
 }
 
 }  // namespace baton::kernels::cuda::shadowkv

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <span>
 
+#include "absl/status/status.h"
+
 #include "kernels/core/carver.h"
 #include "kernels/core/dtype.h"
 #include "kernels/cuda/dominant_subspace.h"
@@ -26,16 +28,16 @@ FactorScratch CarveFactor(
 
 // Finds the config.rank directions of most energy among the un-rotated keys and writes every
 // layer's columns of them, [rank][width] of the configuration's dtype; each direction has its
-// largest element positive.
-void FactorKeys(const DeviceQueue& queue,
-                const FactorProblem& problem,
-                const FactorScratch& scratch);
+// largest element positive. Errors are those of ComputeGram.
+absl::Status FactorKeys(DeviceQueue& queue,
+                        const FactorProblem& problem,
+                        const FactorScratch& scratch);
 
 // The same for layers each of which has factors of its own: `problem` with each of them as its one
 // layer.
-void FactorEach(const DeviceQueue& queue,
-                const FactorProblem& problem,
-                std::span<const ShadowKvJointLayer> layers,
-                const FactorScratch& scratch);
+absl::Status FactorEach(DeviceQueue& queue,
+                        const FactorProblem& problem,
+                        std::span<const ShadowKvJointLayer> layers,
+                        const FactorScratch& scratch);
 
 }  // namespace baton::kernels::cuda::shadowkv

@@ -1,6 +1,8 @@
 // Factors of layers of a prompt that are there at once.
 #include <cuda_runtime.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -12,8 +14,10 @@
 #include "kernels/cuda/dominant_subspace.h"
 #include "kernels/cuda/runtime/cuda_status.h"
 #include "kernels/cuda/runtime/device_queue.h"
+#include "kernels/cuda/shadowkv_coefficients.cuh"
 #include "kernels/cuda/shadowkv_encode_checks.h"
 #include "kernels/cuda/shadowkv_factor.cuh"
+#include "kernels/cuda/shadowkv_gram.cuh"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/param_checker.h"
 #include "kernels/ops/shadowkv_params.h"
@@ -46,6 +50,37 @@ FactorScratch Carve(const ShadowKvFactorLayersParams& params, Carver& carver) {
       config.dtype, config.width(), config.rank, layout.prompt_tokens, params.num_layers, carver);
 }
 
+// Bases and coefficients.
+absl::Status Factor(DeviceQueue& queue,
+                    const ShadowKvFactorLayersParams& params,
+                    const FactorScratch& scratch) {
+  const ShadowKvPromptLayout& layout = params.layout;
+  const auto layers = std::span(params.layers).first(static_cast<size_t>(params.num_layers));
+  const FactorProblem problem = {.config = layout.config,
+                                 .pages = params.pages,
+                                 .rope = params.rope,
+                                 .layers = {.one = layers.front()},
+                                 .tokens = layout.prompt_tokens,
+                                 .basis = layout.basis};
+  std::array<CoefficientSection, kShadowKvMostFactored> sections;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    std::byte* section = layers[i].prompt + layout.coded_begin + layout.coded.coefficients;
+    sections[i] = {.layers = {.one = layers[i]}, .section = section};
+    const size_t bytes = ShadowKvCoefficientLayout(layout.config, layout.coded.tokens).bytes;
+    // Padding is zero.
+    if (absl::Status status =
+            ToStatus(cudaMemsetAsync(section, 0, bytes, queue.stream()), "shadowkv_factor_layers");
+        !status.ok()) {
+      return status;
+    }
+  }
+  if (absl::Status status = FactorEach(queue, problem, layers, scratch); !status.ok()) {
+    return status;
+  }
+  WriteCoefficients(queue, problem, layout.coded.tokens, std::span(sections).first(layers.size()));
+  return ToStatus(cudaGetLastError(), "shadowkv_factor_layers");
+}
+
 }  // namespace
 }  // namespace shadowkv
 
@@ -62,17 +97,7 @@ absl::Status ShadowKvFactorLayers(const ExecContext& context,
     return status;
   }
   Carver carver(context.queue->workspace().data());
-  const ShadowKvPromptLayout& layout = params.layout;
-  shadowkv::FactorEach(*context.queue,
-                       {.config = layout.config,
-                        .pages = params.pages,
-                        .rope = params.rope,
-                        .layers = {.one = params.layers.front()},
-                        .tokens = layout.prompt_tokens,
-                        .basis = layout.basis},
-                       std::span(params.layers).first(static_cast<size_t>(params.num_layers)),
-                       shadowkv::Carve(params, carver));
-  return ToStatus(cudaGetLastError(), "shadowkv_factor_layers");
+  return shadowkv::Factor(*context.queue, params, shadowkv::Carve(params, carver));
 }
 
 }  // namespace baton::kernels::cuda

@@ -27,7 +27,8 @@ struct ShadowKvWorkspaceSizes {
   int64_t heads = 0;       // query heads
   int64_t max_tokens = 0;  // of a sequence, prompt and generated
   int64_t layers = 1;      // that are factored together
-  int64_t factored = 1;    // that are factored at the same time
+  // That are factored at the same time; 0: by other ops.
+  int64_t factored = 1;
   // For a device: sequences that a decode step takes at once. With less workspace it takes several
   // launches, one with room for a single sequence at least.
   int64_t sequences = 1;
@@ -51,21 +52,23 @@ struct ShadowKvEncodeParams {
   // Of values apart: their block, layout.coded.value_bytes, 64-aligned, else null. A device writes
   // to memory of the host just so (MemorySpace::staging). Padding is left as it is.
   std::byte* values = nullptr;
-  bool factored = false;  // shadowkv_factor_layers has written the basis
+  // Basis and coefficients are left alone: shadowkv_factor_layers writes them, before or after.
+  bool factored = false;
 };
 
 // One of the layers whose keys are factored together.
 struct ShadowKvJointLayer {
   const int32_t* page_table = nullptr;  // layout.prompt_tokens tokens
   const float* key_bias = nullptr;      // [kv_heads * head_dim] before RoPE, or null
-  std::byte* prompt = nullptr;          // the layer's prompt section; only its basis is written
+  std::byte* prompt = nullptr;          // the layer's prompt section; only factors are written
 };
 
 // The most layers of a shadowkv_factor_layers.
 inline constexpr int64_t kShadowKvMostFactored = 8;
 
-// The bases that shadowkv_encode would write of some layers, each with factors of its own, found at
-// the same time: for a device that takes about as long for several layers as for one.
+// The bases and coefficients that shadowkv_encode would write of some layers, each with factors of
+// its own, found at the same time: for a device that takes about as long for several layers as for
+// one. The rest of their sections is left alone.
 struct ShadowKvFactorLayersParams {
   ShadowKvPromptLayout layout;  // of every layer, not joint, of at most shadowkv_factored_rank
   DensePages pages;             // layout.config's kv_heads, head_dim and dtype

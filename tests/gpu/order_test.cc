@@ -22,6 +22,7 @@
 
 #include "kernels/core/exec_context.h"
 #include "kernels/core/landing_memory.h"
+#include "kernels/core/side_queues.h"
 #include "kernels/cuda/runtime/copy_stream.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/runtime/device_space.h"
@@ -145,7 +146,7 @@ TEST_F(OrderGpuTest, AFailedOpOfAGraphIsReportedAndTheNextStepRuns) {
 
 // The main queue is shared in between.
 TEST_F(OrderGpuTest, SideQueuesStartBehindTheForkAndEndBeforeTheJoin) {
-  auto side = SideStreams::Create(queue(), 3, size_t{1} << 20);
+  auto side = SideStreams::Create(queue(), {2, size_t{1} << 20}, {1, size_t{1} << 20});
   ASSERT_TRUE(side.ok()) << side.status();
   const DeviceArray<int32_t> index = Backwards();
   const std::vector<uint16_t> values = Numbered(0);
@@ -161,7 +162,7 @@ TEST_F(OrderGpuTest, SideQueuesStartBehindTheForkAndEndBeforeTheJoin) {
     ASSERT_TRUE(Turn(context(), index, a, turned).ok());
     EXPECT_FALSE(queue().shared());
     for (int32_t i = 0; i < 5; ++i) {
-      const auto forked = (*side)->Fork(context(), i);
+      const auto forked = (*side)->Fork(context(), i < 2 ? SideRank::kFirst : SideRank::kLast, i);
       ASSERT_TRUE(forked.ok()) << forked.status();
       ASSERT_TRUE(Turn(*forked, index, turned, by_side[static_cast<size_t>(i)]).ok());
     }
@@ -178,7 +179,7 @@ TEST_F(OrderGpuTest, SideQueuesStartBehindTheForkAndEndBeforeTheJoin) {
 }
 
 TEST_F(OrderGpuTest, TheMainQueueWaitsForTheSideQueueThatItAwaits) {
-  auto side = SideStreams::Create(queue(), 2, size_t{1} << 20);
+  auto side = SideStreams::Create(queue(), {2, size_t{1} << 20});
   ASSERT_TRUE(side.ok()) << side.status();
   const DeviceArray<int32_t> index = Backwards();
   const std::vector<uint16_t> values = Numbered(0);
@@ -186,7 +187,7 @@ TEST_F(OrderGpuTest, TheMainQueueWaitsForTheSideQueueThatItAwaits) {
     const Rows a(values);
     const Rows turned = Empty();
     const Rows last = Empty();
-    const auto forked = (*side)->Fork(context(), 1);
+    const auto forked = (*side)->Fork(context(), SideRank::kFirst, 1);
     ASSERT_TRUE(forked.ok()) << forked.status();
     ASSERT_TRUE(Turn(*forked, index, a, turned).ok());
     ASSERT_TRUE((*side)->Await(1).ok());

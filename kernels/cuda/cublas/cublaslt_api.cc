@@ -34,6 +34,7 @@ absl::Status ResolveAll(CublasLtApi& api) {
         library.Resolve("cublasLtMatmulDescSetAttribute", api.operation_set),
         library.Resolve("cublasLtMatrixLayoutCreate", api.layout_create),
         library.Resolve("cublasLtMatrixLayoutDestroy", api.layout_destroy),
+        library.Resolve("cublasLtMatrixLayoutSetAttribute", api.layout_set),
         library.Resolve("cublasLtMatmulPreferenceCreate", api.preference_create),
         library.Resolve("cublasLtMatmulPreferenceDestroy", api.preference_destroy),
         library.Resolve("cublasLtMatmulPreferenceSetAttribute", api.preference_set),

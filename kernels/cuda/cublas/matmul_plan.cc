@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "absl/status/status.h"
@@ -59,44 +60,58 @@ absl::Status Prefer(const CublasLtApi& api,
                       "say what kernel is wanted");
 }
 
-// Sets `layout` to a column-major matrix.
+// Column-major matrices, the next one's columns behind those of the one before.
+struct Matrices {
+  cudaDataType type;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t stride = 0;
+  int64_t count = 1;
+};
+
+// Sets `layout` to them.
 template <typename Layout>
-absl::Status MakeLayout(const CublasLtApi& api,
-                        cudaDataType type,
-                        int64_t rows,
-                        int64_t columns,
-                        int64_t stride,
-                        Layout& layout) {
+absl::Status MakeLayout(const CublasLtApi& api, const Matrices& matrices, Layout& layout) {
   cublasLtMatrixLayout_t made = nullptr;
-  absl::Status status = api.ToStatus(
-      api.layout_create(
-          &made, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), stride),
-      "describe a matrix");
+  absl::Status status = api.ToStatus(api.layout_create(&made,
+                                                       matrices.type,
+                                                       static_cast<uint64_t>(matrices.rows),
+                                                       static_cast<uint64_t>(matrices.columns),
+                                                       matrices.stride),
+                                     "describe a matrix");
   layout.reset(made);
-  return status;
+  if (!status.ok() || matrices.count == 1) {
+    return status;
+  }
+  const auto set = [&](cublasLtMatrixLayoutAttribute_t name, auto value) {
+    return api.ToStatus(api.layout_set(made, name, &value, sizeof(value)), "describe matrices");
+  };
+  return FirstError(
+      {set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(matrices.count)),
+       set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, matrices.columns * matrices.stride)});
 }
 
 absl::Status SetPreferences(const CublasLtApi& api,
                             const MatmulShape& shape,
-                            size_t scratch_bytes,
                             cublasLtMatmulPreference_t preference) {
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t name, auto value) {
     return Prefer(api, preference, name, value);
   };
-  return FirstError({prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{scratch_bytes}),
-                     // A sum whose parts are computed in parallel is put together in fp32: the
-                     // other schemes round every part to the type of the result.
-                     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                            static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)),
-                     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.weight_alignment),
-                     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape.x_alignment),
-                     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape.out_alignment),
-                     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape.out_alignment)});
+  return FirstError(
+      {prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{shape.scratch_bytes}),
+       // A sum whose parts are computed in parallel is put together in fp32: the
+       // other schemes round every part to the type of the result.
+       prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+              static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)),
+       prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.weight_alignment),
+       prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape.x_alignment),
+       prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape.out_alignment),
+       prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape.out_alignment)});
 }
 
 }  // namespace
 
-MatmulShape MatmulShape::Of(const MatmulCall& call) {
+MatmulShape MatmulShape::Of(const MatmulCall& call, size_t scratch_bytes) {
   return {.rows = call.rows,
           .out_features = call.out_features,
           .in_features = call.in_features,
@@ -106,7 +121,10 @@ MatmulShape MatmulShape::Of(const MatmulCall& call) {
           .weight_alignment = AlignmentOf(call.weight),
           .out_alignment = AlignmentOf(call.out),
           .bias = call.bias != nullptr,
-          .wide = call.wide};
+          .wide = call.wide,
+          .by_feature = call.by_feature,
+          .products = call.products,
+          .scratch_bytes = scratch_bytes};
 }
 
 std::string MatmulShape::ToString() const {
@@ -126,7 +144,9 @@ std::string MatmulShape::ToString() const {
                       " and ",
                       out_alignment,
                       bias ? ", bias" : "",
-                      wide ? ", wide" : "");
+                      wide ? ", wide" : "",
+                      by_feature ? ", by feature" : "",
+                      products > 1 ? absl::StrCat(", ", products, " products") : "");
 }
 
 MatmulPlan::MatmulPlan(const CublasLtApi& api)
@@ -143,7 +163,7 @@ absl::StatusOr<MatmulPlan> MatmulPlan::Make(const CublasLtApi& api,
   if (absl::Status status = plan.Describe(api, call); !status.ok()) {
     return status;
   }
-  if (absl::Status status = plan.ChooseKernel(api, handle, MatmulShape::Of(call), scratch_bytes);
+  if (absl::Status status = plan.ChooseKernel(api, handle, MatmulShape::Of(call, scratch_bytes));
       !status.ok()) {
     return status;
   }
@@ -159,8 +179,10 @@ absl::Status MatmulPlan::Describe(const CublasLtApi& api, const MatmulCall& call
   if (!status.ok()) {
     return status;
   }
-  status =
-      SetOperation(api, operation, CUBLASLT_MATMUL_DESC_TRANSA, static_cast<int32_t>(CUBLAS_OP_T));
+  const auto transpose = [&](cublasLtMatmulDescAttributes_t factor) {
+    return SetOperation(api, operation, factor, static_cast<int32_t>(CUBLAS_OP_T));
+  };
+  status = transpose(call.by_feature ? CUBLASLT_MATMUL_DESC_TRANSB : CUBLASLT_MATMUL_DESC_TRANSA);
   if (status.ok() && call.bias != nullptr) {
     status = FirstError({SetOperation(api,
                                       operation,
@@ -171,12 +193,33 @@ absl::Status MatmulPlan::Describe(const CublasLtApi& api, const MatmulCall& call
   if (!status.ok()) {
     return status;
   }
+  return FirstError({DescribeFactors(api, call),
+                     MakeLayout(api,
+                                {.type = call.wide ? CUDA_R_32F : CUDA_R_16BF,
+                                 .rows = call.out_features,
+                                 .columns = call.rows,
+                                 .stride = call.out_stride,
+                                 .count = call.products},
+                                out_)});
+}
+
+absl::Status MatmulPlan::DescribeFactors(const CublasLtApi& api, const MatmulCall& call) {
   const int64_t in = call.in_features;
   const int64_t out = call.out_features;
-  const cudaDataType out_type = call.wide ? CUDA_R_32F : CUDA_R_16BF;
-  return FirstError({MakeLayout(api, CUDA_R_16BF, in, out, in, weight_),
-                     MakeLayout(api, CUDA_R_16BF, in, call.rows, call.x_stride, x_),
-                     MakeLayout(api, out_type, out, call.rows, call.out_stride, out_)});
+  Matrices weight = {
+      .type = CUDA_R_16BF, .rows = in, .columns = out, .stride = in, .count = call.products};
+  Matrices x = {.type = CUDA_R_16BF,
+                .rows = in,
+                .columns = call.rows,
+                .stride = call.x_stride,
+                .count = call.products};
+  if (call.by_feature) {
+    weight.rows = weight.stride = out;
+    weight.columns = in;
+    x.rows = call.rows;
+    x.columns = in;
+  }
+  return FirstError({MakeLayout(api, weight, weight_), MakeLayout(api, x, x_)});
 }
 
 absl::Status MatmulPlan::SetBias(const CublasLtApi& api, const void* bias) {
@@ -185,14 +228,13 @@ absl::Status MatmulPlan::SetBias(const CublasLtApi& api, const void* bias) {
 
 absl::Status MatmulPlan::ChooseKernel(const CublasLtApi& api,
                                       cublasLtHandle_t handle,
-                                      const MatmulShape& shape,
-                                      size_t scratch_bytes) {
+                                      const MatmulShape& shape) {
   cublasLtMatmulPreference_t made = nullptr;
   absl::Status status =
       api.ToStatus(api.preference_create(&made), "make the description of a kernel");
   const Preference preference(made, api.preference_destroy);
   if (status.ok()) {
-    status = SetPreferences(api, shape, scratch_bytes, made);
+    status = SetPreferences(api, shape, made);
   }
   if (!status.ok()) {
     return status;
@@ -221,8 +263,7 @@ absl::Status MatmulPlan::ChooseKernel(const CublasLtApi& api,
 absl::Status MatmulPlan::Run(const CublasLtApi& api,
                              cublasLtHandle_t handle,
                              const MatmulCall& call,
-                             std::byte* scratch,
-                             size_t scratch_bytes,
+                             std::span<std::byte> scratch,
                              cudaStream_t stream) {
   if (call.bias != nullptr) {
     if (absl::Status status = SetBias(api, call.bias); !status.ok()) {
@@ -244,8 +285,8 @@ absl::Status MatmulPlan::Run(const CublasLtApi& api,
                                  call.out,
                                  out_.get(),
                                  &kernel_,
-                                 scratch,
-                                 scratch_bytes,
+                                 scratch.data(),
+                                 scratch.size(),
                                  stream),
                       "multiply matrices");
 }

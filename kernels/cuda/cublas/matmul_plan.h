@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -32,6 +33,11 @@ struct MatmulCall {
   int64_t in_features = 0;
   bool accumulate = false;
   bool wide = false;
+  // Factors lie a row for each feature instead: x is [in_features, rows], x_stride apart, weight
+  // [in_features, out_features] without gaps.
+  bool by_feature = false;
+  // Of so many products at once, whose factors and results lie behind each other without gaps.
+  int64_t products = 1;
 };
 
 // What of a call decides which kernel computes it.
@@ -47,8 +53,11 @@ struct MatmulShape {
   uint32_t out_alignment = 0;
   bool bias = false;
   bool wide = false;
+  bool by_feature = false;
+  int64_t products = 1;
+  size_t scratch_bytes = 0;  // that a kernel may use
 
-  static MatmulShape Of(const MatmulCall& call);
+  static MatmulShape Of(const MatmulCall& call, size_t scratch_bytes);
   // "17 rows, 4096 to 6144 features, x_stride 4096, ..."; for messages.
   std::string ToString() const;
 
@@ -65,7 +74,10 @@ struct MatmulShape {
                       shape.weight_alignment,
                       shape.out_alignment,
                       shape.bias,
-                      shape.wide);
+                      shape.wide,
+                      shape.by_feature,
+                      shape.products,
+                      shape.scratch_bytes);
   }
 };
 
@@ -86,8 +98,7 @@ class MatmulPlan {
   absl::Status Run(const CublasLtApi& api,
                    cublasLtHandle_t handle,
                    const MatmulCall& call,
-                   std::byte* scratch,
-                   size_t scratch_bytes,
+                   std::span<std::byte> scratch,
                    cudaStream_t stream);
 
  private:
@@ -98,17 +109,17 @@ class MatmulPlan {
 
   explicit MatmulPlan(const CublasLtApi& api);
   absl::Status Describe(const CublasLtApi& api, const MatmulCall& call);
+  absl::Status DescribeFactors(const CublasLtApi& api, const MatmulCall& call);
   absl::Status SetBias(const CublasLtApi& api, const void* bias);
   absl::Status ChooseKernel(const CublasLtApi& api,
                             cublasLtHandle_t handle,
-                            const MatmulShape& shape,
-                            size_t scratch_bytes);
+                            const MatmulShape& shape);
 
   Operation operation_;
   // cuBLASLt's matrices are column-major: what is a row here is a column there, so that it is asked
   // for out^T = weight x^T.
-  Layout weight_;  // [in_features, out_features], transposed by the operation
-  Layout x_;       // [in_features, rows]
+  Layout weight_;  // [in_features, out_features], transposed by the operation; by feature not
+  Layout x_;       // [in_features, rows]; by feature [rows, in_features], transposed
   Layout out_;     // [out_features, rows]
   cublasLtMatmulAlgo_t kernel_ = {};
 };

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -33,20 +34,22 @@ absl::StatusOr<std::unique_ptr<MatmulPlans>> MatmulPlans::Create(const LibrarySe
 MatmulPlans::MatmulPlans(std::shared_ptr<const CublasLtApi> api, cublasLtHandle_t handle)
     : api_(std::move(api)), handle_(handle, api_->destroy) {}
 
-absl::Status MatmulPlans::Run(const MatmulCall& call, std::byte* scratch, cudaStream_t stream) {
-  const absl::StatusOr<MatmulPlan*> plan = PlanOf(call);
+absl::Status MatmulPlans::Run(const MatmulCall& call,
+                              std::span<std::byte> scratch,
+                              cudaStream_t stream) {
+  const absl::StatusOr<MatmulPlan*> plan = PlanOf(call, scratch.size());
   if (!plan.ok()) {
     return plan.status();
   }
-  return (*plan)->Run(*api_, handle_.get(), call, scratch, kScratchBytes, stream);
+  return (*plan)->Run(*api_, handle_.get(), call, scratch, stream);
 }
 
-absl::StatusOr<MatmulPlan*> MatmulPlans::PlanOf(const MatmulCall& call) {
-  const MatmulShape shape = MatmulShape::Of(call);
+absl::StatusOr<MatmulPlan*> MatmulPlans::PlanOf(const MatmulCall& call, size_t scratch_bytes) {
+  const MatmulShape shape = MatmulShape::Of(call, scratch_bytes);
   if (const auto known = plans_.find(shape); known != plans_.end()) {
     return &known->second;
   }
-  absl::StatusOr<MatmulPlan> plan = MatmulPlan::Make(*api_, handle_.get(), call, kScratchBytes);
+  absl::StatusOr<MatmulPlan> plan = MatmulPlan::Make(*api_, handle_.get(), call, scratch_bytes);
   if (!plan.ok()) {
     return plan.status();
   }

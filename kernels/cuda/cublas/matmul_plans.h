@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
@@ -31,16 +32,16 @@ class MatmulPlans {
   // device.
   static absl::StatusOr<std::unique_ptr<MatmulPlans>> Create(const LibrarySearch& search);
 
-  // Puts the call on the stream. `scratch` has kScratchBytes, aligned to 256 bytes, and belongs to
+  // Puts the call on the stream. `scratch`, kScratchBytes or less, aligned to 256 bytes, belongs to
   // the call until it is done. kUnimplemented, naming the shape, where cuBLASLt has no kernel.
-  absl::Status Run(const MatmulCall& call, std::byte* scratch, cudaStream_t stream);
+  absl::Status Run(const MatmulCall& call, std::span<std::byte> scratch, cudaStream_t stream);
 
  private:
   using Handle = std::unique_ptr<cublasLtContext, decltype(&cublasLtDestroy)>;
 
   MatmulPlans(std::shared_ptr<const CublasLtApi> api, cublasLtHandle_t handle);
   // The plan of the call's shape; valid until the next call.
-  absl::StatusOr<MatmulPlan*> PlanOf(const MatmulCall& call);
+  absl::StatusOr<MatmulPlan*> PlanOf(const MatmulCall& call, size_t scratch_bytes);
 
   std::shared_ptr<const CublasLtApi> api_;
   Handle handle_;

@@ -39,7 +39,8 @@ absl::StatusOr<Device> CurrentDevice() {
   }
   const Device current = {.multiprocessors = properties.multiProcessorCount,
                           .block_shared_bytes = properties.sharedMemPerBlockOptin,
-                          .has_hopper_code = *architecture >= 900};
+                          .has_hopper_code = *architecture >= 900,
+                          .multiplies_by_warpgroups = *architecture == 900};
   const size_t needed = RingBlockBytes(current.has_hopper_code);
   if (current.block_shared_bytes < needed) {
     return absl::FailedPreconditionError(absl::StrCat(name,

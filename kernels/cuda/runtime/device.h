@@ -15,6 +15,8 @@ struct Device {
   size_t block_shared_bytes = 0;
   // It runs code for Hopper (kernels/cuda/device_code.h), and not that for older devices.
   bool has_hopper_code = false;
+  // It runs code that multiplies by warpgroups, which Hopper alone does.
+  bool multiplies_by_warpgroups = false;
 };
 
 // The current device. kFailedPrecondition where there is none, or none that this build has code

@@ -3,6 +3,9 @@
 #include <cuda_runtime_api.h>
 #include <driver_types.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -17,14 +20,15 @@
 namespace baton::kernels::cuda {
 namespace {
 
-absl::StatusOr<cudaStream_t> CreateStream(QueuePriority priority) {
+absl::StatusOr<cudaStream_t> CreateStream(int32_t rank) {
   int least = 0;
   int greatest = 0;
+  // Greater priorities are smaller numbers.
   cudaError_t error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
   cudaStream_t stream = nullptr;
   if (error == cudaSuccess) {
     error = cudaStreamCreateWithPriority(
-        &stream, cudaStreamNonBlocking, priority == QueuePriority::kMain ? greatest : least);
+        &stream, cudaStreamNonBlocking, std::min(greatest + rank, least));
   }
   if (error != cudaSuccess) {
     return ToStatus(error, "create a stream");
@@ -35,7 +39,7 @@ absl::StatusOr<cudaStream_t> CreateStream(QueuePriority priority) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DeviceQueue>> DeviceQueue::Create(size_t workspace_bytes,
-                                                                 QueuePriority priority) {
+                                                                 int32_t rank) {
   std::unique_ptr<DeviceQueue> queue(new DeviceQueue());
   const absl::StatusOr<Device> device = CurrentDevice();
   if (!device.ok()) {
@@ -52,7 +56,7 @@ absl::StatusOr<std::unique_ptr<DeviceQueue>> DeviceQueue::Create(size_t workspac
     return counters.status();
   }
   queue->counters_ = *std::move(counters);
-  absl::StatusOr<cudaStream_t> stream = CreateStream(priority);
+  absl::StatusOr<cudaStream_t> stream = CreateStream(rank);
   if (!stream.ok()) {
     return stream.status();
   }

@@ -18,9 +18,6 @@ class AttentionPlans;
 class LaunchCache;
 class MatmulPlans;
 
-// Whose blocks go first where several queues have work.
-enum class QueuePriority { kMain, kSide };
-
 // A stream with the memory that kernels of one stream share. Owned by the executor thread; ops on
 // one queue run one after another.
 class DeviceQueue {
@@ -28,10 +25,12 @@ class DeviceQueue {
   // Counters in which blocks of one launch find out who of them ends last.
   static constexpr int32_t kCounters = 1 << 16;
 
-  // A queue of the current device with a workspace of this size. kFailedPrecondition where there is
-  // no device that the back end has code for (CurrentDevice), kResourceExhausted without memory.
-  static absl::StatusOr<std::unique_ptr<DeviceQueue>> Create(
-      size_t workspace_bytes, QueuePriority priority = QueuePriority::kMain);
+  // A queue of the current device with a workspace of this size. Where several have work, blocks of
+  // lower ranks go first; a device tells six ranks apart or so, further ones are its last.
+  // kFailedPrecondition where there is no device that the back end has code for (CurrentDevice),
+  // kResourceExhausted without memory.
+  static absl::StatusOr<std::unique_ptr<DeviceQueue>> Create(size_t workspace_bytes,
+                                                             int32_t rank = 0);
   ~DeviceQueue();
   DeviceQueue(const DeviceQueue&) = delete;
   DeviceQueue& operator=(const DeviceQueue&) = delete;

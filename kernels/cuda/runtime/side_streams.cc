@@ -10,18 +10,26 @@
 
 #include "kernels/core/exec_context.h"
 #include "kernels/core/op_graphs.h"
+#include "kernels/core/side_queues.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/runtime/device_space.h"
 
 namespace baton::kernels::cuda {
+namespace {
+
+// DeviceQueue::Create. The main queue has rank 0.
+int32_t QueueRank(SideRank rank) { return rank == SideRank::kFirst ? 1 : 2; }
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<SideStreams>> SideStreams::Create(DeviceQueue& main,
-                                                                 int32_t count,
-                                                                 size_t workspace_bytes) {
-  std::unique_ptr<SideStreams> side(new SideStreams(main, workspace_bytes));
-  for (int32_t i = 0; i < count; ++i) {
+                                                                 const SideQueueSizes& first,
+                                                                 const SideQueueSizes& last) {
+  std::unique_ptr<SideStreams> side(new SideStreams(main, first, last));
+  for (int32_t i = 0; i < first.count + last.count; ++i) {
+    const SideRank rank = i < first.count ? SideRank::kFirst : SideRank::kLast;
     absl::StatusOr<std::unique_ptr<DeviceQueue>> queue =
-        DeviceQueue::Create(workspace_bytes, QueuePriority::kSide);
+        DeviceQueue::Create(side->sizes(rank).workspace_bytes, QueueRank(rank));
     if (!queue.ok()) {
       return queue.status();
     }
@@ -32,8 +40,20 @@ absl::StatusOr<std::unique_ptr<SideStreams>> SideStreams::Create(DeviceQueue& ma
   return side;
 }
 
-absl::StatusOr<ExecContext> SideStreams::Fork(const ExecContext& main, int32_t index) {
-  Stream& stream = StreamOf(index);
+SideQueueSizes SideStreams::sizes(SideRank rank) const {
+  return rank == SideRank::kFirst || last_.count == 0 ? first_ : last_;
+}
+
+SideStreams::Stream& SideStreams::StreamOf(SideRank rank, int32_t index) {
+  const bool is_first = rank == SideRank::kFirst || last_.count == 0;
+  return streams_[static_cast<size_t>(is_first ? index % first_.count
+                                               : first_.count + index % last_.count)];
+}
+
+absl::StatusOr<ExecContext> SideStreams::Fork(const ExecContext& main,
+                                              SideRank rank,
+                                              int32_t index) {
+  Stream& stream = StreamOf(rank, index);
   if (main.graphs != nullptr) {
     if (absl::Status status = main.graphs->Flush(); !status.ok()) {
       return status;
@@ -45,7 +65,7 @@ absl::StatusOr<ExecContext> SideStreams::Fork(const ExecContext& main, int32_t i
   stream.forked = true;
   main_.set_shared(true);
   ExecContext context = main;
-  context.device_workspace_bytes = workspace_bytes_;
+  context.device_workspace_bytes = sizes(rank).workspace_bytes;
   context.queue = stream.queue.get();
   context.memory = stream.space.get();
   context.side = nullptr;
@@ -54,7 +74,7 @@ absl::StatusOr<ExecContext> SideStreams::Fork(const ExecContext& main, int32_t i
 }
 
 absl::Status SideStreams::Await(int32_t index) {
-  return order_.Wait(main_.stream(), StreamOf(index).queue->stream());
+  return order_.Wait(main_.stream(), StreamOf(SideRank::kFirst, index).queue->stream());
 }
 
 absl::Status SideStreams::Join() {

@@ -23,14 +23,13 @@ class SideStreams final : public SideQueues {
  public:
   // Of the current device; `main` is borrowed. kResourceExhausted without memory.
   static absl::StatusOr<std::unique_ptr<SideStreams>> Create(DeviceQueue& main,
-                                                             int32_t count,
-                                                             size_t workspace_bytes);
+                                                             const SideQueueSizes& first,
+                                                             const SideQueueSizes& last = {});
   // Waits for what runs on them.
   ~SideStreams() override = default;
 
-  int32_t count() const override { return static_cast<int32_t>(streams_.size()); }
-  size_t workspace_bytes() const override { return workspace_bytes_; }
-  absl::StatusOr<ExecContext> Fork(const ExecContext& main, int32_t index) override;
+  SideQueueSizes sizes(SideRank rank) const override;
+  absl::StatusOr<ExecContext> Fork(const ExecContext& main, SideRank rank, int32_t index) override;
   absl::Status Await(int32_t index) override;
   absl::Status Join() override;
 
@@ -41,14 +40,15 @@ class SideStreams final : public SideQueues {
     bool forked = false;  // since the last Join
   };
 
-  SideStreams(DeviceQueue& main, size_t workspace_bytes)
-      : main_(main), workspace_bytes_(workspace_bytes) {}
-  Stream& StreamOf(int32_t index) { return streams_[static_cast<size_t>(index) % streams_.size()]; }
+  SideStreams(DeviceQueue& main, const SideQueueSizes& first, const SideQueueSizes& last)
+      : main_(main), first_(first), last_(last) {}
+  Stream& StreamOf(SideRank rank, int32_t index);
 
   DeviceQueue& main_;
-  const size_t workspace_bytes_;
+  const SideQueueSizes first_;
+  const SideQueueSizes last_;
   StreamOrder order_;
-  std::vector<Stream> streams_;
+  std::vector<Stream> streams_;  // those of the first rank, then those of the last
 };
 
 }  // namespace baton::kernels::cuda

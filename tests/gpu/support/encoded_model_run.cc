@@ -161,8 +161,8 @@ void ExpectLogitsOfTheHost(const std::string& model,
     GTEST_SKIP() << "no CUDA device";
   }
   auto session = kernels::cuda::OpenSession({.workspace_bytes = kDeviceWorkspaceBytes,
-                                             .side_queues = 4,
-                                             .side_workspace_bytes = kDeviceWorkspaceBytes});
+                                             .side = {4, kDeviceWorkspaceBytes},
+                                             .last_side = {2, kDeviceWorkspaceBytes}});
   ASSERT_TRUE(session.ok()) << session.status();
   const auto checkpoint =
       checkpoint::Checkpoint::Open(BATON_SOURCE_DIR "/tests/data/models/" + model, {});

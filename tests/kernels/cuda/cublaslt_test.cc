@@ -120,13 +120,13 @@ class MatmulShapeTest : public ::testing::Test {
 
 TEST_F(MatmulShapeTest, KnowsWhatAddressesAreMultiplesOf) {
   MatmulCall call = Call();
-  EXPECT_EQ(MatmulShape::Of(call).x_alignment, 16u);
+  EXPECT_EQ(MatmulShape::Of(call, 0).x_alignment, 16u);
   call.x = memory() + 16;
-  EXPECT_EQ(MatmulShape::Of(call).x_alignment, 16u);
+  EXPECT_EQ(MatmulShape::Of(call, 0).x_alignment, 16u);
   call.x = memory() + 24;
   call.weight = memory() + 4;
   call.out = memory() + 2;
-  const MatmulShape shape = MatmulShape::Of(call);
+  const MatmulShape shape = MatmulShape::Of(call, 0);
   EXPECT_EQ(shape.x_alignment, 8u);
   EXPECT_EQ(shape.weight_alignment, 4u);
   EXPECT_EQ(shape.out_alignment, 2u);
@@ -134,32 +134,53 @@ TEST_F(MatmulShapeTest, KnowsWhatAddressesAreMultiplesOf) {
 
 TEST_F(MatmulShapeTest, AddressesOfOneAlignmentShareAShape) {
   MatmulCall call = Call();
-  const MatmulShape shape = MatmulShape::Of(call);
+  const MatmulShape shape = MatmulShape::Of(call, 0);
   call.x = memory() + 32;
   call.accumulate = true;
-  EXPECT_EQ(MatmulShape::Of(call), shape);
+  EXPECT_EQ(MatmulShape::Of(call, 0), shape);
   call.rows = 4;
-  EXPECT_NE(MatmulShape::Of(call), shape);
+  EXPECT_NE(MatmulShape::Of(call, 0), shape);
   call.rows = 3;
   call.bias = memory();
-  EXPECT_NE(MatmulShape::Of(call), shape);
+  EXPECT_NE(MatmulShape::Of(call, 0), shape);
+}
+
+TEST_F(MatmulShapeTest, OtherOrdersCountsAndScratchAreOtherShapes) {
+  MatmulCall call = Call();
+  const MatmulShape shape = MatmulShape::Of(call, 0);
+  EXPECT_NE(MatmulShape::Of(call, 1), shape);
+  call.by_feature = true;
+  EXPECT_NE(MatmulShape::Of(call, 0), shape);
+  call.by_feature = false;
+  call.products = 2;
+  EXPECT_NE(MatmulShape::Of(call, 0), shape);
 }
 
 TEST_F(MatmulShapeTest, MessagesNameEverySize) {
   MatmulCall call = Call();
   call.wide = true;
-  EXPECT_EQ(MatmulShape::Of(call).ToString(),
+  EXPECT_EQ(MatmulShape::Of(call, 0).ToString(),
             "3 rows, 64 to 96 features, x_stride 64, out_stride 96, x, weight and out aligned to "
             "16, 16 and 16, wide");
+  call.wide = false;
+  call.by_feature = true;
+  call.products = 4;
+  EXPECT_EQ(MatmulShape::Of(call, 0).ToString(),
+            "3 rows, 64 to 96 features, x_stride 64, out_stride 96, x, weight and out aligned to "
+            "16, 16 and 16, by feature, 4 products");
 }
 
 TEST_F(MatmulShapeTest, IsDescribedWithoutADevice) {
   SKIP_WITHOUT_CUBLASLT();
   MatmulCall call = Call();
-  call.bias = memory();
-  const absl::Status status = MatmulPlan::Make(*CublasLt(), nullptr, call, 0).status();
-  // A handle is missing, nothing before it.
-  EXPECT_THAT(status.message(), HasSubstr("choose a kernel")) << status;
+  for (const bool by_feature : {false, true}) {
+    call.by_feature = by_feature;
+    call.bias = by_feature ? nullptr : memory();
+    call.products = by_feature ? 3 : 1;
+    const absl::Status status = MatmulPlan::Make(*CublasLt(), nullptr, call, 0).status();
+    // A handle is missing, nothing before it.
+    EXPECT_THAT(status.message(), HasSubstr("choose a kernel")) << status;
+  }
 }
 
 }  // namespace

@@ -60,23 +60,27 @@ class DeferredQueues::Queue final : public MemorySpace {
 };
 
 DeferredQueues::DeferredQueues(int32_t count, size_t workspace_bytes)
-    : workspace_bytes_(workspace_bytes) {
-  for (int32_t i = 0; i < count; ++i) {
+    : count_(count), workspace_bytes_(workspace_bytes) {
+  for (int32_t i = 0; i < count + kLastCount; ++i) {
     queues_.push_back(std::make_unique<Queue>());
   }
 }
 
 DeferredQueues::~DeferredQueues() = default;
 
-absl::StatusOr<ExecContext> DeferredQueues::Fork(const ExecContext& main, int32_t index) {
+absl::StatusOr<ExecContext> DeferredQueues::Fork(const ExecContext& main,
+                                                 SideRank rank,
+                                                 int32_t index) {
   ExecContext context = main;
   context.device_workspace_bytes = workspace_bytes_;
-  context.memory = &QueueOf(index);
+  context.memory = &QueueOf(rank, index);
   context.side = nullptr;
   return context;
 }
 
-absl::Status DeferredQueues::Await(int32_t index) { return QueueOf(index).Finish(); }
+absl::Status DeferredQueues::Await(int32_t index) {
+  return QueueOf(SideRank::kFirst, index).Finish();
+}
 
 absl::Status DeferredQueues::Join() {
   absl::Status status;

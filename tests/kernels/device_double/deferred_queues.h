@@ -23,12 +23,15 @@ class DeferredQueues final : public SideQueues {
  public:
   using Work = std::function<absl::Status()>;
 
+  // So many of the first rank, and two of the last.
   DeferredQueues(int32_t count, size_t workspace_bytes);
   ~DeferredQueues() override;
 
-  int32_t count() const override { return static_cast<int32_t>(queues_.size()); }
-  size_t workspace_bytes() const override { return workspace_bytes_; }
-  absl::StatusOr<ExecContext> Fork(const ExecContext& main, int32_t index) override;
+  SideQueueSizes sizes(SideRank rank) const override {
+    return {.count = rank == SideRank::kFirst ? count_ : kLastCount,
+            .workspace_bytes = workspace_bytes_};
+  }
+  absl::StatusOr<ExecContext> Fork(const ExecContext& main, SideRank rank, int32_t index) override;
   absl::Status Await(int32_t index) override;
   absl::Status Join() override;
 
@@ -43,12 +46,16 @@ class DeferredQueues final : public SideQueues {
  private:
   class Queue;
 
-  Queue& QueueOf(int32_t index) const {
-    return *queues_[static_cast<size_t>(index) % queues_.size()];
+  static constexpr int32_t kLastCount = 2;
+
+  Queue& QueueOf(SideRank rank, int32_t index) const {
+    const int32_t first = rank == SideRank::kFirst ? 0 : count_;
+    return *queues_[static_cast<size_t>(first + index % sizes(rank).count)];
   }
 
+  const int32_t count_;
   const size_t workspace_bytes_;
-  std::vector<std::unique_ptr<Queue>> queues_;
+  std::vector<std::unique_ptr<Queue>> queues_;  // those of the first rank, then those of the last
   int32_t most_queues_ = 0;
 };
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -141,16 +141,40 @@ absl::Status CheckLayer(const char* op, const ShadowKvJointLayer& layer) {
                         {"layer.prompt", layer.prompt}});
 }
 
-// What stands for a basis until the layer is encoded, which is when the host's op finds it.
-constexpr std::byte kFactored{0x5a};
+// The host's op writes a section as a whole; a part of it that another op writes is taken from a
+// section of its own.
+enum class Part { kFactors, kRest };
 
-std::span<std::byte> BasisOf(const ShadowKvPromptLayout& layout, std::byte* prompt) {
-  const ShadowKvConfig& config = layout.config;
-  const auto numbers = static_cast<size_t>(config.rank * config.width());
-  return {prompt + layout.basis, numbers * DTypeBytes(config.dtype)};
+absl::Status EncodePart(const ExecContext& device, Part part, ShadowKvEncodeParams params) {
+  const ShadowKvPromptLayout& layout = params.layout;
+  Buffer section(layout.bytes);
+  Buffer values(layout.coded.value_bytes);
+  std::byte* const target = std::exchange(params.prompt, section.data());
+  if (part == Part::kFactors) {
+    params.values = values.data();
+  }
+  HostContext context(device);
+  context.Add({.config = layout.config,
+               .heads = layout.config.kv_heads,
+               .max_tokens = layout.prompt_tokens});
+  if (absl::Status status = CpuOps().shadowkv_encode(context.get(), params); !status.ok()) {
+    return status;
+  }
+  const auto take = [&](Part of, size_t begin, size_t end) {
+    if (of == part) {
+      std::copy_n(section.data() + begin, end - begin, target + begin);
+    }
+  };
+  const size_t coefficients = layout.coded_begin + layout.coded.coefficients;
+  const size_t behind = layout.coded_begin + layout.coded.landmarks;
+  take(Part::kFactors, 0, layout.cluster_values);
+  take(Part::kRest, layout.cluster_values, coefficients);
+  take(Part::kFactors, coefficients, behind);
+  take(Part::kRest, behind, layout.bytes);
+  return absl::OkStatus();
 }
 
-absl::Status FactorLayers(const ExecContext& /*device*/, const ShadowKvFactorLayersParams& params) {
+absl::Status FactorLayers(const ExecContext& device, const ShadowKvFactorLayersParams& params) {
   const Access access;
   absl::Status status = Validate(params);
   status.Update(CheckPointers("shadowkv_factor_layers", {{"pages.base", params.pages.base}}));
@@ -159,17 +183,17 @@ absl::Status FactorLayers(const ExecContext& /*device*/, const ShadowKvFactorLay
     const ShadowKvJointLayer& layer = params.layers[static_cast<size_t>(i)];
     status = CheckLayer("shadowkv_factor_layers", layer);
     if (status.ok()) {
-      std::ranges::fill(BasisOf(params.layout, layer.prompt), kFactored);
+      status = EncodePart(device,
+                          Part::kFactors,
+                          {.layout = params.layout,
+                           .pages = params.pages,
+                           .page_table = layer.page_table,
+                           .rope = params.rope,
+                           .key_bias = layer.key_bias,
+                           .prompt = layer.prompt});
     }
   }
   return status;
-}
-
-absl::Status CheckFactored(const ShadowKvEncodeParams& params) {
-  const auto is_mark = [](std::byte byte) { return byte == kFactored; };
-  return !params.factored || std::ranges::all_of(BasisOf(params.layout, params.prompt), is_mark)
-             ? absl::OkStatus()
-             : absl::InternalError("shadowkv_encode: nobody has factored the layer");
 }
 
 absl::Status EncodePrompt(const ExecContext& device, const ShadowKvEncodeParams& params) {
@@ -180,8 +204,8 @@ absl::Status EncodePrompt(const ExecContext& device, const ShadowKvEncodeParams&
                                        {"key_bias", params.key_bias, /*optional=*/true},
                                        {"prompt", params.prompt}});
   status.Update(CheckRope("shadowkv_encode", params.rope));
-  if (status.ok()) {
-    status = CheckFactored(params);
+  if (status.ok() && params.factored) {
+    return EncodePart(device, Part::kRest, params);
   }
   HostContext context(device);
   context.Add({.config = params.layout.config,

@@ -59,7 +59,8 @@ absl::StatusOr<float*> DiffKvCodec::Scratch(size_t floats) {
 
 absl::StatusOr<kernels::ExecContext> DiffKvCodec::ExecToEncode(int32_t turn) const {
   kernels::SideQueues* const side = context_.exec.side;
-  return side == nullptr ? context_.exec : side->Fork(context_.exec, turn);
+  return side == nullptr ? context_.exec
+                         : side->Fork(context_.exec, kernels::SideRank::kFirst, turn);
 }
 
 absl::Status DiffKvCodec::AwaitEncoding(int32_t turn) const {

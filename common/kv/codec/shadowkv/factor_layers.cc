@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "common/base/status_macros.h"
 #include "common/kv/codec/codec_context.h"
@@ -32,7 +33,7 @@ int32_t ShadowKvCodec::LayersFactored(const ShadowKvMap& map, int64_t tokens) co
   }
   int32_t layers = std::min(kMostFactored, upper);
   while (layers > 1 && LayerWorkspaceBytes(map, context_.full_layers, tokens, layers) >
-                           exec_.side->workspace_bytes()) {
+                           exec_.side->sizes(kernels::SideRank::kFirst).workspace_bytes) {
     --layers;
   }
   return layers;
@@ -44,6 +45,10 @@ int32_t ShadowKvSequence::FactoredGroupOf(int32_t kv_layer) const {
   });
   return found == factored_groups_.end() ? -1
                                          : static_cast<int32_t>(found - factored_groups_.begin());
+}
+
+absl::StatusOr<kernels::ExecContext> ShadowKvSequence::ExecToFactor(int32_t group) {
+  return codec_.ExecToEncode({.index = codec_.context().full_layers + group}, workspace_bytes_);
 }
 
 kernels::ShadowKvJointLayer ShadowKvSequence::FactoredLayer(const WorkingKv& working,
@@ -64,7 +69,7 @@ absl::Status ShadowKvSequence::FactorLayers(const WorkingKv& working, const Laye
     params.layers[static_cast<size_t>(kv_layer - layers.begin)] = FactoredLayer(working, kv_layer);
   }
   BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec,
-                         codec_.ExecToEncode(EncodeTurn(layers.begin), workspace_bytes_));
+                         ExecToFactor(FactoredGroupOf(layers.begin)));
   return codec_.context().ops->shadowkv_factor_layers(exec, params);
 }
 

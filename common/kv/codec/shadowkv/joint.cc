@@ -30,8 +30,7 @@ absl::Status ShadowKvSequence::EncodeJoint(const WorkingKv& working, const Joint
     BATON_ASSIGN_OR_RETURN(
         op_layers, device_->UploadJoint(*codec_.context().exec.memory, group.begin, layers));
   }
-  BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec,
-                         codec_.ExecToEncode(EncodeTurn(group.begin), workspace_bytes_));
+  BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec, ExecToEncode(group.begin));
   return codec_.context().ops->shadowkv_encode_joint(
       exec,
       {.layout = map_.layout(group.begin),

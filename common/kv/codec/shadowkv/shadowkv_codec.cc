@@ -105,6 +105,14 @@ size_t ShadowKvCodec::WorkspaceBytes(const ShadowKvMap& map,
   return bytes;
 }
 
+size_t ShadowKvCodec::CodingBytes(const ShadowKvMap& map, int32_t kv_layer, int64_t tokens) const {
+  return context_.ops->shadowkv_workspace_bytes(context_.exec.pool->threads(),
+                                                {.config = map.layout(kv_layer).config,
+                                                 .heads = context_.heads,
+                                                 .max_tokens = tokens,
+                                                 .factored = 0});
+}
+
 const kernels::ExecContext& ShadowKvCodec::ExecWith(size_t bytes) {
   if (exec_.memory->is_host() && workspace_.size() < bytes) {
     workspace_ = kernels::Buffer(bytes);
@@ -112,13 +120,13 @@ const kernels::ExecContext& ShadowKvCodec::ExecWith(size_t bytes) {
   return exec_;
 }
 
-absl::StatusOr<kernels::ExecContext> ShadowKvCodec::ExecToEncode(int32_t turn,
+absl::StatusOr<kernels::ExecContext> ShadowKvCodec::ExecToEncode(const EncodeTurn& turn,
                                                                  size_t workspace_bytes) {
   kernels::SideQueues* const side = exec_.side;
-  if (side == nullptr || workspace_bytes > side->workspace_bytes()) {
+  if (side == nullptr || workspace_bytes > side->sizes(turn.rank).workspace_bytes) {
     return ExecWith(workspace_bytes);
   }
-  return side->Fork(exec_, turn);
+  return side->Fork(exec_, turn.rank, turn.index);
 }
 
 // Memory grows here rather than between the ops of a step.

@@ -19,6 +19,7 @@
 #include "kernels/core/buffer.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/core/memory.h"
+#include "kernels/core/side_queues.h"
 #include "kernels/core/step_arrays.h"
 #include "kernels/kv_format/dense.h"
 #include "kernels/ops/shadowkv_params.h"
@@ -74,14 +75,20 @@ class ShadowKvCodec final : public KvCodec {
   BlockCache& blocks() const { return blocks_; }
   const kernels::ShadowKvRope& rope() const { return rope_; }
   const float* key_bias(int32_t kv_layer) const;
+  struct EncodeTurn {
+    kernels::SideRank rank = kernels::SideRank::kFirst;
+    int32_t index = 0;
+  };
   // Where to code layers that need so much scratch memory: a side queue, the same for the same
-  // `turn`, or where everything else runs.
-  absl::StatusOr<kernels::ExecContext> ExecToEncode(int32_t turn, size_t workspace_bytes);
+  // turn, or where everything else runs.
+  absl::StatusOr<kernels::ExecContext> ExecToEncode(const EncodeTurn& turn, size_t workspace_bytes);
   // The executor's threads with a workspace of at least `bytes`; on a device its own.
   const kernels::ExecContext& ExecWith(size_t bytes);
   // Workspace that ops need for a sequence of at most `tokens` tokens, whose upper layers are
   // factored so many at a time. Thread-safe.
   size_t WorkspaceBytes(const ShadowKvMap& map, int64_t tokens, int32_t factored = 1) const;
+  // The same for what of a layer does not depend on factors that another op writes. Thread-safe.
+  size_t CodingBytes(const ShadowKvMap& map, int32_t kv_layer, int64_t tokens) const;
   // So many upper layers, which are there at once, are to be factored at a time: what a side queue
   // has the memory for. 1: the back end encodes each by itself. Thread-safe.
   int32_t LayersFactored(const ShadowKvMap& map, int64_t tokens) const;

@@ -29,6 +29,7 @@
 #include "kernels/core/buffer.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/core/memory.h"
+#include "kernels/core/side_queues.h"
 #include "kernels/kv_format/shadowkv.h"
 #include "kernels/ops/shadowkv_params.h"
 
@@ -148,8 +149,7 @@ absl::Status ShadowKvSequence::EncodePrompt(const WorkingKv& working, int32_t kv
       BATON_RETURN_IF_ERROR(FactorLayers(working, layers));
     }
   }
-  BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec,
-                         codec_.ExecToEncode(EncodeTurn(kv_layer), workspace_bytes_));
+  BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec, ExecToEncode(kv_layer));
   BATON_RETURN_IF_ERROR(ZeroPadding(exec, kv_layer));
   return codec_.context().ops->shadowkv_encode(
       exec,
@@ -163,14 +163,18 @@ absl::Status ShadowKvSequence::EncodePrompt(const WorkingKv& working, int32_t kv
        .factored = factored});
 }
 
-// Layers that share coefficients are coded after them, so in turn, and so are those that are
-// factored at the same time.
-int32_t ShadowKvSequence::EncodeTurn(int32_t kv_layer) const {
-  if (const int32_t joint = map_.group_of(kv_layer); joint >= 0) {
-    return map_.groups()[static_cast<size_t>(joint)].begin;
+// Layers that share coefficients are coded after them, so in turn. What of layers that are factored
+// at the same time does not depend on that is coded beside it, when nothing else wants the device:
+// factors are what the last byte waits for.
+absl::StatusOr<kernels::ExecContext> ShadowKvSequence::ExecToEncode(int32_t kv_layer) {
+  if (FactoredGroupOf(kv_layer) >= 0) {
+    return codec_.ExecToEncode({.rank = kernels::SideRank::kLast, .index = kv_layer},
+                               codec_.CodingBytes(map_, kv_layer, prompt_tokens()));
   }
-  const int32_t factored = FactoredGroupOf(kv_layer);
-  return factored < 0 ? kv_layer : codec_.context().full_layers + factored;
+  const int32_t joint = map_.group_of(kv_layer);
+  return codec_.ExecToEncode(
+      {.index = joint < 0 ? kv_layer : map_.groups()[static_cast<size_t>(joint)].begin},
+      workspace_bytes_);
 }
 
 std::span<std::byte> ShadowKvSequence::Page(int32_t kv_layer, int32_t index) const {
@@ -190,9 +194,12 @@ EncodedLayer ShadowKvSequence::LayerPages(int32_t kv_layer) const {
 
 absl::StatusOr<CodedLayer> ShadowKvSequence::FollowCoding(kernels::CopyQueue& copies,
                                                           int32_t kv_layer) {
-  BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec,
-                         codec_.ExecToEncode(EncodeTurn(kv_layer), workspace_bytes_));
+  BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec, ExecToEncode(kv_layer));
   BATON_RETURN_IF_ERROR(copies.Follow(exec));
+  if (const int32_t group = FactoredGroupOf(kv_layer); group >= 0) {
+    BATON_ASSIGN_OR_RETURN(const kernels::ExecContext factoring, ExecToFactor(group));
+    BATON_RETURN_IF_ERROR(copies.Follow(factoring));
+  }
   return [layer = LayerPages(kv_layer)] { return layer; };
 }
 

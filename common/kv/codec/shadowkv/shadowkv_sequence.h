@@ -138,10 +138,12 @@ class ShadowKvSequence final : public EncodedKv {
   bool on_host() const { return device_ == nullptr; }
   absl::Status ZeroPadding(const kernels::ExecContext& exec, int32_t kv_layer);
   absl::Status EncodePrompt(const WorkingKv& working, int32_t kv_layer);
-  // Layers of the same are coded one after the other (ShadowKvCodec::ExecToEncode).
-  int32_t EncodeTurn(int32_t kv_layer) const;
+  // Where a layer is encoded, or what of it does not depend on factors of its group.
+  absl::StatusOr<kernels::ExecContext> ExecToEncode(int32_t kv_layer);
   // The group of `factored_groups_` that a layer belongs to, as an index; -1: none.
   int32_t FactoredGroupOf(int32_t kv_layer) const;
+  // Where such a group is factored.
+  absl::StatusOr<kernels::ExecContext> ExecToFactor(int32_t group);
   absl::Status FactorLayers(const WorkingKv& working, const LayerGroup& layers);
   // The layer as ops take it that factor several.
   kernels::ShadowKvJointLayer FactoredLayer(const WorkingKv& working, int32_t kv_layer) const;
