@@ -44,12 +44,12 @@ GramScratch CarveGram(DType dtype, int64_t columns, int64_t tokens, Carver& carv
 // GramScratch::gram alone.
 double* CarveGramMatrix(int64_t columns, Carver& carver);
 
-// gram = sum over tokens of k k^T: fp32 within a part of a slab, 2,048 tokens at most, by cuBLASLt,
-// fp64 from there on, in the same order. Keys of fp32 are sums of two bf16 numbers,
-// which leaves errors of 2^-17 of a product. Un-rotated keys of bf16 are rounded to it once more,
-// which doubles the noise that they have from their first rounding: directions found among them
-// leave out up to 1.0001 times what is possible where that is more than 1e-3 of the keys' energy,
-// 1.01 times where it is 1e-5, less than what bf16 coefficients of such keys lose.
+// gram = sum over tokens of k k^T: fp32 within a part of a slab, 4,096 tokens at most, by cuBLASLt,
+// fp64 from there on, in the same order. Keys of fp32 are sums of two bf16 numbers, which leaves
+// errors of 2^-17 of a product. Un-rotated keys of bf16 are rounded to it once more, which doubles
+// the noise that they have from their first rounding: directions found among them leave out up to
+// 1.0001 times what is possible where that is more than 1e-3 of the keys' energy, 1.01 times where
+// it is 1e-5, less than what bf16 coefficients of such keys lose.
 //
 // Matrix units: 2 columns^2 tokens operations, 17 GFLOP for 8K tokens of 1024 columns, 0.024 ms at
 // 700 TFLOP/s; three times that in fp32. kNotFound or kFailedPrecondition without a cuBLASLt that

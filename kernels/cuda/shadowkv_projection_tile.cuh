@@ -14,6 +14,7 @@
 #include "kernels/cuda/shadowkv_gram.cuh"
 #include "kernels/cuda/shadowkv_keys.cuh"
 #include "kernels/cuda/shadowkv_projection.cuh"
+#include "kernels/cuda/shadowkv_projection_place.cuh"
 #include "kernels/cuda/warp.cuh"
 #include "kernels/ops/shadowkv_params.h"
 
@@ -78,14 +79,14 @@ class ProjectionTile {
     Place read;
     for (int stage = 0; stage < kBasisStages - 1; ++stage) {
       CopyBasis(copied, shared_.stages.basis[stage]);
-      Advance(copied);
+      copied.Advance(problem_.config);
     }
     Load(read);
     int slot = 0;  // of the basis
 #pragma unroll 1
     for (int buffer = 0; Exists(read); buffer ^= 1) {
       Store(read, shared_.stages.keys[buffer]);
-      Advance(read);
+      read.Advance(problem_.config);
       WaitForCopies<kBasisStages - 2>();
       __syncthreads();  // everyone is done with the stage before too
       TakeTurns(
@@ -94,7 +95,7 @@ class ProjectionTile {
             CopyBasis(copied, shared_.stages.basis[slot == 0 ? kBasisStages - 1 : slot - 1]);
           },
           [&] { Add(shared_.stages.keys[buffer], shared_.stages.basis[slot]); });
-      Advance(copied);
+      copied.Advance(problem_.config);
       slot = slot + 1 == kBasisStages ? 0 : slot + 1;
     }
   }
@@ -139,24 +140,10 @@ class ProjectionTile {
   __device__ static int FirstToken() { return static_cast<int>(threadIdx.x) / 128 * 16; }
   __device__ static int FirstRank() { return static_cast<int>(threadIdx.x) / 32 % 4 * kWarpRanks; }
 
-  // Which pairs of which head a stage has. Heads come in turn for the same pairs, so that what
-  // turns their keys is read once.
-  struct Place {
-    int32_t layer = 0;
-    int32_t pair = 0;
-    int32_t head = 0;
-  };
+  using Place = ProjectionPlace<kPairs>;
 
   __device__ int32_t Half() const { return problem_.config.head_dim / 2; }
   __device__ bool Exists(const Place& place) const { return place.layer < problem_.layers.count; }
-  __device__ void Advance(Place& place) const {
-    if (++place.head < problem_.config.kv_heads) return;
-    place.head = 0;
-    place.pair += kPairs;
-    if (place.pair < Half()) return;
-    place.pair = 0;
-    ++place.layer;
-  }
   // Whether there are the thread's pairs, and its token.
   __device__ bool HasPairs(const Place& place) const {
     return place.pair + LoadedPair() < Half() && LoadedToken() < group_.tokens;

@@ -19,6 +19,7 @@
 #include "kernels/cuda/shadowkv_gram.cuh"
 #include "kernels/cuda/shadowkv_keys.cuh"
 #include "kernels/cuda/shadowkv_projection.cuh"
+#include "kernels/cuda/shadowkv_projection_place.cuh"
 #include "kernels/cuda/warp.cuh"
 #include "kernels/ops/shadowkv_params.h"
 
@@ -155,23 +156,9 @@ class ProjectionWarpgroups {
             .layers = layers_.count};
   }
 
-  // Which pairs of which head a stage has. Heads come in turn for the same pairs, so that what
-  // turns their keys is read once.
-  struct Place {
-    int32_t layer = 0;
-    int32_t pair = 0;
-    int32_t head = 0;
-  };
+  using Place = ProjectionPlace<kPairs>;
 
   __device__ bool Exists(const Place& place) const { return place.layer < layers_.count; }
-  __device__ void Advance(Place& place) const {
-    if (++place.head < problem_.config.kv_heads) return;
-    place.head = 0;
-    place.pair += kPairs;
-    if (place.pair < Half()) return;
-    place.pair = 0;
-    ++place.layer;
-  }
   __device__ HeadBias BiasOf(const Place& place) const {
     return {.layer = layers_[place.layer].key_bias,
             .column = int64_t{place.head} * problem_.config.head_dim + place.pair};
@@ -181,7 +168,7 @@ class ProjectionWarpgroups {
   __device__ void BringStages() {
     RingPlace<kStages> ring;
 #pragma unroll 1
-    for (Place place; Exists(place); Advance(place)) {
+    for (Place place; Exists(place); place.Advance(problem_.config)) {
       Stage& stage = shared_.stages[ring.place];
       BarrierWait(&shared_.empty[ring.place], ring.parity ^ 1);
       BringKeys(place, stage.keys);
@@ -195,7 +182,7 @@ class ProjectionWarpgroups {
     StageAngles angles;
     RingPlace<kStages> ring;
 #pragma unroll 1
-    for (Place place; Exists(place); Advance(place)) {
+    for (Place place; Exists(place); place.Advance(problem_.config)) {
       if (place.head == 0) LoadAngles(place.pair, angles);
       BarrierWait(&shared_.full[ring.place], ring.parity);
       Multiply(shared_.stages[ring.place], angles, BiasOf(place));

@@ -16,6 +16,7 @@
 
 #include "kernels/core/dtype.h"
 #include "kernels/core/exec_context.h"
+#include "kernels/cuda/cublas/matmul_plan.h"
 #include "kernels/cuda/cublas/matmul_plans.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/ops/op_table.h"
@@ -338,6 +339,54 @@ TEST_F(MatmulGpuTest, TakesMoreShapesThanAreRemembered) {
   }
   Wait();
   EXPECT_EQ(Widened(out), std::vector<float>(ones.size(), float{kWidth}));
+}
+
+// Each product of x^T weight, added to what the first call has left. Small whole numbers: sums are
+// exact in any order.
+TEST_F(MatmulGpuTest, SeveralProductsByFeature) {
+  constexpr int64_t kProducts = 3;
+  constexpr int64_t kIn = 256;
+  constexpr int64_t kRows = 64;
+  constexpr int64_t kOut = 128;
+  const auto whole = [](std::vector<float> values) {
+    for (float& x : values) x = std::round(4.0f * x);
+    return values;
+  };
+  const std::vector<float> x = whole(RandomBf16(kProducts * kIn * kRows));
+  const std::vector<float> weight = whole(RandomBf16(kProducts * kIn * kOut));
+  const DeviceArray<uint16_t> device_x = Activations(x);
+  const DeviceArray<uint16_t> device_weight = Activations(weight);
+  const auto out = DeviceArray<float>::Poisoned(kProducts * kRows * kOut);
+  const auto plans = queue().matmul_plans();
+  ASSERT_TRUE(plans.ok()) << plans.status();
+  MatmulCall call = {.x = device_x.data(),
+                     .x_stride = kRows,
+                     .weight = device_weight.data(),
+                     .out = out.data(),
+                     .out_stride = kOut,
+                     .rows = kRows,
+                     .out_features = kOut,
+                     .in_features = kIn,
+                     .wide = true,
+                     .by_feature = true,
+                     .products = kProducts};
+  for (const bool accumulate : {false, true}) {
+    call.accumulate = accumulate;
+    const absl::Status status = (*plans)->Run(call, {}, queue().stream());
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  Wait();
+  std::vector<float> want(kProducts * kRows * kOut);
+  for (int64_t at = 0; at < static_cast<int64_t>(want.size()); ++at) {
+    const int64_t product = at / (kRows * kOut);
+    const int64_t row = at / kOut % kRows;
+    const int64_t feature = at % kOut;
+    for (int64_t i = product * kIn; i < (product + 1) * kIn; ++i) {
+      want[static_cast<size_t>(at)] += 2.0f * x[static_cast<size_t>(i * kRows + row)] *
+                                       weight[static_cast<size_t>(i * kOut + feature)];
+    }
+  }
+  EXPECT_EQ(out.Get(), want) << SeedMessage();
 }
 
 TEST_F(MatmulGpuTest, NoRowsAndNoFeaturesDoNothing) {

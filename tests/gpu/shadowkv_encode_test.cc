@@ -242,6 +242,20 @@ TEST_F(ShadowKvEncodeSmallGpuTest, EverySelectorAndDType) {
   }
 }
 
+// Heads of whole stages; two blocks of two groups of tokens, the last of which has half of one.
+TEST_F(ShadowKvEncodeSmallGpuTest, CoefficientsByWarpgroups) {
+  for (const bool int8 : {false, true}) {
+    ShadowKvShape shape = Shape();
+    shape.heads = 1;
+    shape.config.kv_heads = 1;
+    shape.config.head_dim = 64;
+    shape.config.int8_coefficients = int8;
+    shape.key_bias = 1.0f;
+    shape.prompt_tokens = 170;
+    Check(shape);
+  }
+}
+
 TEST_F(ShadowKvEncodeSmallGpuTest, LandmarksInCodes) {
   ShadowKvShape shape = Shape();
   shape.config.landmark_bits = 8;

@@ -46,8 +46,8 @@ SideQueueSizes SideStreams::sizes(SideRank rank) const {
 
 SideStreams::Stream& SideStreams::StreamOf(SideRank rank, int32_t index) {
   const bool is_first = rank == SideRank::kFirst || last_.count == 0;
-  return streams_[static_cast<size_t>(is_first ? index % first_.count
-                                               : first_.count + index % last_.count)];
+  const int32_t at = is_first ? index % first_.count : first_.count + index % last_.count;
+  return streams_[static_cast<size_t>(at)];
 }
 
 absl::StatusOr<ExecContext> SideStreams::Fork(const ExecContext& main,

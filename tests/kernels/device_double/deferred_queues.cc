@@ -14,6 +14,7 @@
 #include "kernels/core/buffer.h"
 #include "kernels/core/exec_context.h"
 #include "kernels/core/memory.h"
+#include "kernels/core/side_queues.h"
 #include "tests/kernels/device_double/guarded_memory.h"
 
 namespace baton::kernels {

@@ -49,8 +49,8 @@ class DeferredQueues final : public SideQueues {
   static constexpr int32_t kLastCount = 2;
 
   Queue& QueueOf(SideRank rank, int32_t index) const {
-    const int32_t first = rank == SideRank::kFirst ? 0 : count_;
-    return *queues_[static_cast<size_t>(first + index % sizes(rank).count)];
+    const auto first = static_cast<size_t>(rank == SideRank::kFirst ? 0 : count_);
+    return *queues_[first + static_cast<size_t>(index % sizes(rank).count)];
   }
 
   const int32_t count_;
