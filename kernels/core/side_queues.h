@@ -26,7 +26,7 @@ class SideQueues {
  public:
   virtual ~SideQueues() = default;
 
-  // At least one queue of the first rank. Where the last has none, those of the first are its.
+  // At least one queue of each rank.
   virtual SideQueueSizes sizes(SideRank rank) const = 0;
   // `main` with queue `index` of a rank (any, modulo count) in place of its own. What is called
   // with it runs in turn, once all is done that was called on the main queue before Fork. Valid

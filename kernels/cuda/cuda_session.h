@@ -36,7 +36,7 @@ class Session {
 
 struct SessionSizes {
   size_t workspace_bytes = 0;  // scratch memory of one op
-  SideQueueSizes side = {};    // of the first rank; none: no queues beside the main one
+  SideQueueSizes side = {};    // of the first rank; none of either: no queues beside the main one
   SideQueueSizes last_side = {};
 };
 

@@ -105,6 +105,14 @@ struct FactorStep {
     }
     return sum;
   }
+  // The same of the step's rows and 64 columns from `column` on.
+  __device__ TileResultsF64 Products(int64_t column) const {
+    TileResultsF64 products;
+    ForEachPairF64(products, [&](int r, int c, double(&pair)[2]) {
+      for (int i = 0; i < 2; ++i) pair[i] = Product(first() + r, column + c + i);
+    });
+    return products;
+  }
   // The block's columns of R: what the rows above take off it, transposed.
   __device__ OperandF64 Above() const { return {scratch.square + first(), scratch.rows}; }
   // Of the factor's block on the diagonal.
@@ -329,10 +337,7 @@ __device__ TileResultsF64 Eliminate(const FactorStep& step,
 __device__ void FactorBlock(const FactorStep& step,
                             EliminateShared& products,
                             FactorShared& shared) {
-  TileResultsF64 before;
-  ForEachPairF64(before, [&](int r, int c, double(&pair)[2]) {
-    for (int i = 0; i < 2; ++i) pair[i] = step.Product(step.first() + r, step.first() + c + i);
-  });
+  TileResultsF64 before = step.Products(step.first());
   TileResultsF64 results;
   MultiplyTileF64<OperandOrder::kDepth, OperandOrder::kDepth>(
       step.Above(), step.Above(), step.first(), products.stages, results);
@@ -388,12 +393,9 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll 1
     for (int64_t right = step.block + 1; right < blocks; ++right) {
       const int64_t column = right * kTileF64;
-      TileResultsF64 before;
-      ForEachPairF64(before, [&](int r, int c, double(&pair)[2]) {
-        for (int i = 0; i < 2; ++i) pair[i] = step.Product(step.first() + r, column + c + i);
-      });
       double* top = step.scratch.square + column;
-      TileResultsF64 results = Eliminate(step, before, {top, scratch.rows}, products);
+      TileResultsF64 results =
+          Eliminate(step, step.Products(column), {top, scratch.rows}, products);
       ForEachPairF64(results, [&](int r, int c, const double(&pair)[2]) {
         *reinterpret_cast<double2*>(top + (step.first() + r) * scratch.rows + c) =
             make_double2(pair[0], pair[1]);

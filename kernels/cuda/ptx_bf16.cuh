@@ -27,6 +27,12 @@ __device__ inline uint32_t PackBf16(float low, float high) {
 __device__ inline float LowBf16(uint32_t packed) { return __uint_as_float(packed << 16); }
 __device__ inline float HighBf16(uint32_t packed) { return __uint_as_float(packed & 0xffff0000u); }
 
+// What rounding has left of the two numbers that became `rounded`, as bf16: with it they are sums
+// of two, of which 2^-17 is missing.
+__device__ inline uint32_t RestBf16(float low, float high, uint32_t rounded) {
+  return PackBf16(low - LowBf16(rounded), high - HighBf16(rounded));
+}
+
 // The lower (upper) halves of two words, `x`'s below.
 __device__ inline uint32_t PairOfLow(uint32_t x, uint32_t y) { return __byte_perm(x, y, 0x5410); }
 __device__ inline uint32_t PairOfHigh(uint32_t x, uint32_t y) { return __byte_perm(x, y, 0x7632); }

@@ -171,8 +171,7 @@ __device__ inline void StoreSplit(const float (&x)[4], uint16_t* high, uint16_t*
   const uint2 highs = make_uint2(PackBf16(x[0], x[1]), PackBf16(x[2], x[3]));
   *reinterpret_cast<uint2*>(high) = highs;
   *reinterpret_cast<uint2*>(low) =
-      make_uint2(PackBf16(x[0] - LowBf16(highs.x), x[1] - HighBf16(highs.x)),
-                 PackBf16(x[2] - LowBf16(highs.y), x[3] - HighBf16(highs.y)));
+      make_uint2(RestBf16(x[0], x[1], highs.x), RestBf16(x[2], x[3], highs.y));
 }
 
 // One element of an array.

@@ -115,20 +115,16 @@ class ProjectionStrip {
                               PackBf16(second[0], second[1]),
                               PackBf16(first[2], first[3]),
                               PackBf16(second[2], second[3])};
-    const uint32_t low[4] = {Rest(first[0], first[1], high[0]),
-                             Rest(second[0], second[1], high[1]),
-                             Rest(first[2], first[3], high[2]),
-                             Rest(second[2], second[3], high[3])};
+    const uint32_t low[4] = {RestBf16(first[0], first[1], high[0]),
+                             RestBf16(second[0], second[1], high[1]),
+                             RestBf16(first[2], first[3], high[2]),
+                             RestBf16(second[2], second[3], high[3])};
 #pragma unroll
     for (int n = 0; n < kColumnTiles; ++n) {
       const uint32_t columns[2] = {rows[n][half].x, rows[n][half].y};
       MultiplyAddBf16(sums_[n], low, columns);
       MultiplyAddBf16(sums_[n], high, columns);
     }
-  }
-
-  __device__ static uint32_t Rest(float x, float y, uint32_t rounded) {
-    return PackBf16(x - LowBf16(rounded), y - HighBf16(rounded));
   }
 
   // To the sums of the heads before, if there are any.

@@ -271,16 +271,16 @@ class ProjectionWarpgroups {
     }
   }
 
-  // Operands of product `i`: keys as the basis factors them (Factored).
+  // Operands of product `i`: keys as the basis factors them. Factored does the same; here it would
+  // be a third more instructions of the loop, for addresses of a bias.
   __device__ KeyOperands Turn(const KeyStage& stage,
                               const StageAngles& angles,
                               const HeadBias& bias,
                               int i) const {
     KeyOperands operands;
     const auto split = [&](float2 x, int at) {
-      const uint32_t rounded = PackBf16(x.x, x.y);
-      operands.high[at] = rounded;
-      operands.low[at] = PackBf16(x.x - LowBf16(rounded), x.y - HighBf16(rounded));
+      operands.high[at] = PackBf16(x.x, x.y);
+      operands.low[at] = RestBf16(x.x, x.y, operands.high[at]);
     };
 #pragma unroll
     for (int t = 0; t < kLaneTokens; ++t) {

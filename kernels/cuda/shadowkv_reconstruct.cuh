@@ -162,7 +162,7 @@ __device__ void LoadCodedCoefficients(const KeyShared<kHeadDim>& shared,
 #pragma unroll
     for (int32_t e = 0; e < 4; ++e) {
       rounded[e] = PackBf16(x[2 * e], x[2 * e + 1]);
-      rest[e] = PackBf16(x[2 * e] - LowBf16(rounded[e]), x[2 * e + 1] - HighBf16(rounded[e]));
+      rest[e] = RestBf16(x[2 * e], x[2 * e + 1], rounded[e]);
     }
     uint16_t* row = slice.coefficients[i / kParts];
     *reinterpret_cast<uint4*>(row + i % kParts * 8) =

@@ -179,7 +179,7 @@ TEST_F(OrderGpuTest, SideQueuesStartBehindTheForkAndEndBeforeTheJoin) {
 }
 
 TEST_F(OrderGpuTest, TheMainQueueWaitsForTheSideQueueThatItAwaits) {
-  auto side = SideStreams::Create(queue(), {2, size_t{1} << 20});
+  auto side = SideStreams::Create(queue(), {2, size_t{1} << 20}, {1, size_t{1} << 20});
   ASSERT_TRUE(side.ok()) << side.status();
   const DeviceArray<int32_t> index = Backwards();
   const std::vector<uint16_t> values = Numbered(0);

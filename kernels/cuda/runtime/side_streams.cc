@@ -41,13 +41,12 @@ absl::StatusOr<std::unique_ptr<SideStreams>> SideStreams::Create(DeviceQueue& ma
 }
 
 SideQueueSizes SideStreams::sizes(SideRank rank) const {
-  return rank == SideRank::kFirst || last_.count == 0 ? first_ : last_;
+  return rank == SideRank::kFirst ? first_ : last_;
 }
 
 SideStreams::Stream& SideStreams::StreamOf(SideRank rank, int32_t index) {
-  const bool is_first = rank == SideRank::kFirst || last_.count == 0;
-  const int32_t at = is_first ? index % first_.count : first_.count + index % last_.count;
-  return streams_[static_cast<size_t>(at)];
+  const auto first = static_cast<size_t>(rank == SideRank::kFirst ? 0 : first_.count);
+  return streams_[first + static_cast<size_t>(index % sizes(rank).count)];
 }
 
 absl::StatusOr<ExecContext> SideStreams::Fork(const ExecContext& main,

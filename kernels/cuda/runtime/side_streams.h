@@ -24,7 +24,7 @@ class SideStreams final : public SideQueues {
   // Of the current device; `main` is borrowed. kResourceExhausted without memory.
   static absl::StatusOr<std::unique_ptr<SideStreams>> Create(DeviceQueue& main,
                                                              const SideQueueSizes& first,
-                                                             const SideQueueSizes& last = {});
+                                                             const SideQueueSizes& last);
   // Waits for what runs on them.
   ~SideStreams() override = default;
 

@@ -84,15 +84,10 @@ size_t ShadowKvCodec::LayerWorkspaceBytes(const ShadowKvMap& map,
                                           int32_t kv_layer,
                                           int64_t tokens,
                                           int32_t factored) const {
-  const int threads = context_.exec.pool->threads();
   const kernels::ShadowKvConfig& config = map.layout(kv_layer).config;
-  return std::max(context_.ops->workspace_bytes(threads, config.width(), config.head_dim),
-                  context_.ops->shadowkv_workspace_bytes(threads,
-                                                         {.config = config,
-                                                          .heads = context_.heads,
-                                                          .max_tokens = tokens,
-                                                          .layers = map.layers_factored(kv_layer),
-                                                          .factored = factored}));
+  return std::max(
+      context_.ops->workspace_bytes(context_.exec.pool->threads(), config.width(), config.head_dim),
+      CodingBytes(map, kv_layer, tokens, factored));
 }
 
 size_t ShadowKvCodec::WorkspaceBytes(const ShadowKvMap& map,
@@ -105,12 +100,16 @@ size_t ShadowKvCodec::WorkspaceBytes(const ShadowKvMap& map,
   return bytes;
 }
 
-size_t ShadowKvCodec::CodingBytes(const ShadowKvMap& map, int32_t kv_layer, int64_t tokens) const {
+size_t ShadowKvCodec::CodingBytes(const ShadowKvMap& map,
+                                  int32_t kv_layer,
+                                  int64_t tokens,
+                                  int32_t factored) const {
   return context_.ops->shadowkv_workspace_bytes(context_.exec.pool->threads(),
                                                 {.config = map.layout(kv_layer).config,
                                                  .heads = context_.heads,
                                                  .max_tokens = tokens,
-                                                 .factored = 0});
+                                                 .layers = map.layers_factored(kv_layer),
+                                                 .factored = factored});
 }
 
 const kernels::ExecContext& ShadowKvCodec::ExecWith(size_t bytes) {

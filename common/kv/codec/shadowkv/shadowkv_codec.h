@@ -87,8 +87,12 @@ class ShadowKvCodec final : public KvCodec {
   // Workspace that ops need for a sequence of at most `tokens` tokens, whose upper layers are
   // factored so many at a time. Thread-safe.
   size_t WorkspaceBytes(const ShadowKvMap& map, int64_t tokens, int32_t factored = 1) const;
-  // The same for what of a layer does not depend on factors that another op writes. Thread-safe.
-  size_t CodingBytes(const ShadowKvMap& map, int32_t kv_layer, int64_t tokens) const;
+  // What ops of the format need of it for a layer; 0 factored: another op writes the factors, and
+  // this is what the rest needs. Thread-safe.
+  size_t CodingBytes(const ShadowKvMap& map,
+                     int32_t kv_layer,
+                     int64_t tokens,
+                     int32_t factored) const;
   // So many upper layers, which are there at once, are to be factored at a time: what a side queue
   // has the memory for. 1: the back end encodes each by itself. Thread-safe.
   int32_t LayersFactored(const ShadowKvMap& map, int64_t tokens) const;

@@ -169,7 +169,7 @@ absl::Status ShadowKvSequence::EncodePrompt(const WorkingKv& working, int32_t kv
 absl::StatusOr<kernels::ExecContext> ShadowKvSequence::ExecToEncode(int32_t kv_layer) {
   if (FactoredGroupOf(kv_layer) >= 0) {
     return codec_.ExecToEncode({.rank = kernels::SideRank::kLast, .index = kv_layer},
-                               codec_.CodingBytes(map_, kv_layer, prompt_tokens()));
+                               codec_.CodingBytes(map_, kv_layer, prompt_tokens(), /*factored=*/0));
   }
   const int32_t joint = map_.group_of(kv_layer);
   return codec_.ExecToEncode(
