@@ -23,8 +23,8 @@ namespace {
 constexpr size_t kDeviceWorkspaceBytes = size_t{1} << 30;
 // Layers that are coded at the same time: a factorization of 8K tokens takes as long as two layers
 // of their prefill (docs/kernels/shadowkv.md), and SwiftKV brings half of all layers at once.
-// Gram matrices and vectors of four layers of 1,024 columns, sums and keys of one take 73 MiB.
-constexpr SideQueueSizes kSideQueues = {.count = 8, .workspace_bytes = size_t{80} << 20};
+// Gram matrices and vectors of four layers of 1,024 columns, sums and keys take 81 MiB.
+constexpr SideQueueSizes kSideQueues = {.count = 8, .workspace_bytes = size_t{88} << 20};
 // What of layers depends on no factors: scores of chunks, 512 KiB for 128K tokens, and clusters.
 constexpr SideQueueSizes kLastQueues = {.count = 4, .workspace_bytes = size_t{16} << 20};
 

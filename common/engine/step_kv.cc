@@ -33,6 +33,7 @@ std::vector<kv::StepSequenceKv> SequencesOf(const Step& step, int32_t full_layer
                          .hidden = sequence.hidden.get(),
                          .full_layers = full_layers,
                          .extension_begin = rows.prefill ? rows.request->cached_tokens : 0,
+                         .computed_tokens = rows.prefill ? rows.token_begin : 0,
                          .prefill = rows.prefill,
                          .completes_prompt = rows.completes_prompt});
   }

@@ -71,6 +71,8 @@ absl::Status DiffKvAttention(const ExecContext& context, const DiffKvAttentionPa
 size_t ShadowKvEncodeWorkspaceBytes(const ShadowKvWorkspaceSizes& sizes);
 size_t ShadowKvDecodeWorkspaceBytes(const ShadowKvWorkspaceSizes& sizes);
 absl::Status ShadowKvEncode(const ExecContext& context, const ShadowKvEncodeParams& params);
+absl::Status ShadowKvAddGrams(const ExecContext& context, const ShadowKvAddGramsParams& params);
+int64_t ShadowKvGramNumbers(int64_t columns);
 absl::Status ShadowKvFactorLayers(const ExecContext& context,
                                   const ShadowKvFactorLayersParams& params);
 absl::Status ShadowKvEncodeJoint(const ExecContext& context,

@@ -67,6 +67,8 @@ const OpTable* CudaOps() {
       .shadowkv_encode = GatheredOp<cuda::ShadowKvEncode>,
       .shadowkv_factor_layers = GatheredOp<cuda::ShadowKvFactorLayers>,
       .shadowkv_factored_rank = cuda::LargestIteratedRank,
+      .shadowkv_add_grams = GatheredOp<cuda::ShadowKvAddGrams>,
+      .shadowkv_gram_numbers = cuda::ShadowKvGramNumbers,
       .shadowkv_encode_joint = GatheredOp<cuda::ShadowKvEncodeJoint>,
       .shadowkv_append = GatheredOp<cuda::ShadowKvAppend>,
       .shadowkv_append_joint = GatheredOp<cuda::ShadowKvAppendJoint>,

@@ -1,5 +1,6 @@
 #include <cuda_runtime.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -109,7 +110,7 @@ struct OwnArrays {
 OwnArrays CarveOwn(int64_t columns, int64_t rank, Carver& carver) {
   OwnArrays own;
   own.subspace = CarveSubspace(columns, rank, carver);
-  own.gram = CarveGramMatrix(columns, carver);
+  own.gram = carver.Take<double>(GramColumns(columns) * GramColumns(columns));
   return own;
 }
 
@@ -124,19 +125,21 @@ FactorScratch CarveFactor(
   Carver first(carver.Take<std::byte>(problems * static_cast<int64_t>(stride)));
   const OwnArrays own = CarveOwn(columns, rank, first);
   FactorScratch scratch = {.subspace = own.subspace,
-                           .gram = CarveGram(dtype, columns, tokens, carver)};
+                           .gram = own.gram,
+                           .grams = CarveGrams(dtype, columns, tokens, problems, carver)};
   scratch.subspace.orthonormal.problems = {.count = problems, .stride = stride};
-  scratch.gram.gram = own.gram;
   return scratch;
 }
 
 absl::Status FactorKeys(DeviceQueue& queue,
                         const FactorProblem& problem,
                         const FactorScratch& scratch) {
-  if (absl::Status status = ComputeGram(queue, problem, scratch.gram); !status.ok()) {
+  const GramProblem one = {.layers = problem.layers, .gram = scratch.gram};
+  if (absl::Status status = ComputeGrams(queue, problem, {&one, 1}, 0, scratch.grams);
+      !status.ok()) {
     return status;
   }
-  const DominantVectors dominant = FindDominant(queue, scratch.subspace, scratch.gram.gram);
+  const DominantVectors dominant = FindDominant(queue, scratch.subspace, scratch.gram);
   WriteBasis<<<static_cast<uint32_t>(problem.config.rank), kThreads, 0, queue.stream()>>>(
       problem, dominant, scratch.subspace.width);
   return absl::OkStatus();
@@ -145,20 +148,23 @@ absl::Status FactorKeys(DeviceQueue& queue,
 absl::Status FactorEach(DeviceQueue& queue,
                         const FactorProblem& problem,
                         std::span<const ShadowKvJointLayer> layers,
+                        int64_t gram_tokens,
                         const FactorScratch& scratch) {
-  const size_t stride = scratch.subspace.orthonormal.problems.stride;
+  const AlikeProblems& problems = scratch.subspace.orthonormal.problems;
   EachLayer each = {};
+  std::array<GramProblem, kShadowKvMostFactored> grams;
   for (size_t i = 0; i < layers.size(); ++i) {
     each.at[i] = layers[i];
-    FactorProblem one = problem;
-    one.layers = {.one = layers[i]};
-    GramScratch gram = scratch.gram;
-    gram.gram += i * stride / sizeof(double);
-    if (absl::Status status = ComputeGram(queue, one, gram); !status.ok()) {
-      return status;
-    }
+    grams[i] = {.layers = {.one = layers[i]},
+                .before = layers[i].gram,
+                .gram = scratch.gram + i * problems.stride / sizeof(double)};
   }
-  const DominantVectors dominant = FindDominant(queue, scratch.subspace, scratch.gram.gram);
+  if (absl::Status status = ComputeGrams(
+          queue, problem, std::span(grams).first(layers.size()), gram_tokens, scratch.grams);
+      !status.ok()) {
+    return status;
+  }
+  const DominantVectors dominant = FindDominant(queue, scratch.subspace, scratch.gram);
   const dim3 grid(static_cast<uint32_t>(problem.config.rank), static_cast<uint32_t>(layers.size()));
   WriteEachBasis<<<grid, kThreads, 0, queue.stream()>>>(problem, each, scratch.subspace, dominant);
   return absl::OkStatus();

@@ -20,7 +20,8 @@ namespace baton::kernels::cuda::shadowkv {
 // Of so many problems of one kind at once.
 struct FactorScratch {
   SubspaceScratch subspace;  // the first problem's
-  GramScratch gram;          // its result the first problem's, the rest for one after the other
+  double* gram = nullptr;    // the first problem's
+  GramScratch grams;         // of all
 };
 // For keys of `dtype`. Several problems are iterated (LargestIteratedRank).
 FactorScratch CarveFactor(
@@ -34,10 +35,11 @@ absl::Status FactorKeys(DeviceQueue& queue,
                         const FactorScratch& scratch);
 
 // The same for layers each of which has factors of its own: `problem` with each of them as its one
-// layer.
+// layer, whose `gram` has the sums of the first `gram_tokens` tokens.
 absl::Status FactorEach(DeviceQueue& queue,
                         const FactorProblem& problem,
                         std::span<const ShadowKvJointLayer> layers,
+                        int64_t gram_tokens,
                         const FactorScratch& scratch);
 
 }  // namespace baton::kernels::cuda::shadowkv

@@ -46,8 +46,12 @@ absl::Status Check(const ShadowKvFactorLayersParams& params) {
 FactorScratch Carve(const ShadowKvFactorLayersParams& params, Carver& carver) {
   const ShadowKvPromptLayout& layout = params.layout;
   const ShadowKvConfig& config = layout.config;
-  return CarveFactor(
-      config.dtype, config.width(), config.rank, layout.prompt_tokens, params.num_layers, carver);
+  return CarveFactor(config.dtype,
+                     config.width(),
+                     config.rank,
+                     layout.prompt_tokens - params.gram_tokens,
+                     params.num_layers,
+                     carver);
 }
 
 // Bases and coefficients.
@@ -74,7 +78,8 @@ absl::Status Factor(DeviceQueue& queue,
       return status;
     }
   }
-  if (absl::Status status = FactorEach(queue, problem, layers, scratch); !status.ok()) {
+  if (absl::Status status = FactorEach(queue, problem, layers, params.gram_tokens, scratch);
+      !status.ok()) {
     return status;
   }
   WriteCoefficients(queue, problem, layout.coded.tokens, std::span(sections).first(layers.size()));

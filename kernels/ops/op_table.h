@@ -62,11 +62,14 @@ struct OpTable {
   // What its attention puts into the caches of sequences beside keys.
   ShadowKvCachedValues shadowkv_cached_values = ShadowKvCachedValues::kDequantized;
   absl::Status (*shadowkv_encode)(const ExecContext&, const ShadowKvEncodeParams&) = nullptr;
-  // For layers that are there at once, before shadowkv_encode of each, and the largest rank that it
-  // takes for so many columns. Both null where a back end gains nothing from it.
+  // For layers that are there at once, before or after shadowkv_encode of each, and the largest
+  // rank that it takes for so many columns; what of it can be done before the prompt is whole, and
+  // how many numbers that takes for each layer. All null where a back end gains nothing from it.
   absl::Status (*shadowkv_factor_layers)(const ExecContext&,
                                          const ShadowKvFactorLayersParams&) = nullptr;
   int64_t (*shadowkv_factored_rank)(int64_t columns) = nullptr;
+  absl::Status (*shadowkv_add_grams)(const ExecContext&, const ShadowKvAddGramsParams&) = nullptr;
+  int64_t (*shadowkv_gram_numbers)(int64_t columns) = nullptr;
   absl::Status (*shadowkv_encode_joint)(const ExecContext&,
                                         const ShadowKvEncodeJointParams&) = nullptr;
   absl::Status (*shadowkv_append)(const ExecContext&, const ShadowKvAppendParams&) = nullptr;

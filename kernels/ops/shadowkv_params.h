@@ -61,20 +61,39 @@ struct ShadowKvJointLayer {
   const int32_t* page_table = nullptr;  // layout.prompt_tokens tokens
   const float* key_bias = nullptr;      // [kv_heads * head_dim] before RoPE, or null
   std::byte* prompt = nullptr;          // the layer's prompt section; only factors are written
+  // For layers that are factored at the same time: OpTable::shadowkv_gram_numbers of them,
+  // 64-aligned, or null.
+  double* gram = nullptr;
 };
 
-// The most layers of a shadowkv_factor_layers.
+// The most layers of a shadowkv_add_grams and a shadowkv_factor_layers.
 inline constexpr int64_t kShadowKvMostFactored = 8;
+
+// Adds the tokens [token_begin, token_end) of some layers to what shadowkv_factor_layers starts
+// from: sums over tokens of k k^T, keys un-rotated and freed of their bias, laid out as the back
+// end likes. The tokens before them were added by earlier calls, of any length.
+struct ShadowKvAddGramsParams {
+  ShadowKvConfig config;  // of every layer, not joint
+  DensePages pages;       // config's kv_heads, head_dim and dtype
+  std::array<ShadowKvJointLayer, kShadowKvMostFactored> layers = {};  // prompt may be null
+  int64_t num_layers = 0;                                             // of them
+  int64_t token_begin = 0;  // 0: sums begin anew, whatever is there
+  int64_t token_end = 0;
+  ShadowKvRope rope;  // at least token_end positions
+};
 
 // The bases and coefficients that shadowkv_encode would write of some layers, each with factors of
 // its own, found at the same time: for a device that takes about as long for several layers as for
-// one. The rest of their sections is left alone.
+// one. The rest of their sections is left alone. Which tokens came by shadowkv_add_grams is in the
+// rounding of sums, fp32 over some thousand tokens, and so in what depends on it.
 struct ShadowKvFactorLayersParams {
   ShadowKvPromptLayout layout;  // of every layer, not joint, of at most shadowkv_factored_rank
   DensePages pages;             // layout.config's kv_heads, head_dim and dtype
   std::array<ShadowKvJointLayer, kShadowKvMostFactored> layers = {};
   int64_t num_layers = 0;  // of them
-  ShadowKvRope rope;       // at least prompt_tokens positions
+  // Of so many first tokens, not all, every layer's `gram` has the sums; 0: there are none.
+  int64_t gram_tokens = 0;
+  ShadowKvRope rope;  // at least prompt_tokens positions
 };
 
 // Factors the keys of several layers, side by side, as shadowkv_encode does those of one:

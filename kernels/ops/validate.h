@@ -38,6 +38,7 @@ absl::Status Validate(const DiffKvTakePagesParams& params);
 absl::Status Validate(const DiffKvAppendParams& params);
 absl::Status Validate(const DiffKvAttentionParams& params);
 absl::Status Validate(const ShadowKvEncodeParams& params);
+absl::Status Validate(const ShadowKvAddGramsParams& params);
 absl::Status Validate(const ShadowKvFactorLayersParams& params);
 absl::Status Validate(const ShadowKvEncodeJointParams& params);
 absl::Status Validate(const ShadowKvAppendParams& params);

@@ -72,11 +72,8 @@ void CheckJointLayers(const ShadowKvConfig& config, int64_t layers, ParamChecker
   CheckRank(config, layers, check);
 }
 
-void CheckWorkingPages(const ShadowKvPromptLayout& prompt,
-                       const DensePages& pages,
-                       ParamChecker& check) {
-  const ShadowKvConfig& config = prompt.config;
-  check.Positive("layout.prompt_tokens", prompt.prompt_tokens)
+void CheckWorkingPages(const ShadowKvConfig& config, const DensePages& pages, ParamChecker& check) {
+  check
       .Require(pages.layout.kv_heads == config.kv_heads,
                "pages.layout.kv_heads",
                pages.layout.kv_heads,
@@ -91,6 +88,20 @@ void CheckWorkingPages(const ShadowKvPromptLayout& prompt,
                "must be config.dtype")
       .Positive("pages.layout.page_tokens", pages.layout.page_tokens)
       .NotNull("pages.base", pages.base);
+}
+
+void CheckWorkingPages(const ShadowKvPromptLayout& prompt,
+                       const DensePages& pages,
+                       ParamChecker& check) {
+  check.Positive("layout.prompt_tokens", prompt.prompt_tokens);
+  CheckWorkingPages(prompt.config, pages, check);
+}
+
+// Of layers that are factored at the same time, each with factors of its own.
+void CheckFactored(const ShadowKvConfig& config, int64_t layers, ParamChecker& check) {
+  check.Require(!config.joint, "config.joint", 1, "must not be set")
+      .Require(
+          layers > 0 && layers <= kShadowKvMostFactored, "num_layers", layers, "must be in [1, 8]");
 }
 
 void CheckRope(const ShadowKvRope& rope, int64_t positions, ParamChecker& check) {
@@ -223,18 +234,36 @@ absl::Status Validate(const ShadowKvEncodeParams& params) {
   return check.status();
 }
 
+absl::Status Validate(const ShadowKvAddGramsParams& params) {
+  ParamChecker check("shadowkv_add_grams");
+  CheckConfig(params.config, check);
+  CheckWorkingPages(params.config, params.pages, check);
+  CheckFactored(params.config, params.num_layers, check);
+  check.NotNegative("token_begin", params.token_begin)
+      .AtLeast("token_end", params.token_end, params.token_begin + 1);
+  for (int64_t i = 0; check.ok() && i < params.num_layers; ++i) {
+    const ShadowKvJointLayer& layer = params.layers[static_cast<size_t>(i)];
+    check.NotNull("layer page_table", layer.page_table).NotNull("layer gram", layer.gram);
+  }
+  CheckRope(params.rope, params.token_end, check);
+  return check.status();
+}
+
 absl::Status Validate(const ShadowKvFactorLayersParams& params) {
   ParamChecker check("shadowkv_factor_layers");
   CheckConfig(params.layout.config, check);
   CheckWorkingPages(params.layout, params.pages, check);
-  check.Require(!params.layout.config.joint, "config.joint", 1, "must not be set")
-      .Require(params.num_layers > 0 && params.num_layers <= kShadowKvMostFactored,
-               "num_layers",
-               params.num_layers,
-               "must be in [1, 8]");
+  CheckFactored(params.layout.config, params.num_layers, check);
+  check.Require(0 <= params.gram_tokens && params.gram_tokens < params.layout.prompt_tokens,
+                "gram_tokens",
+                params.gram_tokens,
+                "must be less than layout.prompt_tokens");
   for (int64_t i = 0; check.ok() && i < params.num_layers; ++i) {
     const ShadowKvJointLayer& layer = params.layers[static_cast<size_t>(i)];
     check.NotNull("layer page_table", layer.page_table).NotNull("layer prompt", layer.prompt);
+    if (params.gram_tokens > 0) {
+      check.NotNull("layer gram", layer.gram);
+    }
   }
   CheckRope(params.rope, params.layout.prompt_tokens, check);
   return check.status();

@@ -15,6 +15,7 @@
 #include "kernels/ops/diffkv_params.h"
 #include "kernels/ops/fp8_params.h"
 #include "kernels/ops/params.h"
+#include "kernels/ops/shadowkv_params.h"
 
 namespace baton::kernels {
 namespace {
@@ -104,6 +105,45 @@ TEST(ValidateTest, Fp8EncodeNamesTheBrokenField) {
   params = good;
   params.page_table = nullptr;
   ExpectRefused(params, "page_table is null");
+}
+
+TEST(ValidateTest, ShadowKvAddGramsNamesTheBrokenField) {
+  Memory memory;
+  double sums[4] = {};
+  ShadowKvAddGramsParams good;
+  good.config.kv_heads = 2;
+  good.config.head_dim = 8;
+  good.config.rank = 4;
+  good.pages = {
+      .base = memory.bytes,
+      .layout = {.page_tokens = 2, .kv_heads = 2, .head_dim = 8, .dtype = good.config.dtype}};
+  good.layers[0] = {.page_table = memory.ids, .gram = sums};
+  good.num_layers = 1;
+  good.token_begin = 2;
+  good.token_end = 3;
+  good.rope = {.cosines = memory.floats, .sines = memory.floats, .positions = 3};
+  EXPECT_TRUE(Validate(good).ok()) << Validate(good);
+  ShadowKvAddGramsParams params = good;
+  params.token_begin = 3;
+  ExpectRefused(params, "token_end is 3 but must be at least 4");
+  params = good;
+  params.token_begin = -1;
+  ExpectRefused(params, "token_begin is -1");
+  params = good;
+  params.num_layers = 9;
+  ExpectRefused(params, "num_layers is 9");
+  params = good;
+  params.num_layers = 2;
+  ExpectRefused(params, "layer page_table is null");
+  params = good;
+  params.layers[0].gram = nullptr;
+  ExpectRefused(params, "layer gram is null");
+  params = good;
+  params.config.joint = true;
+  ExpectRefused(params, "config.joint");
+  params = good;
+  params.rope.positions = 2;
+  ExpectRefused(params, "rope.positions is 2 but must be at least 3");
 }
 
 TEST(ValidateTest, WhatGoesWithAProductMustFitIt) {

@@ -121,6 +121,12 @@ class EncodedKv {
   // need the call.
   virtual absl::Status PrepareStep() { return absl::OkStatus(); }
 
+  // In a step that computes more of the prompt, or its last tokens: steps before have written its
+  // first `tokens` tokens in all stored layers. What of coding needs no others may begin beside the
+  // step, or not. Not in extensions.
+  virtual absl::Status TokensWritten(const WorkingKv& /*working*/, int64_t /*tokens*/) {
+    return absl::OkStatus();
+  }
   // Prompt positions from here on have their queries observed; the prompt's length: none are.
   virtual int64_t first_observed() const = 0;
   // The queries of prompt rows at or behind first_observed(), in each model layer that reads the

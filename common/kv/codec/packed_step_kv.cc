@@ -177,7 +177,23 @@ absl::Status PackedStepKv::EncodeLayer(int32_t index, int32_t kv_layer) {
   return sequence.encoded->LeaveLayer(kv_layer);
 }
 
+// Of a prompt whose upper layers leave as hidden states, they are not coded here.
+absl::Status PackedStepKv::TellTokensWritten() {
+  for (size_t i = 0; i < sequences_.size(); ++i) {
+    const StepSequenceKv& sequence = sequences_[i];
+    if (sequence.computed_tokens > 0 && sequence.encoded != nullptr && !Extends(sequence) &&
+        sequence.hidden == nullptr) {
+      BATON_RETURN_IF_ERROR(sequence.encoded->TokensWritten(Working(static_cast<int32_t>(i)),
+                                                            sequence.computed_tokens));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status PackedStepKv::LayerAttended(int32_t kv_layer) {
+  if (kv_layer == 0) {
+    BATON_RETURN_IF_ERROR(TellTokensWritten());
+  }
   for (size_t i = 0; i < sequences_.size(); ++i) {
     const StepSequenceKv& sequence = sequences_[i];
     if (sequence.completes_prompt && sequence.encoded != nullptr) {

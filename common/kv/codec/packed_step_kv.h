@@ -33,6 +33,8 @@ struct StepSequenceKv {
   // Of a prefill run: prompt tokens before this are in `encoded` already, and the dense table has
   // pages from extension_begin / page_tokens on only. 0: the whole prompt is computed.
   int64_t extension_begin = 0;
+  // Of a prefill run: prompt tokens that steps before have computed.
+  int64_t computed_tokens = 0;
   bool prefill = false;
   bool completes_prompt = false;
 };
@@ -94,6 +96,8 @@ class PackedStepKv : public StepKv {
             .positions = rows.positions + run.row_begin,
             .op_positions = rows.op_positions + run.row_begin};
   }
+  // Tells what prompts have of earlier steps.
+  absl::Status TellTokensWritten();
   absl::Status AttendExtensions(const KvRows& rows, const KvQueries& queries);
   absl::Status Observe(const KvRows& rows, const KvQueries& queries);
   // The prompt of a sequence of the step, where ops read it.

@@ -1,12 +1,15 @@
 #include "tests/kernels/device_double/shadowkv_ops.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 
+#include "absl/hash/hash.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 #include "kernels/core/buffer.h"
 #include "kernels/core/dtype.h"
@@ -174,6 +177,60 @@ absl::Status EncodePart(const ExecContext& device, Part part, ShadowKvEncodePara
   return absl::OkStatus();
 }
 
+// What the double adds up of a layer's keys: their bits, token by token.
+uint64_t KeySum(const DensePages& pages,
+                const ShadowKvJointLayer& layer,
+                int64_t token_begin,
+                int64_t token_end) {
+  const DensePageLayout& layout = pages.layout;
+  const size_t bytes = static_cast<size_t>(layout.head_dim) * DTypeBytes(layout.dtype);
+  uint64_t sum = 0;
+  for (int64_t token = token_begin; token < token_end; ++token) {
+    const auto page = static_cast<size_t>(layer.page_table[token / layout.page_tokens]);
+    const auto slot = static_cast<int32_t>(token % layout.page_tokens);
+    for (int32_t head = 0; head < layout.kv_heads; ++head) {
+      const std::byte* const key =
+          pages.base + page * layout.stride_bytes() + layout.key_offset(head, slot);
+      sum +=
+          absl::HashOf(token, head, absl::string_view(reinterpret_cast<const char*>(key), bytes));
+    }
+  }
+  return sum;
+}
+
+absl::Status AddGrams(const ShadowKvAddGramsParams& params) {
+  const Access access;
+  constexpr char kOp[] = "shadowkv_add_grams";
+  absl::Status status = Validate(params);
+  status.Update(CheckPointers(kOp, {{"pages.base", params.pages.base}}));
+  status.Update(CheckRope(kOp, params.rope));
+  for (int64_t i = 0; status.ok() && i < params.num_layers; ++i) {
+    const ShadowKvJointLayer& layer = params.layers[static_cast<size_t>(i)];
+    status = CheckPointers(kOp,
+                           {{"layer.page_table", layer.page_table},
+                            {"layer.key_bias", layer.key_bias, /*optional=*/true},
+                            {"layer.gram", layer.gram}});
+    if (status.ok()) {
+      const auto before = params.token_begin > 0 ? std::bit_cast<uint64_t>(*layer.gram) : 0;
+      *layer.gram = std::bit_cast<double>(
+          before + KeySum(params.pages, layer, params.token_begin, params.token_end));
+    }
+  }
+  return status;
+}
+
+absl::Status CheckGram(const ShadowKvFactorLayersParams& params, const ShadowKvJointLayer& layer) {
+  if (params.gram_tokens == 0) {
+    return absl::OkStatus();
+  }
+  absl::Status status = CheckPointers("shadowkv_factor_layers", {{"layer.gram", layer.gram}});
+  if (status.ok() &&
+      std::bit_cast<uint64_t>(*layer.gram) != KeySum(params.pages, layer, 0, params.gram_tokens)) {
+    status = absl::InternalError("device double: shadowkv_factor_layers: sums of other keys");
+  }
+  return status;
+}
+
 absl::Status FactorLayers(const ExecContext& device, const ShadowKvFactorLayersParams& params) {
   const Access access;
   absl::Status status = Validate(params);
@@ -182,6 +239,7 @@ absl::Status FactorLayers(const ExecContext& device, const ShadowKvFactorLayersP
   for (int64_t i = 0; status.ok() && i < params.num_layers; ++i) {
     const ShadowKvJointLayer& layer = params.layers[static_cast<size_t>(i)];
     status = CheckLayer("shadowkv_factor_layers", layer);
+    status.Update(status.ok() ? CheckGram(params, layer) : status);
     if (status.ok()) {
       status = EncodePart(device,
                           Part::kFactors,
@@ -342,6 +400,10 @@ void SetShadowKvOps(OpTable& table) {
   };
   // Of fewer columns than a device needs, so that small models take part.
   table.shadowkv_factored_rank = [](int64_t columns) { return columns / 2; };
+  table.shadowkv_add_grams = [](const ExecContext& context, const ShadowKvAddGramsParams& params) {
+    return DeferredQueues::Do(context, [=] { return AddGrams(params); });
+  };
+  table.shadowkv_gram_numbers = [](int64_t /*columns*/) -> int64_t { return 1; };
   table.shadowkv_encode_joint = [](const ExecContext& context,
                                    const ShadowKvEncodeJointParams& params) {
     return DeferredQueues::Do(context, [=] { return EncodeJoint(context, params); });

@@ -19,7 +19,10 @@
 #include "common/engine/request.h"
 #include "common/kv/codec/codec_set.h"
 #include "kernels/core/dtype.h"
+#include "kernels/core/exec_context.h"
 #include "kernels/ops/gathered_op.h"
+#include "kernels/ops/op_table.h"
+#include "kernels/ops/shadowkv_params.h"
 #include "tests/kernels/device_double/deferred_queues.h"
 #include "tests/kernels/device_double/device_double.h"
 #include "tests/kernels/device_double/gathering_memory.h"
@@ -60,12 +63,27 @@ class EngineDeviceTest : public testing::TestWithParam<std::tuple<std::string, s
             chunk,
             /*budget=*/100,
             kPools,
-            kernels::DeviceDoubleOps(kernels::DType::kF32),
+            CountingOps(),
             memory_,
             kWorkspaceBytes,
             &side_,
             &graphs_};
   }
+
+  // The device double's, which count what is added up of a prompt before it is whole.
+  static const kernels::OpTable& CountingOps() {
+    static const kernels::OpTable ops = [] {
+      kernels::OpTable table = kernels::DeviceDoubleOps(kernels::DType::kF32);
+      table.shadowkv_add_grams = [](const kernels::ExecContext& exec,
+                                    const kernels::ShadowKvAddGramsParams& params) {
+        added_tokens += params.token_end - params.token_begin;
+        return kernels::DeviceDoubleOps(kernels::DType::kF32).shadowkv_add_grams(exec, params);
+      };
+      return table;
+    }();
+    return ops;
+  }
+  static inline int64_t added_tokens = 0;  // in every call; of the executor's thread
 
   static GenerateRequest Request(int32_t salt) {
     GenerateRequest request;
@@ -119,6 +137,7 @@ class EngineDeviceTest : public testing::TestWithParam<std::tuple<std::string, s
 TEST_P(EngineDeviceTest, GivesTheTokensOfTheHost) {
   RealEngine host(*checkpoint_, Role::kBoth, /*chunk=*/300, /*budget=*/512, kPools);
   const auto want = Generate(*host.engine);
+  added_tokens = 0;
   // Chunks that cut a prompt's last queries, and such that have them all.
   for (const int32_t chunk : {37, 300}) {
     const RealEngine device = OnDevice(chunk);
@@ -137,6 +156,7 @@ TEST_P(EngineDeviceTest, GivesTheTokensOfTheHost) {
   const bool factored = std::get<0>(GetParam()).find("swiftkv") != std::string::npos &&
                         policy.find("joint") == std::string::npos;
   EXPECT_EQ(side_.most_queues(), policy.starts_with("shadowkv") ? (factored ? 6 : 4) : 0);
+  EXPECT_EQ(added_tokens > 0, policy.starts_with("shadowkv") && factored);
 }
 
 // Where nothing comes or goes a step calls the ops of the step before, but for bounds on its

@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "common/base/status_macros.h"
+#include "common/kv/codec/block_cache.h"
 #include "common/kv/codec/codec_context.h"
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/shadowkv/layer_groups.h"
@@ -51,26 +53,84 @@ absl::StatusOr<kernels::ExecContext> ShadowKvSequence::ExecToFactor(int32_t grou
   return codec_.ExecToEncode({.index = codec_.context().full_layers + group}, workspace_bytes_);
 }
 
+double* ShadowKvSequence::gram(int32_t kv_layer) const {
+  if (grams_.empty()) {
+    return nullptr;
+  }
+  const CodecContext& context = codec_.context();
+  return grams_.as<double>() +
+         (kv_layer - context.full_layers) *
+             context.ops->shadowkv_gram_numbers(map_.layout(kv_layer).config.width());
+}
+
 kernels::ShadowKvJointLayer ShadowKvSequence::FactoredLayer(const WorkingKv& working,
                                                             int32_t kv_layer) const {
   return {
       .page_table = working.table.data + static_cast<ptrdiff_t>(kv_layer) * working.table.stride,
       .key_bias = codec_.key_bias(kv_layer),
-      .prompt = prompt(kv_layer)};
+      .prompt = prompt(kv_layer),
+      .gram = gram(kv_layer)};
 }
 
-absl::Status ShadowKvSequence::FactorLayers(const WorkingKv& working, const LayerGroup& layers) {
+ShadowKvSequence::FactoredLayers ShadowKvSequence::LayersOf(const WorkingKv& working,
+                                                            const LayerGroup& group) const {
   static_assert(ShadowKvCodec::kMostFactored <= kernels::kShadowKvMostFactored);
-  kernels::ShadowKvFactorLayersParams params = {.layout = map_.layout(layers.begin),
-                                                .pages = working.pages,
-                                                .num_layers = layers.end - layers.begin,
-                                                .rope = codec_.rope()};
-  for (int32_t kv_layer = layers.begin; kv_layer < layers.end; ++kv_layer) {
-    params.layers[static_cast<size_t>(kv_layer - layers.begin)] = FactoredLayer(working, kv_layer);
+  FactoredLayers layers = {};
+  for (int32_t kv_layer = group.begin; kv_layer < group.end; ++kv_layer) {
+    layers[static_cast<size_t>(kv_layer - group.begin)] = FactoredLayer(working, kv_layer);
   }
+  return layers;
+}
+
+// Without memory for sums all tokens are added up once the prompt is whole.
+absl::Status ShadowKvSequence::TokensWritten(const WorkingKv& working, int64_t tokens) {
+  if (factored_groups_.empty() || tokens <= gram_tokens_) {
+    return absl::OkStatus();
+  }
+  if (grams_.empty()) {
+    const CodecContext& context = codec_.context();
+    const int64_t columns = map_.layout(context.full_layers).config.width();
+    const int64_t numbers =
+        (map_.layers() - context.full_layers) * context.ops->shadowkv_gram_numbers(columns);
+    absl::StatusOr<BlockCache::Block> grams =
+        codec_.blocks().Take(static_cast<size_t>(numbers) * sizeof(double));
+    if (!grams.ok()) {
+      return absl::OkStatus();
+    }
+    grams_ = *std::move(grams);
+  }
+  for (const LayerGroup& group : factored_groups_) {
+    BATON_RETURN_IF_ERROR(AddGrams(working, group, tokens));
+  }
+  gram_tokens_ = tokens;
+  return absl::OkStatus();
+}
+
+absl::Status ShadowKvSequence::AddGrams(const WorkingKv& working,
+                                        const LayerGroup& group,
+                                        int64_t tokens) {
   BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec,
-                         ExecToFactor(FactoredGroupOf(layers.begin)));
-  return codec_.context().ops->shadowkv_factor_layers(exec, params);
+                         ExecToFactor(FactoredGroupOf(group.begin)));
+  return codec_.context().ops->shadowkv_add_grams(exec,
+                                                  {.config = map_.layout(group.begin).config,
+                                                   .pages = working.pages,
+                                                   .layers = LayersOf(working, group),
+                                                   .num_layers = group.end - group.begin,
+                                                   .token_begin = gram_tokens_,
+                                                   .token_end = tokens,
+                                                   .rope = codec_.rope()});
+}
+
+absl::Status ShadowKvSequence::FactorLayers(const WorkingKv& working, const LayerGroup& group) {
+  BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec,
+                         ExecToFactor(FactoredGroupOf(group.begin)));
+  return codec_.context().ops->shadowkv_factor_layers(exec,
+                                                      {.layout = map_.layout(group.begin),
+                                                       .pages = working.pages,
+                                                       .layers = LayersOf(working, group),
+                                                       .num_layers = group.end - group.begin,
+                                                       .gram_tokens = gram_tokens_,
+                                                       .rope = codec_.rope()});
 }
 
 }  // namespace baton::kv

@@ -100,6 +100,11 @@ absl::Status ShadowKvSequence::Fetch() {
   return absl::OkStatus();
 }
 
+absl::Status ShadowKvSequence::Settle() {
+  grams_ = {};
+  return absl::OkStatus();
+}
+
 absl::Status ShadowKvSequence::EncodeLayer(const WorkingKv& working, int32_t kv_layer) {
   const bool extends = extension_begin_ > 0;
   const int32_t index = map_.group_of(kv_layer);

@@ -1,6 +1,7 @@
 // The KV of one sequence in format `shadowkv`.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -76,7 +77,9 @@ class ShadowKvSequence final : public EncodedKv {
                        const KvQueries& /*queries*/) override {
     return absl::OkStatus();
   }
+  absl::Status TokensWritten(const WorkingKv& working, int64_t tokens) override;
   absl::Status EncodeLayer(const WorkingKv& working, int32_t kv_layer) override;
+  absl::Status Settle() override;
   absl::Status PrepareExtension(const WorkingKv& working,
                                 const PromptRows& rows,
                                 kernels::StepArrays& arrays) override;
@@ -142,11 +145,17 @@ class ShadowKvSequence final : public EncodedKv {
   absl::StatusOr<kernels::ExecContext> ExecToEncode(int32_t kv_layer);
   // The group of `factored_groups_` that a layer belongs to, as an index; -1: none.
   int32_t FactoredGroupOf(int32_t kv_layer) const;
-  // Where such a group is factored.
+  // Where such a group is factored, and before that its tokens are added up.
   absl::StatusOr<kernels::ExecContext> ExecToFactor(int32_t group);
-  absl::Status FactorLayers(const WorkingKv& working, const LayerGroup& layers);
-  // The layer as ops take it that factor several.
+  absl::Status FactorLayers(const WorkingKv& working, const LayerGroup& group);
+  // Adds the tokens from gram_tokens_ to `tokens` to the sums of such a group.
+  absl::Status AddGrams(const WorkingKv& working, const LayerGroup& group, int64_t tokens);
+  // Of a layer of such a group; null without grams_.
+  double* gram(int32_t kv_layer) const;
+  // A layer as ops take it that factor several, and such a group.
   kernels::ShadowKvJointLayer FactoredLayer(const WorkingKv& working, int32_t kv_layer) const;
+  using FactoredLayers = std::array<kernels::ShadowKvJointLayer, kernels::kShadowKvMostFactored>;
+  FactoredLayers LayersOf(const WorkingKv& working, const LayerGroup& group) const;
   absl::Status EncodeJoint(const WorkingKv& working, const JointGroup& group);
   // Codes what is due in the group of a layer once the token at `position` is in all layers of it.
   absl::Status CodeJoint(int32_t kv_layer, int32_t position);
@@ -203,6 +212,9 @@ class ShadowKvSequence final : public EncodedKv {
   // Upper layers that are factored at the same time; none where each is factored by itself.
   std::vector<LayerGroup> factored_groups_;
   bool factored_ = false;  // FactorLayers was called for all of them
+  // Sums for their layers, from a prompt's second step on until it is factored; often none.
+  BlockCache::Block grams_;
+  int64_t gram_tokens_ = 0;  // that are in grams_
   // Where each layer's cache begins, and the end of the last.
   const std::vector<size_t> cache_begin_;
   // On a device: null elsewhere.
