@@ -32,6 +32,18 @@ std::vector<std::span<Byte>> JoinAdjacent(std::span<const std::span<Byte>> piece
   return joined;
 }
 
+// The pieces without their first bytes, of which there are as many.
+template <typename Byte>
+std::vector<std::span<Byte>> Behind(size_t bytes, const std::vector<std::span<Byte>>& pieces) {
+  std::vector<std::span<Byte>> behind;
+  for (const std::span<Byte> piece : pieces) {
+    const size_t skipped = std::min(bytes, piece.size());
+    bytes -= skipped;
+    AddAdjacent(piece.subspan(skipped), behind);
+  }
+  return behind;
+}
+
 // Bytes of all pieces.
 template <typename Byte>
 size_t BytesOf(const std::vector<std::span<Byte>>& pieces) {

@@ -65,6 +65,9 @@ struct ActiveRequest {
   uint64_t reserved_before = 0;                 // the step that was next when pages were reserved
   int64_t pages_held = 0;                       // references of this request's page tables
   int32_t running_slots = 0;                    // of max_running_sequences
+  // Phase kReserved: so many first pages of each shipped layer, of the newest attempt, are moved to
+  // their places or on their way there; empty: none are.
+  std::vector<int32_t> moved_pages;
   // The KV of the upper layers is made from hidden states as these land (phase kReserved) and when
   // all have (kExpanding).
   int64_t hidden_tokens = 0;    // whose hidden states have landed

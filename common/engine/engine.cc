@@ -128,6 +128,10 @@ class EngineImpl final : public Engine {
               uint32_t attempt,
               CommitInfo info,
               StatusCallback done) override;
+  void PagesLanded(uint64_t reservation_id,
+                   uint64_t epoch,
+                   uint32_t attempt,
+                   const LandedPages& pages) override;
   void HiddenLanded(uint64_t reservation_id,
                     uint64_t epoch,
                     uint32_t attempt,
@@ -300,6 +304,16 @@ void EngineImpl::Commit(uint64_t reservation_id,
         answer(CommitReservation(state, key, attempt, std::move(info)));
       },
       done);
+}
+
+void EngineImpl::PagesLanded(uint64_t reservation_id,
+                             uint64_t epoch,
+                             uint32_t attempt,
+                             const LandedPages& pages) {
+  commands_
+      ->TryPush([key = kv::ReservationKey{reservation_id, epoch}, attempt, pages](
+                    EngineState& state) { LandPages(state, key, attempt, pages); })
+      .IgnoreError();
 }
 
 void EngineImpl::HiddenLanded(uint64_t reservation_id,

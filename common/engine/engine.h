@@ -195,6 +195,12 @@ class Engine {
                       uint32_t attempt,
                       CommitInfo info,
                       StatusCallback done) = 0;
+  // Pages of the newest attempt are in place: a prompt that lands beside a device's pools may be
+  // moved while the rest is still on its way. A hint like the next one.
+  virtual void PagesLanded(uint64_t reservation_id,
+                           uint64_t epoch,
+                           uint32_t attempt,
+                           const LandedPages& pages) = 0;
   // Hidden states may be made into KV while the rest of the prompt is still on its way: the first
   // `pages` of the newest attempt's are in place. A hint, without an answer: one that is not of an
   // open reservation's newest attempt, or comes while the command queue is full, changes nothing.

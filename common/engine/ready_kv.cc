@@ -23,7 +23,8 @@ ReadyKv MakeReadyKv(const StepSequence& sequence,
                    .layer_end = layer_end,
                    .page_begin = ship.page_begin,
                    .page_count = ship.page_end - ship.page_begin,
-                   .memory = {}};
+                   .memory = {},
+                   .last = sequence.completes_prompt};
   for (int32_t layer = layer_begin; layer < layer_end; ++layer) {
     const auto ids = sequence.sequence->pages.table(layer).subspan(
         static_cast<size_t>(ship.page_begin), static_cast<size_t>(ready.page_count));
@@ -57,7 +58,8 @@ ReadyKv MakeReadyKv(const Sequence& sequence, int32_t kv_layer, const StepLayers
           .layer_end = kv_layer + 1,
           .page_begin = 0,
           .page_count = layer.pages,
-          .memory = std::move(layer.memory)};
+          .memory = std::move(layer.memory),
+          .last = true};
 }
 
 }  // namespace baton::engine

@@ -139,6 +139,17 @@ struct ReservationGrant {
   std::function<absl::StatusOr<std::vector<int32_t>>(std::string_view kv_state)> sent_pages;
 };
 
+// Pages [page_begin, page_end) of each of the shipped layers [layer_begin, layer_end), in all
+// heads.
+struct LandedPages {
+  int32_t layer_begin = 0;
+  int32_t layer_end = 0;
+  int32_t page_begin = 0;
+  int32_t page_end = 0;
+
+  constexpr bool operator==(const LandedPages&) const = default;
+};
+
 // What prefill hands over at commit besides the pages.
 struct CommitInfo {
   std::vector<TokenOutput> first_tokens;                // [n]

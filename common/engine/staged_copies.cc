@@ -61,6 +61,7 @@ absl::Status StagedCopies::ShipCoded(const StepSequence& rows, int32_t kv_layer)
   coded.ready.layer_begin = kv_layer;
   coded.ready.layer_end = kv_layer + 1;
   coded.ready.device = &exec_.memory->landing();
+  coded.ready.last = true;
   BATON_ASSIGN_OR_RETURN(coded.coded,
                          rows.sequence->encoded->FollowCoding(*exec_.copies, kv_layer));
   BATON_ASSIGN_OR_RETURN(coded.mark, exec_.copies->MakeMark());
@@ -111,8 +112,8 @@ void StagedCopies::Land(Landing landing) {
 absl::StatusOr<std::unique_ptr<kernels::CopyQueue::Mark>> StagedCopies::Move(
     const Landing& landing) {
   std::vector<kernels::CopyQueue::Piece> moves;
-  for (size_t layer = 0; layer < landing.targets.size(); ++layer) {
-    landing.sequence->staged->AddMoves(static_cast<int32_t>(layer), landing.targets[layer], moves);
+  for (const LandingPart& part : landing.parts) {
+    landing.sequence->staged->AddMoves(part.layer, part.page_begin, part.targets, moves);
   }
   BATON_RETURN_IF_ERROR(exec_.copies->StartMoves(moves));
   return exec_.copies->MakeMark();

@@ -27,13 +27,19 @@
 
 namespace baton::engine {
 
-// Pages of a prompt that has landed beside the pool, to be moved to their places.
+// Staged pages of a stored layer, or those of hidden states behind them, from `page_begin` on:
+// where they belong, in pieces.
+struct LandingPart {
+  int32_t layer = 0;
+  int32_t page_begin = 0;
+  std::vector<std::span<std::byte>> targets;
+};
+
+// Pages of a prompt that have landed beside the pool, to be moved to their places.
 struct Landing {
   ActiveRequest* request = nullptr;  // for the engine thread
   Sequence* sequence = nullptr;      // has them staged
-  // By stored layer: where its first pages belong, in pieces; then those of hidden states, if there
-  // are any.
-  std::vector<std::vector<std::span<std::byte>>> targets;
+  std::vector<LandingPart> parts;
 };
 
 // Copies run beside the step that begins them and beside the steps after it, landings beside any; a
@@ -63,8 +69,8 @@ class StagedCopies {
   // Executor thread: no more pages of this step, which may have failed, are shipped, and its ops
   // have been called, behind which prompts land from now on.
   absl::Status EndStep(const Step& step);
-  // Any thread. Moves a staged prompt to its pages, behind the steps that have ended; the caller
-  // knows that one which has not is not at work on them.
+  // Any thread. Moves what is staged of a prompt to its pages, behind the steps that have ended;
+  // the caller knows that one which has not is not at work on them.
   void Land(Landing landing);
 
  private:

@@ -24,6 +24,7 @@ void BeginAttempt(EngineState& state,
   // What an older attempt has landed may be half of a page. A device may still read it for a step
   // that has ended; whatever it makes of it, what is made anew comes behind.
   std::erase(state.expanding, &request);
+  request.moved_pages.clear();
   request.hidden_tokens = 0;
   request.expanded_tokens = 0;
   request.accept_attempt = std::move(done);

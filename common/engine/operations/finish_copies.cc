@@ -13,7 +13,7 @@ void FinishCopies(EngineState& state, ActiveRequest& request, const absl::Status
     EndRequest(state, request, absl::InternalError(status.message()));
   } else if (request.phase == Phase::kHandingOff) {
     CommitShipped(state, request);
-  } else if (request.phase == Phase::kLanding) {
+  } else if (request.phase == Phase::kLanding && request.copies_in_flight == 0) {
     request.sequences.front().staged = nullptr;  // no step takes anything from there any more
     FinishLanding(state, request);
   }

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/pieces.h"
 #include "common/engine/operations/operations.h"
 #include "common/engine/sequence.h"
 #include "common/engine/staged_copies.h"
@@ -12,33 +13,46 @@
 namespace baton::engine {
 namespace {
 
-// Where the pages that were sent of each shipped layer belong, and those of hidden states.
+// What has not been moved yet of the pages that were sent of each shipped layer, and hidden states.
 Landing MakeLanding(EngineState& state, ActiveRequest& request, std::span<const int32_t> sent) {
   Sequence& sequence = request.sequences.front();
-  Landing landing = {.request = &request, .sequence = &sequence, .targets = {}};
-  for (size_t layer = 0; layer < sent.size(); ++layer) {
-    landing.targets.push_back(
-        LandingPages(state, sequence, static_cast<int32_t>(layer), sent[layer]));
+  Landing landing = {.request = &request, .sequence = &sequence, .parts = {}};
+  for (size_t i = 0; i < sent.size(); ++i) {
+    const int32_t moved = request.moved_pages.empty() ? 0 : request.moved_pages[i];
+    if (moved < sent[i]) {
+      landing.parts.push_back(PartOf(state, sequence, static_cast<int32_t>(i), moved, sent[i]));
+    }
   }
   if (sequence.hidden != nullptr) {
-    landing.targets.push_back({sequence.hidden->pages(0, sequence.hidden->shape().pages())});
+    landing.parts.push_back(
+        {.layer = static_cast<int32_t>(sent.size()),
+         .page_begin = 0,
+         .targets = {sequence.hidden->pages(0, sequence.hidden->shape().pages())}});
   }
   return landing;
 }
 
-// Whether the step in flight may be at work on the request's pages: it expands the request, or was
-// there before the pages were reserved, when they may have been another one's.
+}  // namespace
+
+// It expands the request, or was there before the pages were reserved, when they may have been
+// another one's.
 bool WaitsForStep(const EngineState& state, const ActiveRequest& request) {
   return state.step_in_flight &&
          (request.steps_in_flight > 0 || request.reserved_before == state.next_step);
 }
 
-void Begin(EngineState& state, Landing landing) {
+void BeginLanding(EngineState& state, Landing landing) {
   ++landing.request->copies_in_flight;
   state.parts.executor->Land(std::move(landing));
 }
 
-}  // namespace
+LandingPart PartOf(
+    EngineState& state, const Sequence& sequence, int32_t layer, int32_t begin, int32_t end) {
+  const size_t skipped = sequence.staged->pages(layer, 0, begin).size();
+  return {.layer = layer,
+          .page_begin = begin,
+          .targets = Behind(skipped, LandingPages(state, sequence, layer, end))};
+}
 
 std::vector<std::span<std::byte>> LandingPages(EngineState& state,
                                                const Sequence& sequence,
@@ -57,13 +71,13 @@ void StartLanding(EngineState& state, ActiveRequest& request, std::span<const in
   if (WaitsForStep(state, request)) {
     state.pending_landings.push_back(std::move(landing));
   } else {
-    Begin(state, std::move(landing));
+    BeginLanding(state, std::move(landing));
   }
 }
 
 void BeginPendingLandings(EngineState& state) {
   for (Landing& landing : std::exchange(state.pending_landings, {})) {
-    Begin(state, std::move(landing));
+    BeginLanding(state, std::move(landing));
   }
 }
 

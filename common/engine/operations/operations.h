@@ -83,22 +83,37 @@ void AnswerAttempt(ActiveRequest& request, const absl::Status& status);
 // renew_lease.cc: see Engine.
 absl::Status RenewLease(EngineState& state, const kv::ReservationKey& key);
 
+// land_pages.cc: see Engine::PagesLanded. Pages that follow those that were moved before are moved;
+// others are when the prompt is committed.
+void LandPages(EngineState& state,
+               const kv::ReservationKey& key,
+               uint32_t attempt,
+               const LandedPages& pages);
+
 // land_hidden.cc: see Engine::HiddenLanded.
 void LandHidden(EngineState& state, const kv::ReservationKey& key, uint32_t attempt, int32_t pages);
 
 // land.cc: a committed prompt, whose first tokens the request has, and that is staged, `sent` pages
-// of each shipped layer, is moved to its pages beside steps: from now on, or once the step in
-// flight, which may be at work on these pages, is retired (BeginPendingLandings). FinishLanding
-// when it is there, at once where nothing is staged and steps may be expanding it already: its
-// sequences start to decode or, first, its hidden states are expanded.
+// of each shipped layer, is moved to its pages beside steps, what LandPages has left of it: from
+// now on, or once the step in flight, which may be at work on these pages, is retired
+// (BeginPendingLandings). FinishLanding when it is there, at once where nothing is staged and steps
+// may be expanding it already: its sequences start to decode or, first, its hidden states are
+// expanded.
 void StartLanding(EngineState& state, ActiveRequest& request, std::span<const int32_t> sent);
 void BeginPendingLandings(EngineState& state);
 void FinishLanding(EngineState& state, ActiveRequest& request);
+// Whether the step in flight may be at work on the request's pages.
+bool WaitsForStep(const EngineState& state, const ActiveRequest& request);
+// Begins to move staged pages.
+void BeginLanding(EngineState& state, Landing landing);
 // Where the first `count` pages of a shipped layer belong, in as few pieces as they lie.
 std::vector<std::span<std::byte>> LandingPages(EngineState& state,
                                                const Sequence& sequence,
                                                int32_t layer,
                                                int32_t count);
+// Staged pages [begin, end) of a shipped layer, to be moved to where they belong.
+LandingPart PartOf(
+    EngineState& state, const Sequence& sequence, int32_t layer, int32_t begin, int32_t end);
 
 // commit.cc: makes landed KV visible, once. kInvalidArgument when `info` does not match the
 // reservation (it stays open for another attempt), kFailedPrecondition when the key or the attempt

@@ -34,6 +34,18 @@ absl::Status TransferSession::ExpectSegment(const std::string& header_bytes) {
   return status;
 }
 
+void TransferSession::TellPagesLanded(uint32_t segment_index) {
+  const std::optional<engine::LandedPages> pages = ledger_->PagesOf(segment_index);
+  if (!pages.has_value()) {
+    return;
+  }
+  calls_.Add([core = core_,
+              id = reservation_->id(),
+              epoch = reservation_->epoch(),
+              attempt = attempt_,
+              pages = *pages] { core->engine().PagesLanded(id, epoch, attempt, pages); });
+}
+
 void TransferSession::TellHiddenLanded() {
   const int32_t pages = ledger_->hidden_landed();
   if (pages <= hidden_told_) {
@@ -61,6 +73,7 @@ void TransferSession::OnReceived(uint32_t segment_index, const transport::Comple
       status = ledger_->MarkLanded(segment_index, received.checksum);
     }
     if (status.ok()) {
+      TellPagesLanded(segment_index);
       TellHiddenLanded();
       CommitIfLanded();
     } else {

@@ -211,6 +211,18 @@ absl::Status SegmentLedger::MarkLanded(uint32_t segment_index, uint64_t checksum
   return absl::OkStatus();
 }
 
+std::optional<engine::LandedPages> SegmentLedger::PagesOf(uint32_t segment_index) const {
+  const SegmentExtent& extent = segments_[segment_index];
+  const bool all_heads = extent.heads.end - extent.heads.begin == geometry_.kv_heads;
+  if (geometry_.is_hidden(static_cast<int32_t>(extent.layer_begin)) || !all_heads) {
+    return std::nullopt;
+  }
+  return engine::LandedPages{.layer_begin = static_cast<int32_t>(extent.layer_begin),
+                             .layer_end = static_cast<int32_t>(extent.layer_end),
+                             .page_begin = static_cast<int32_t>(extent.page_begin),
+                             .page_end = static_cast<int32_t>(extent.page_end)};
+}
+
 // They are announced in the prompt's order; what is announced in another is not counted.
 int32_t SegmentLedger::hidden_landed() const {
   if (geometry_.hidden_pages == 0) {

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "common/engine/request.h"
 #include "common/kv/manifest/head_range.h"
 #include "common/kv/manifest/layout.h"
 #include "common/kv/manifest/segment_header.h"
@@ -51,6 +52,8 @@ class SegmentLedger {
   // another.
   absl::Status MarkLanded(uint32_t segment_index, uint64_t checksum);
   bool all_landed() const { return landed_ == segments_.size(); }
+  // The pages of a segment, if they are pages of layers, not of hidden states, in all their heads.
+  std::optional<engine::LandedPages> PagesOf(uint32_t segment_index) const;
   // How many pages of hidden states, from the first one on, are in place.
   int32_t hidden_landed() const;
   // Whether the commit agrees with what was announced and covers the whole prompt.

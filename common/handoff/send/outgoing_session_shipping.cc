@@ -88,12 +88,17 @@ absl::Status OutgoingSession::GroupWaiting() {
       segments_.push_back(std::make_shared<Outgoing>(Outgoing{.segment = std::move(segment)}));
     }
   }
-  if (commit_.has_value()) {
+  if (RestIsDue()) {
     if (std::optional<Segment> rest = grouper_->Flush(); rest.has_value()) {
       segments_.push_back(std::make_shared<Outgoing>(Outgoing{.segment = *std::move(rest)}));
     }
   }
   return absl::OkStatus();
+}
+
+bool OutgoingSession::RestIsDue() const {
+  const bool idle = segments_.empty() && open_posts_.empty();
+  return commit_.has_value() || (idle && grouper_->rest_is_last());
 }
 
 void OutgoingSession::Work() {

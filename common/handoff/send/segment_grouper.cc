@@ -66,7 +66,8 @@ absl::StatusOr<std::vector<Segment>> SegmentGrouper::Add(const engine::ReadyKv& 
     pending_ = Segment{.layer_begin = ready.layer_begin,
                        .page_begin = ready.page_begin,
                        .page_count = ready.page_count,
-                       .device = ready.device};
+                       .device = ready.device,
+                       .last = ready.last};
   }
   pending_->layer_count += ready.layer_end - ready.layer_begin;
   for (const std::span<const std::byte> piece : ready.memory) {

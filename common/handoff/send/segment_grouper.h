@@ -25,6 +25,7 @@ struct Segment {
   int32_t page_count = 0;
   std::vector<std::span<const std::byte>> memory{};
   kernels::LandingMemory* device = nullptr;  // as ReadyKv::device
+  bool last = false;                         // as ReadyKv::last
 
   int64_t payload_bytes() const { return static_cast<int64_t>(BytesOf(memory)); }
 };
@@ -42,6 +43,8 @@ class SegmentGrouper {
   std::optional<Segment> Flush();
   // Whether anything is.
   bool has_rest() const { return pending_.has_value(); }
+  // Whether that is pages of a prompt's last step.
+  bool rest_is_last() const { return pending_.has_value() && pending_->last; }
 
  private:
   absl::Status Check(const engine::ReadyKv& ready) const;

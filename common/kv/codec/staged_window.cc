@@ -56,9 +56,10 @@ absl::Status StagedWindow::Read(std::span<const SectionRead> reads) const {
 }
 
 void StagedWindow::AddMoves(int32_t layer,
+                            int32_t page_begin,
                             std::span<const std::span<std::byte>> targets,
                             std::vector<kernels::CopyQueue::Piece>& moves) const {
-  const std::byte* source = pages(layer, 0, 0).data();
+  const std::byte* source = pages(layer, page_begin, 0).data();
   for (const std::span<std::byte> target : targets) {
     moves.push_back({.target = target.data(), .source = source, .bytes = target.size()});
     source += target.size();

@@ -45,9 +45,9 @@ struct SectionRead {
 };
 
 // The pages of a prompt are copied here, memory of the host, before they are sent, or land here,
-// memory of the device, before they are moved to pages whose place is known at the commit. They lie
-// in window order, layer by layer, without gaps. Made and destroyed by the engine thread; copies
-// are the executor's.
+// memory of the device, before they are moved to pages, which steps of other requests may be at
+// work on when they come. They lie in window order, layer by layer, without gaps. Made and
+// destroyed by the engine thread; copies are the executor's.
 class StagedWindow {
  public:
   // Null when `pool` has no such room now. `landing` is of its memory, and outlives the window.
@@ -66,8 +66,10 @@ class StagedWindow {
 
   // Copies to the host what has landed.
   absl::Status Read(std::span<const SectionRead> reads) const;
-  // Adds what brings the first pages of a layer to `targets`, memory of the device in pieces.
+  // Adds what brings pages of a layer, from `page_begin` on, to `targets`, memory of the device in
+  // pieces.
   void AddMoves(int32_t layer,
+                int32_t page_begin,
                 std::span<const std::span<std::byte>> targets,
                 std::vector<kernels::CopyQueue::Piece>& moves) const;
 

@@ -74,6 +74,11 @@ void LateCopies::Fail() {
   fails_ = true;
 }
 
+int64_t LateCopies::moved_bytes() {
+  absl::MutexLock lock(&mutex_);
+  return moved_bytes_;
+}
+
 absl::Status LateCopies::Do(const Copy& copy) {
   if (!copy.within_device) {
     return GuardedMemory::Get().Download(copy.target, copy.source, copy.bytes);
@@ -92,7 +97,9 @@ absl::Status LateCopies::Finish(int64_t count) {
   }
   absl::Status status;
   for (; done_ < count; ++done_) {
-    status.Update(Do(waiting_.front()));
+    const Copy& copy = waiting_.front();
+    status.Update(Do(copy));
+    moved_bytes_ += copy.within_device ? static_cast<int64_t>(copy.bytes) : 0;
     waiting_.pop_front();
   }
   return status;

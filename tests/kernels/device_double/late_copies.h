@@ -31,6 +31,8 @@ class LateCopies final : public CopyQueue {
   void Release();
   // From now on copies fail.
   void Fail();
+  // Bytes that have been moved within the device.
+  int64_t moved_bytes();
 
  private:
   struct Copy {
@@ -48,6 +50,7 @@ class LateCopies final : public CopyQueue {
   absl::Mutex mutex_;
   std::deque<Copy> waiting_ ABSL_GUARDED_BY(mutex_);
   int64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t moved_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool held_ ABSL_GUARDED_BY(mutex_) = false;
   bool fails_ ABSL_GUARDED_BY(mutex_) = false;
 };

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <random>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace baton {
@@ -51,6 +52,24 @@ TEST_F(PiecesTest, AReaderHandsOutEverythingInOrderAndNeverAcrossPieces) {
   EXPECT_TRUE(reader.Next(1).empty());
   const std::vector<std::span<const int>> none;
   EXPECT_TRUE(PieceReader(none).Next(1).empty());
+}
+
+TEST_F(PiecesTest, BehindTheFirstBytesLiesTheRest) {
+  const std::vector<std::span<const int>> pieces = {At(0, 3), At(5, 4), At(20, 2)};
+  const std::vector<std::pair<size_t, std::vector<std::span<const int>>>> cases = {
+      {0, pieces},
+      {2, {At(2, 1), At(5, 4), At(20, 2)}},
+      {3, {At(5, 4), At(20, 2)}},
+      {6, {At(8, 1), At(20, 2)}},
+      {9, {}}};
+  for (const auto& [bytes, want] : cases) {
+    const std::vector<std::span<const int>> got = Behind(bytes, pieces);
+    ASSERT_EQ(got.size(), want.size()) << bytes;
+    for (size_t i = 0; i < want.size(); ++i) {
+      EXPECT_EQ(got[i].data(), want[i].data()) << bytes;
+      EXPECT_EQ(got[i].size(), want[i].size()) << bytes;
+    }
+  }
 }
 
 TEST_F(PiecesTest, HoweverPiecesAreCutAReaderGivesTheSameBytes) {

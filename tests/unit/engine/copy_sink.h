@@ -42,9 +42,17 @@ class CopySink final : public KvSink {
       }
     }
     EXPECT_TRUE(grant_.landing->Wait().ok());
+    const int32_t page_end = ready.page_begin + ready.page_count;
     if (IsHidden(grant_, ready.layer_begin, page_bytes)) {
-      decode_.HiddenLanded(
-          grant_.reservation_id, grant_.epoch, 1, ready.page_begin + ready.page_count);
+      decode_.HiddenLanded(grant_.reservation_id, grant_.epoch, 1, page_end);
+    } else {
+      decode_.PagesLanded(grant_.reservation_id,
+                          grant_.epoch,
+                          1,
+                          {.layer_begin = ready.layer_begin,
+                           .layer_end = ready.layer_end,
+                           .page_begin = ready.page_begin,
+                           .page_end = page_end});
     }
   }
   void Commit(CommitInfo info, std::function<void(absl::Status, int64_t)> done) override {

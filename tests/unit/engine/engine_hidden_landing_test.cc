@@ -5,7 +5,6 @@
 #include <cctype>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,12 +19,10 @@
 #include "common/checkpoint/checkpoint.h"
 #include "common/engine/engine.h"
 #include "common/engine/request.h"
-#include "tests/unit/engine/await_grant.h"
-#include "tests/unit/engine/await_status.h"
 #include "tests/unit/engine/eventually.h"
 #include "tests/unit/engine/fake_sink.h"
-#include "tests/unit/engine/granted_memory.h"
 #include "tests/unit/engine/host_answer.h"
+#include "tests/unit/engine/landing_prompt.h"
 #include "tests/unit/engine/placed_engine.h"
 #include "tests/unit/engine/recording_listener.h"
 #include "tests/unit/engine/split_run.h"
@@ -37,79 +34,6 @@ constexpr char kModel[] = "tiny-llama-needle-swiftkv-l6";
 // Of 300 tokens: four whole ones before the last, of two pages of hidden states each.
 constexpr int32_t kChunk = 64;
 constexpr int32_t kChunkPages = 2;
-
-// A prompt on a decode worker, whose bytes come as the test says.
-class LandingPrompt {
- public:
-  LandingPrompt(Engine& decode,
-                const ReserveRequest& request,
-                const SinkLog& sent,
-                std::shared_ptr<RequestListener> told = nullptr)
-      : decode_(decode), sent_(sent.pages()) {
-    auto grant = AwaitGrant(decode, request, told != nullptr ? std::move(told) : listener);
-    EXPECT_TRUE(grant.ok()) << grant.status();
-    grant_ = *std::move(grant);
-  }
-
-  const ReservationGrant& grant() const { return grant_; }
-  absl::Status Begin(uint32_t attempt) const {
-    return AwaitStatus([&](Engine::StatusCallback done) {
-      decode_.BeginAttempt(grant_.reservation_id, grant_.epoch, attempt, std::move(done));
-    });
-  }
-  // Pages of hidden states, up to `end`, land, or others in their place; then the engine is told.
-  void LandHidden(uint32_t attempt, int32_t end, bool damaged = false) const {
-    Land(
-        [&](int32_t layer, int32_t page, size_t page_bytes) {
-          return IsHidden(grant_, layer, page_bytes) && page < end;
-        },
-        damaged);
-    decode_.HiddenLanded(grant_.reservation_id, grant_.epoch, attempt, end);
-  }
-  void LandAll() const {
-    Land([](int32_t /*layer*/, int32_t /*page*/, size_t /*page_bytes*/) { return true; }, false);
-  }
-  absl::Status Commit(uint32_t attempt, const CommitInfo& info) const {
-    return AwaitStatus([&](Engine::StatusCallback done) {
-      decode_.Commit(grant_.reservation_id, grant_.epoch, attempt, info, std::move(done));
-    });
-  }
-
-  const std::shared_ptr<RecordingListener> listener = std::make_shared<RecordingListener>();
-
- private:
-  template <typename Wanted>
-  void Land(const Wanted& wanted, bool damaged) const {
-    for (const auto& [key, page] : sent_) {
-      const auto [layer, index] = key;
-      const size_t page_bytes = page.copy.size();
-      if (wanted(layer, index, page_bytes)) {
-        const std::vector<std::byte> bytes =
-            damaged ? std::vector<std::byte>(page_bytes, std::byte{0x3c}) : page.copy;
-        std::byte* const target = GrantedPage(grant_, layer, index, page_bytes);
-        EXPECT_TRUE(grant_.landing->Write(target, bytes).ok());
-        EXPECT_TRUE(grant_.landing->Wait().ok());
-      }
-    }
-  }
-
-  Engine& decode_;
-  const std::map<std::pair<int32_t, int32_t>, SinkLog::Page> sent_;
-  ReservationGrant grant_;
-};
-
-// Computes MakeRequest(policy, 0) and ships it to `log`; returns its first token.
-std::vector<int32_t> Prefill(const checkpoint::Checkpoint& checkpoint,
-                             const std::string& policy,
-                             const std::shared_ptr<SinkLog>& log) {
-  const PlacedEngine prefill(checkpoint, Role::kPrefill, Place::kHost, kChunk);
-  const auto listener = std::make_shared<RecordingListener>();
-  GenerateRequest request = MakeRequest(policy, 0);
-  request.sink = std::make_unique<FakeSink>(log);
-  EXPECT_TRUE(prefill.engine().Submit(std::move(request), listener).ok());
-  EXPECT_TRUE(listener->AwaitDone());
-  return listener->tokens();
-}
 
 class EngineHiddenLandingTest : public testing::TestWithParam<std::tuple<std::string, Place>> {
  protected:
@@ -142,7 +66,7 @@ class EngineHiddenLandingTest : public testing::TestWithParam<std::tuple<std::st
   const std::unique_ptr<checkpoint::Checkpoint> checkpoint_ = OpenModel(kModel);
   const HostAnswer want_ = AnswersOfTheHost(*checkpoint_, policy(), 1).front();
   const std::shared_ptr<SinkLog> log_ = std::make_shared<SinkLog>();
-  const std::vector<int32_t> first_ = Prefill(*checkpoint_, policy(), log_);
+  const std::vector<int32_t> first_ = PrefillToLog(*checkpoint_, policy(), kChunk, log_);
   const PlacedEngine decode_{*checkpoint_, Role::kDecode, std::get<1>(GetParam()), kChunk};
 };
 
@@ -246,7 +170,7 @@ TEST(EngineHiddenLandingOrderTest, ACommittedPromptGoesBeforeThoseThatStillLand)
   const auto checkpoint = OpenModel(kModel);
   const auto log = std::make_shared<SinkLog>();
   const std::string policy = "hidden+dense";
-  EXPECT_FALSE(Prefill(*checkpoint, policy, log).empty());
+  EXPECT_FALSE(PrefillToLog(*checkpoint, policy, kChunk, log).empty());
   const PlacedEngine decode(*checkpoint, Role::kDecode, Place::kHost, kChunk);
   Engine& engine = decode.engine();
   ReserveRequest request = ReserveFor(MakeRequest(policy, 0));

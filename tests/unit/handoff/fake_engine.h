@@ -41,6 +41,12 @@ class FakeEngine : public engine::Engine {
     return committed_;
   }
 
+  // What was told of pages, in order.
+  std::vector<engine::LandedPages> pages_landed() const {
+    absl::MutexLock lock(&mutex_);
+    return pages_landed_;
+  }
+
   // What was told of pages of hidden states, in order.
   std::vector<int32_t> hidden_landed() const {
     absl::MutexLock lock(&mutex_);
@@ -52,6 +58,13 @@ class FakeEngine : public engine::Engine {
                     uint32_t attempt,
                     StatusCallback done) override {
     done(Begin(reservation_id, epoch, attempt));
+  }
+  void PagesLanded(uint64_t /*reservation_id*/,
+                   uint64_t /*epoch*/,
+                   uint32_t /*attempt*/,
+                   const engine::LandedPages& pages) override {
+    absl::MutexLock lock(&mutex_);
+    pages_landed_.push_back(pages);
   }
   void HiddenLanded(uint64_t /*reservation_id*/,
                     uint64_t /*epoch*/,
@@ -116,6 +129,7 @@ class FakeEngine : public engine::Engine {
   mutable absl::Mutex mutex_;
   std::map<uint64_t, Reservation> reservations_ ABSL_GUARDED_BY(mutex_);
   std::vector<Committed> committed_ ABSL_GUARDED_BY(mutex_);
+  std::vector<engine::LandedPages> pages_landed_ ABSL_GUARDED_BY(mutex_);
   std::vector<int32_t> hidden_landed_ ABSL_GUARDED_BY(mutex_);
 };
 

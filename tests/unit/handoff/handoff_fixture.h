@@ -229,8 +229,14 @@ class HandoffFixture : public testing::TestWithParam<const char*> {
   }
 
   // One call of the engine: `layers` from layer_begin, of pages [page_begin, page_end).
-  void Give(engine::KvSink& sink, int32_t layer_begin, int32_t layers, int64_t begin, int64_t end) {
+  void Give(engine::KvSink& sink,
+            int32_t layer_begin,
+            int32_t layers,
+            int64_t begin,
+            int64_t end,
+            bool last = false) {
     engine::ReadyKv ready;
+    ready.last = last;
     ready.layer_begin = layer_begin;
     ready.layer_end = layer_begin + layers;
     ready.page_begin = static_cast<int32_t>(begin);

@@ -14,6 +14,7 @@
 #include "common/handoff/send/sender.h"
 #include "common/kv/manifest/segment_header.h"
 #include "common/transport/transport.h"
+#include "tests/unit/engine/eventually.h"
 #include "tests/unit/handoff/handoff_fixture.h"
 
 namespace baton::handoff {
@@ -62,6 +63,24 @@ TEST_P(HandoffTest, LayersThatLieInOnePieceArriveByteIdentical) {
     ASSERT_TRUE(status.ok()) << status;
     EXPECT_EQ(source_, target_) << first_pages << " pages first";
   }
+}
+
+// Of a prompt's last step, which decode waits for; others wait until a segment is worth while.
+TEST_P(HandoffTest, LayersOfTheLastStepShipAsSoonAsNothingIsOnItsWay) {
+  const auto sink = Open(MakeTransfer(Reserve()));
+  Give(*sink, 0, 1, 0, pages_per_layer(), /*last=*/true);
+  EXPECT_TRUE(engine::Eventually([&] { return !engine_.pages_landed().empty(); }));
+  Give(*sink, 1, 2, 0, pages_per_layer(), /*last=*/true);
+  const absl::Status status = Wait(Commit(*sink));
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(source_, target_);
+  const auto pages = static_cast<int32_t>(pages_per_layer());
+  EXPECT_THAT(
+      engine_.pages_landed(),
+      testing::ElementsAre(
+          engine::LandedPages{.layer_begin = 0, .layer_end = 1, .page_begin = 0, .page_end = pages},
+          engine::LandedPages{
+              .layer_begin = 1, .layer_end = 3, .page_begin = 0, .page_end = pages}));
 }
 
 TEST_P(HandoffTest, NoMoreIsOnItsWayThanATransferHasCreditFor) {

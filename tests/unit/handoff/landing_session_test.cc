@@ -165,6 +165,16 @@ TEST_F(LandingSessionTest, TheEngineHearsHowFarHiddenStatesHaveLanded) {
   EXPECT_EQ(told.back(), hidden_pages_);
 }
 
+TEST_F(LandingSessionTest, TheEngineHearsOfTheLayersPagesOnceTheyAreInPlace) {
+  EXPECT_FALSE(HiddenLanded({{0, 4}, {4, pages_per_layer()}}).empty());
+  EXPECT_THAT(engine_.pages_landed(),
+              testing::ElementsAre(
+                  engine::LandedPages{.layer_begin = 0,
+                                      .layer_end = kLayers - 1,
+                                      .page_begin = 0,
+                                      .page_end = static_cast<int32_t>(pages_per_layer())}));
+}
+
 TEST_F(LandingSessionTest, HiddenStatesBehindAGapAreNotTold) {
   const std::vector<int32_t> told = HiddenLanded({{4, pages_per_layer()}, {0, 4}});
   ASSERT_FALSE(told.empty());

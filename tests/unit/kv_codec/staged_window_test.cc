@@ -40,20 +40,24 @@ TEST_F(StagedWindowTest, PagesFollowEachOtherInWindowOrder) {
   }
 }
 
-TEST_F(StagedWindowTest, TheFirstPagesOfALayerAreMovedInOrder) {
+TEST_F(StagedWindowTest, PagesOfALayerAreMovedInOrder) {
   const auto window = Take(kShape);
   const auto targets =
       std::vector{std::span(device_).first(64), std::span(device_).subspan(320, 128)};
   std::vector<kernels::CopyQueue::Piece> moves;
-  window->AddMoves(/*layer=*/1, targets, moves);
-  window->AddMoves(/*layer=*/0, {}, moves);
-  ASSERT_EQ(moves.size(), 2u);
+  window->AddMoves(/*layer=*/1, /*page_begin=*/0, targets, moves);
+  window->AddMoves(/*layer=*/0, /*page_begin=*/0, {}, moves);
+  window->AddMoves(/*layer=*/2, /*page_begin=*/3, std::span(targets).first(1), moves);
+  ASSERT_EQ(moves.size(), 3u);
   EXPECT_EQ(moves[0].target, device_.data());
   EXPECT_EQ(moves[0].source, window->pages(1, 0, 1).data());
   EXPECT_EQ(moves[0].bytes, 64u);
   EXPECT_EQ(moves[1].target, device_.data() + 320);
   EXPECT_EQ(moves[1].source, window->pages(1, 1, 1).data());
   EXPECT_EQ(moves[1].bytes, 128u);
+  EXPECT_EQ(moves[2].target, device_.data());
+  EXPECT_EQ(moves[2].source, window->pages(2, 3, 1).data());
+  EXPECT_EQ(moves[2].bytes, 64u);
 }
 
 TEST_F(StagedWindowTest, HiddenStatesAreOneLayerMoreOfPagesOfTheirOwn) {
