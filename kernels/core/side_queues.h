@@ -34,6 +34,11 @@ class SideQueues {
   virtual absl::StatusOr<ExecContext> Fork(const ExecContext& main,
                                            SideRank rank,
                                            int32_t index) = 0;
+  // Between the layers of steps that fork: returns when the main queue has come to where it was at
+  // the call before the last, so that whoever calls its ops is two layers ahead of it at most. On a
+  // device queues that wait for the main one from far ahead are in its way: each of its kernels
+  // begins 2 us later (docs/kernels/shadowkv.md).
+  virtual absl::Status Pace() = 0;
   // What is called on the main queue from now on waits for what was called on queue `index` of the
   // first rank so far.
   virtual absl::Status Await(int32_t index) = 0;

@@ -178,6 +178,28 @@ TEST_F(OrderGpuTest, SideQueuesStartBehindTheForkAndEndBeforeTheJoin) {
   }
 }
 
+// Each call of Pace comes back when what was called before the last but one is done.
+TEST_F(OrderGpuTest, TheHostIsTwoPacesAheadOfTheMainQueueAtMost) {
+  auto side = SideStreams::Create(queue(), {1, size_t{1} << 20}, {1, size_t{1} << 20});
+  ASSERT_TRUE(side.ok()) << side.status();
+  const DeviceArray<int32_t> index = Backwards();
+  const Rows a(Numbered(0));
+  const Rows b = Empty();
+  constexpr int kPaces = 6;
+  std::vector<cudaEvent_t> done(kPaces);
+  for (int i = 0; i < kPaces; ++i) {
+    for (int turns = 0; turns < 200; ++turns) ASSERT_TRUE(Turn(context(), index, a, b).ok());
+    ASSERT_EQ(cudaEventCreate(&done[static_cast<size_t>(i)]), cudaSuccess);
+    ASSERT_EQ(cudaEventRecord(done[static_cast<size_t>(i)], queue().stream()), cudaSuccess);
+    ASSERT_TRUE((*side)->Pace().ok());
+    if (i >= 2) {
+      EXPECT_EQ(cudaEventQuery(done[static_cast<size_t>(i - 2)]), cudaSuccess) << i;
+    }
+  }
+  Wait();
+  for (const cudaEvent_t event : done) cudaEventDestroy(event);
+}
+
 TEST_F(OrderGpuTest, TheMainQueueWaitsForTheSideQueueThatItAwaits) {
   auto side = SideStreams::Create(queue(), {2, size_t{1} << 20}, {1, size_t{1} << 20});
   ASSERT_TRUE(side.ok()) << side.status();

@@ -59,7 +59,7 @@ class OutgoingSession final : public ControlStreamEvents,
  private:
   struct Outgoing {
     Segment segment;
-    bool header_sent = false;
+    std::optional<uint64_t> checksum{};  // once it is known
   };
 
   absl::Status Check(const std::vector<transport::Transport*>& own) const;
@@ -71,10 +71,9 @@ class OutgoingSession final : public ControlStreamEvents,
   // Whether what the grouper has left is not to wait for more: there is none, or nothing is on its
   // way and it is of the prompt's last step. While a segment is, the next one grows.
   bool RestIsDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // kResourceExhausted: try again after a completion.
+  // kResourceExhausted: nothing is sent; try again after a completion.
   absl::Status Ship(Outgoing& outgoing);
-  // Once the payload's checksum is known.
-  absl::Status SendHeader(const Segment& segment);
+  void SendHeader(const Segment& segment, uint64_t checksum);
   absl::Status PostSegment(const Segment& segment, uint32_t segment_index);
   void SendCommitIfDue();
   int64_t segment_bytes(bool of_device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -1,4 +1,4 @@
-// What the shipping thread does for a transfer: group, checksum, announce, post, commit.
+// What the shipping thread does for a transfer: group, checksum, post, announce, commit.
 
 #include <cstddef>
 #include <cstdint>
@@ -129,21 +129,22 @@ void OutgoingSession::Work() {
   EndIfDue();
 }
 
+// Transport and header are on their way to the receiver at the same time.
 absl::Status OutgoingSession::Ship(Outgoing& outgoing) {
-  if (!outgoing.header_sent) {
-    BATON_RETURN_IF_ERROR(SendHeader(outgoing.segment));
-    outgoing.header_sent = true;
+  if (!outgoing.checksum.has_value()) {
+    BATON_ASSIGN_OR_RETURN(outgoing.checksum, ChecksumOf(outgoing.segment));
   }
   uint32_t segment_index = 0;
   {
     absl::MutexLock lock(&mutex_);
-    segment_index = static_cast<uint32_t>(checksums_.size() - 1);
+    segment_index = static_cast<uint32_t>(checksums_.size());
   }
-  return PostSegment(outgoing.segment, segment_index);
+  BATON_RETURN_IF_ERROR(PostSegment(outgoing.segment, segment_index));
+  SendHeader(outgoing.segment, *outgoing.checksum);
+  return absl::OkStatus();
 }
 
-absl::Status OutgoingSession::SendHeader(const Segment& segment) {
-  BATON_ASSIGN_OR_RETURN(const uint64_t checksum, ChecksumOf(segment));
+void OutgoingSession::SendHeader(const Segment& segment, uint64_t checksum) {
   kv::SegmentHeader header;
   header.reservation_id = transfer_.reserved.reservation_id();
   header.epoch = transfer_.reserved.epoch();
@@ -172,7 +173,6 @@ absl::Status OutgoingSession::SendHeader(const Segment& segment) {
   if (const auto stream = control(); stream != nullptr) {
     stream->Send(std::move(request));
   }
-  return absl::OkStatus();
 }
 
 absl::Status OutgoingSession::PostSegment(const Segment& segment, uint32_t segment_index) {

@@ -10,6 +10,7 @@
 #include "common/kv/codec/encoded_kv.h"
 #include "common/kv/codec/step_kv.h"
 #include "kernels/core/exec_context.h"
+#include "kernels/core/side_queues.h"
 #include "kernels/core/step_arrays.h"
 #include "kernels/ops/activations.h"
 #include "kernels/ops/op_table.h"
@@ -40,6 +41,7 @@ PackedStepKv::PackedStepKv(const kernels::OpTable& ops,
     : sequences_(std::move(sequences)),
       tables_(Tables(sequences_)),
       dense_(ops, exec, pages, tables_),
+      side_(exec.side),
       activations_(ops.activations) {}
 
 absl::Status PackedStepKv::Prepare(std::span<const KvRows> tiles, kernels::StepArrays& arrays) {
@@ -177,6 +179,12 @@ absl::Status PackedStepKv::EncodeLayer(int32_t index, int32_t kv_layer) {
   return sequence.encoded->LeaveLayer(kv_layer);
 }
 
+bool PackedStepKv::ComputesEncoded() const {
+  return std::ranges::any_of(sequences_, [](const StepSequenceKv& sequence) {
+    return sequence.prefill && sequence.encoded != nullptr;
+  });
+}
+
 // Of a prompt whose upper layers leave as hidden states, they are not coded here.
 absl::Status PackedStepKv::TellTokensWritten() {
   for (size_t i = 0; i < sequences_.size(); ++i) {
@@ -191,6 +199,9 @@ absl::Status PackedStepKv::TellTokensWritten() {
 }
 
 absl::Status PackedStepKv::LayerAttended(int32_t kv_layer) {
+  if (side_ != nullptr && ComputesEncoded()) {
+    BATON_RETURN_IF_ERROR(side_->Pace());
+  }
   if (kv_layer == 0) {
     BATON_RETURN_IF_ERROR(TellTokensWritten());
   }

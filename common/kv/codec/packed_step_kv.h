@@ -96,6 +96,8 @@ class PackedStepKv : public StepKv {
             .positions = rows.positions + run.row_begin,
             .op_positions = rows.op_positions + run.row_begin};
   }
+  // Whether a prompt is computed that will be encoded.
+  bool ComputesEncoded() const;
   // Tells what prompts have of earlier steps.
   absl::Status TellTokensWritten();
   absl::Status AttendExtensions(const KvRows& rows, const KvQueries& queries);
@@ -110,6 +112,7 @@ class PackedStepKv : public StepKv {
   std::vector<StepSequenceKv> sequences_;
   std::vector<DenseTable> tables_;
   DenseStepKv dense_;
+  kernels::SideQueues* const side_;  // null: none
   const kernels::DType activations_;
   std::vector<Tile> tiles_;
 };

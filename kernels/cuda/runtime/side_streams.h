@@ -13,6 +13,7 @@
 #include "kernels/core/side_queues.h"
 #include "kernels/cuda/runtime/device_queue.h"
 #include "kernels/cuda/runtime/device_space.h"
+#include "kernels/cuda/runtime/stream_marks.h"
 #include "kernels/cuda/runtime/stream_order.h"
 
 namespace baton::kernels::cuda {
@@ -30,6 +31,7 @@ class SideStreams final : public SideQueues {
 
   SideQueueSizes sizes(SideRank rank) const override;
   absl::StatusOr<ExecContext> Fork(const ExecContext& main, SideRank rank, int32_t index) override;
+  absl::Status Pace() override;
   absl::Status Await(int32_t index) override;
   absl::Status Join() override;
 
@@ -48,6 +50,7 @@ class SideStreams final : public SideQueues {
   const SideQueueSizes first_;
   const SideQueueSizes last_;
   StreamOrder order_;
+  StreamMarks<2> marks_;         // of the main one
   std::vector<Stream> streams_;  // those of the first rank, then those of the last
 };
 

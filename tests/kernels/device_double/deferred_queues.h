@@ -32,11 +32,18 @@ class DeferredQueues final : public SideQueues {
             .workspace_bytes = workspace_bytes_};
   }
   absl::StatusOr<ExecContext> Fork(const ExecContext& main, SideRank rank, int32_t index) override;
+  absl::Status Pace() override {
+    ++paces_;
+    return absl::OkStatus();
+  }
   absl::Status Await(int32_t index) override;
   absl::Status Join() override;
 
   // How many queues had something to do at a Join at most.
   int32_t most_queues() const { return most_queues_; }
+
+  // Calls of Pace.
+  int64_t paces() const { return paces_; }
 
   // Puts `work` off if `context` is that of a side queue, else does it.
   static absl::Status Do(const ExecContext& context, Work work);
@@ -57,6 +64,7 @@ class DeferredQueues final : public SideQueues {
   const size_t workspace_bytes_;
   std::vector<std::unique_ptr<Queue>> queues_;  // those of the first rank, then those of the last
   int32_t most_queues_ = 0;
+  int64_t paces_ = 0;
 };
 
 }  // namespace baton::kernels

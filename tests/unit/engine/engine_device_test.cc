@@ -157,6 +157,7 @@ TEST_P(EngineDeviceTest, GivesTheTokensOfTheHost) {
                         policy.find("joint") == std::string::npos;
   EXPECT_EQ(side_.most_queues(), policy.starts_with("shadowkv") ? (factored ? 6 : 4) : 0);
   EXPECT_EQ(added_tokens > 0, policy.starts_with("shadowkv") && factored);
+  EXPECT_GT(side_.paces(), 0);
 }
 
 // Where nothing comes or goes a step calls the ops of the step before, but for bounds on its
@@ -196,6 +197,7 @@ TEST_P(EngineDeviceTest, TheHostSeldomWaitsForCounts) {
   };
   const std::string& policy = std::get<1>(GetParam());
   const int64_t dense = downloads("dense");
+  EXPECT_EQ(side_.paces(), 0);  // nothing of it is on side queues
   const int64_t of_prompt = policy.find("diffkv") != std::string::npos ? 1 : 0;
   const int64_t of_answer = policy == "fp8" ? 0 : (kMaxTokens - 1) / 32;
   EXPECT_EQ(downloads(policy), dense + of_prompt + of_answer);

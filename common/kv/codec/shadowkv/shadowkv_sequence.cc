@@ -102,6 +102,7 @@ absl::Status ShadowKvSequence::Fetch() {
 
 absl::Status ShadowKvSequence::Settle() {
   grams_ = {};
+  gram_tokens_ = 0;
   return absl::OkStatus();
 }
 
