@@ -24,6 +24,11 @@ struct SideQueueSizes {
 // several queues at the same time. Belongs to the executor thread.
 class SideQueues {
  public:
+  // Of so many queues of the first rank in turn, from a multiple of it on, the first half goes
+  // before the rest: of work that they begin together half is done, and can be sent, well before
+  // the other half, which is done no later than if all were alike (docs/kernels/shadowkv.md).
+  static constexpr int32_t kTurn = 4;
+
   virtual ~SideQueues() = default;
 
   // At least one queue of each rank.

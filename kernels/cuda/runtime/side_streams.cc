@@ -17,11 +17,12 @@
 namespace baton::kernels::cuda {
 namespace {
 
-// DeviceQueue::Create. The main queue has rank 0. Of the first rank two and two queues go before
-// the next two: of work that four of them begin together half is done, and can be sent, well before
-// the rest, which is done no later than if all were alike (docs/kernels/shadowkv.md).
+// DeviceQueue::Create. The main queue has rank 0.
 int32_t QueueRank(SideRank rank, int32_t index) {
-  return rank == SideRank::kFirst ? 1 + index / 2 % 2 : 3;
+  if (rank == SideRank::kLast) {
+    return 3;
+  }
+  return index % SideQueues::kTurn < SideQueues::kTurn / 2 ? 1 : 2;
 }
 
 }  // namespace

@@ -49,8 +49,12 @@ int32_t ShadowKvSequence::FactoredGroupOf(int32_t kv_layer) const {
                                          : static_cast<int32_t>(found - factored_groups_.begin());
 }
 
+// Behind the lower layers in turn, and the first groups, which are sent first, where the device
+// puts them first.
 absl::StatusOr<kernels::ExecContext> ShadowKvSequence::ExecToFactor(int32_t group) {
-  return codec_.ExecToEncode({.index = codec_.context().full_layers + group}, workspace_bytes_);
+  constexpr int32_t kTurn = kernels::SideQueues::kTurn;
+  const int32_t first = (codec_.context().full_layers + kTurn - 1) / kTurn * kTurn;
+  return codec_.ExecToEncode({.index = first + group}, workspace_bytes_);
 }
 
 double* ShadowKvSequence::gram(int32_t kv_layer) const {
