@@ -28,8 +28,8 @@ struct ReadyKv {
   std::vector<std::span<const std::byte>> memory;
   // The device's memory that the pages are in, for a sink that reads devices; null: the host's.
   kernels::LandingMemory* device = nullptr;
-  // No pages of these layers follow: those of a prompt's last step, which decode waits for.
-  bool last = false;
+  // An encoded layer: those of a prompt come at its end, when decode waits for them.
+  bool encoded = false;
 };
 
 // Implemented by handoff/send (another worker). A sequence without a sink stays in the local pool.

@@ -23,8 +23,7 @@ ReadyKv MakeReadyKv(const StepSequence& sequence,
                    .layer_end = layer_end,
                    .page_begin = ship.page_begin,
                    .page_count = ship.page_end - ship.page_begin,
-                   .memory = {},
-                   .last = sequence.completes_prompt};
+                   .memory = {}};
   for (int32_t layer = layer_begin; layer < layer_end; ++layer) {
     const auto ids = sequence.sequence->pages.table(layer).subspan(
         static_cast<size_t>(ship.page_begin), static_cast<size_t>(ready.page_count));
@@ -59,7 +58,7 @@ ReadyKv MakeReadyKv(const Sequence& sequence, int32_t kv_layer, const StepLayers
           .page_begin = 0,
           .page_count = layer.pages,
           .memory = std::move(layer.memory),
-          .last = true};
+          .encoded = true};
 }
 
 }  // namespace baton::engine

@@ -61,7 +61,7 @@ absl::Status StagedCopies::ShipCoded(const StepSequence& rows, int32_t kv_layer)
   coded.ready.layer_begin = kv_layer;
   coded.ready.layer_end = kv_layer + 1;
   coded.ready.device = &exec_.memory->landing();
-  coded.ready.last = true;
+  coded.ready.encoded = true;
   BATON_ASSIGN_OR_RETURN(coded.coded,
                          rows.sequence->encoded->FollowCoding(*exec_.copies, kv_layer));
   BATON_ASSIGN_OR_RETURN(coded.mark, exec_.copies->MakeMark());

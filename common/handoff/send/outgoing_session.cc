@@ -210,7 +210,7 @@ void OutgoingSession::OnPostDone(uint64_t tag, const absl::Status& status) {
     absl::MutexLock lock(&mutex_);
     EraseOpen(tag);
     peer = peer_;
-    more = status.ok() && (!segments_.empty() || grouper_->rest_is_last());
+    more = status.ok() && (!segments_.empty() || grouper_->rest_is_encoded());
   }
   if (more) {
     core_->Schedule(shared_from_this());  // it may have waited for credit, or for the link

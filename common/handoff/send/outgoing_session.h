@@ -69,7 +69,7 @@ class OutgoingSession final : public ControlStreamEvents,
   std::shared_ptr<Outgoing> NextSegment();
   absl::Status GroupWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether what the grouper has left is not to wait for more: there is none, or nothing is on its
-  // way and it is of the prompt's last step. While a segment is, the next one grows.
+  // way and it is encoded layers. While a segment is, the next one grows.
   bool RestIsDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // kResourceExhausted: nothing is sent; try again after a completion.
   absl::Status Ship(Outgoing& outgoing);

@@ -98,7 +98,7 @@ absl::Status OutgoingSession::GroupWaiting() {
 
 bool OutgoingSession::RestIsDue() const {
   const bool idle = segments_.empty() && open_posts_.empty();
-  return commit_.has_value() || (idle && grouper_->rest_is_last());
+  return commit_.has_value() || (idle && grouper_->rest_is_encoded());
 }
 
 void OutgoingSession::Work() {

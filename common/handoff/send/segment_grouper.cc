@@ -67,7 +67,7 @@ absl::StatusOr<std::vector<Segment>> SegmentGrouper::Add(const engine::ReadyKv& 
                        .page_begin = ready.page_begin,
                        .page_count = ready.page_count,
                        .device = ready.device,
-                       .last = ready.last};
+                       .encoded = ready.encoded};
   }
   pending_->layer_count += ready.layer_end - ready.layer_begin;
   for (const std::span<const std::byte> piece : ready.memory) {

@@ -25,7 +25,7 @@ struct Segment {
   int32_t page_count = 0;
   std::vector<std::span<const std::byte>> memory{};
   kernels::LandingMemory* device = nullptr;  // as ReadyKv::device
-  bool last = false;                         // as ReadyKv::last
+  bool encoded = false;                      // as ReadyKv::encoded
 
   int64_t payload_bytes() const { return static_cast<int64_t>(BytesOf(memory)); }
 };
@@ -43,8 +43,8 @@ class SegmentGrouper {
   std::optional<Segment> Flush();
   // Whether anything is.
   bool has_rest() const { return pending_.has_value(); }
-  // Whether that is pages of a prompt's last step.
-  bool rest_is_last() const { return pending_.has_value() && pending_->last; }
+  // Whether that is encoded layers.
+  bool rest_is_encoded() const { return pending_.has_value() && pending_->encoded; }
 
  private:
   absl::Status Check(const engine::ReadyKv& ready) const;

@@ -234,9 +234,9 @@ class HandoffFixture : public testing::TestWithParam<const char*> {
             int32_t layers,
             int64_t begin,
             int64_t end,
-            bool last = false) {
+            bool encoded = false) {
     engine::ReadyKv ready;
-    ready.last = last;
+    ready.encoded = encoded;
     ready.layer_begin = layer_begin;
     ready.layer_end = layer_begin + layers;
     ready.page_begin = static_cast<int32_t>(begin);

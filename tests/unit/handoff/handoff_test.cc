@@ -65,12 +65,12 @@ TEST_P(HandoffTest, LayersThatLieInOnePieceArriveByteIdentical) {
   }
 }
 
-// Of a prompt's last step, which decode waits for; others wait until a segment is worth while.
-TEST_P(HandoffTest, LayersOfTheLastStepShipAsSoonAsNothingIsOnItsWay) {
+// Others wait until a segment is worth while.
+TEST_P(HandoffTest, EncodedLayersShipAsSoonAsNothingIsOnItsWay) {
   const auto sink = Open(MakeTransfer(Reserve()));
-  Give(*sink, 0, 1, 0, pages_per_layer(), /*last=*/true);
+  Give(*sink, 0, 1, 0, pages_per_layer(), /*encoded=*/true);
   EXPECT_TRUE(engine::Eventually([&] { return !engine_.pages_landed().empty(); }));
-  Give(*sink, 1, 2, 0, pages_per_layer(), /*last=*/true);
+  Give(*sink, 1, 2, 0, pages_per_layer(), /*encoded=*/true);
   const absl::Status status = Wait(Commit(*sink));
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(source_, target_);

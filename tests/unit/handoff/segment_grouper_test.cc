@@ -50,17 +50,17 @@ TEST_F(SegmentGrouperTest, LastLayerEndsTheSegmentOfItsPrefillChunk) {
   EXPECT_FALSE(grouper.Flush().has_value());
 }
 
-TEST_F(SegmentGrouperTest, WhatIsLeftOfALastStepIsKnown) {
+TEST_F(SegmentGrouperTest, WhetherEncodedLayersAreLeftIsKnown) {
   SegmentGrouper grouper(geometry_);
-  EXPECT_FALSE(grouper.rest_is_last());
+  EXPECT_FALSE(grouper.rest_is_encoded());
   EXPECT_TRUE(grouper.Add(Ready(0, 1, 0, 5), 2500)->empty());
-  EXPECT_FALSE(grouper.rest_is_last());
+  EXPECT_FALSE(grouper.rest_is_encoded());
   engine::ReadyKv ready = Ready(0, 1, 5, 5);
-  ready.last = true;
+  ready.encoded = true;
   EXPECT_EQ(grouper.Add(ready, 2500)->size(), 1u);
-  EXPECT_TRUE(grouper.rest_is_last());
-  EXPECT_TRUE(grouper.Flush()->last);
-  EXPECT_FALSE(grouper.rest_is_last());
+  EXPECT_TRUE(grouper.rest_is_encoded());
+  EXPECT_TRUE(grouper.Flush()->encoded);
+  EXPECT_FALSE(grouper.rest_is_encoded());
 }
 
 TEST_F(SegmentGrouperTest, SmallPrefillChunkShipsEveryCall) {
