@@ -60,6 +60,24 @@ class ShadowKvFactorLayersGpuTest : public GpuTest {
     return {config, joint.layout().prompt_tokens};
   }
 
+  // Layers to be factored, on the device.
+  struct Subject {
+    explicit Subject(DType dtype)
+        : shape(Shape(dtype)),
+          host(ReferenceOps(), 1, shape),
+          wide(ReferenceOps(), *host, shape),
+          joint(ReferenceOps(), wide, kLayers),
+          layout(LayoutOf(joint)),
+          device(joint, layout.bytes) {}
+
+    const ShadowKvShape shape;
+    const ShadowKvContext host;
+    const ShadowKvProblem wide;
+    const ShadowKvJointProblem joint;
+    const ShadowKvPromptLayout layout;
+    const DeviceShadowKvLayers device;
+  };
+
   static ShadowKvFactorLayersParams Params(const DeviceShadowKvLayers& device,
                                            const ShadowKvPromptLayout& layout) {
     const ShadowKvEncodeParams first = device.params(layout, 0);
@@ -93,12 +111,9 @@ class ShadowKvFactorLayersGpuTest : public GpuTest {
 TEST_F(ShadowKvFactorLayersGpuTest, EachLayerHasTheBytesThatItHasByItself) {
   for (const DType dtype : {DType::kBF16, DType::kF32}) {
     SCOPED_TRACE(absl::StrCat(DTypeBytes(dtype), " bytes"));
-    const ShadowKvShape shape = Shape(dtype);
-    const ShadowKvContext host(ReferenceOps(), 1, shape);
-    const ShadowKvProblem wide(ReferenceOps(), *host, shape);
-    const ShadowKvJointProblem joint(ReferenceOps(), wide, kLayers);
-    const ShadowKvPromptLayout layout = LayoutOf(joint);
-    const DeviceShadowKvLayers device(joint, layout.bytes);
+    const Subject subject(dtype);
+    const ShadowKvPromptLayout& layout = subject.layout;
+    const DeviceShadowKvLayers& device = subject.device;
     std::vector<std::vector<std::byte>> want;
     want.reserve(device.layers());
     for (size_t layer = 0; layer < device.layers(); ++layer) {
@@ -160,12 +175,9 @@ void ExpectSameSums(const DeviceArray<double>& got, const DeviceArray<double>& w
 TEST_F(ShadowKvFactorLayersGpuTest, FactorsOfSumsAddedBeforeAreThoseOfAllTokens) {
   for (const DType dtype : {DType::kBF16, DType::kF32}) {
     SCOPED_TRACE(absl::StrCat(DTypeBytes(dtype), " bytes"));
-    const ShadowKvShape shape = Shape(dtype);
-    const ShadowKvContext host(ReferenceOps(), 1, shape);
-    const ShadowKvProblem wide(ReferenceOps(), *host, shape);
-    const ShadowKvJointProblem joint(ReferenceOps(), wide, kLayers);
-    const ShadowKvPromptLayout layout = LayoutOf(joint);
-    const DeviceShadowKvLayers device(joint, layout.bytes);
+    const Subject subject(dtype);
+    const ShadowKvPromptLayout& layout = subject.layout;
+    const DeviceShadowKvLayers& device = subject.device;
     ShadowKvFactorLayersParams params = Params(device, layout);
     ExpectSameSums(Sums(params, {37, 112, 150}), Sums(params, {150}));
     std::vector<std::vector<float>> want;
@@ -233,12 +245,9 @@ TEST_F(ShadowKvFactorLayersGpuTest, LongPromptsAreAddedUpSlabBySlab) {
 }
 
 TEST_F(ShadowKvFactorLayersGpuTest, ASmallWorkspaceAndLargeRanksAreRefused) {
-  const ShadowKvShape shape = Shape(DType::kBF16);
-  const ShadowKvContext host(ReferenceOps(), 1, shape);
-  const ShadowKvProblem wide(ReferenceOps(), *host, shape);
-  const ShadowKvJointProblem joint(ReferenceOps(), wide, kLayers);
-  const ShadowKvPromptLayout layout = LayoutOf(joint);
-  const DeviceShadowKvLayers device(joint, layout.bytes);
+  const Subject subject(DType::kBF16);
+  const ShadowKvPromptLayout& layout = subject.layout;
+  const DeviceShadowKvLayers& device = subject.device;
   ShadowKvFactorLayersParams params = Params(device, layout);
   const size_t needed = ops().shadowkv_workspace_bytes(1,
                                                        {.config = layout.config,

@@ -22,6 +22,7 @@
 #include "common/engine/request.h"
 #include "common/engine/sequence.h"
 #include "common/engine/sequence_memory.h"
+#include "common/engine/staged_copies.h"
 #include "common/engine/step.h"
 #include "common/kv/pool/reservation_table.h"
 // IWYU pragma: end_exports

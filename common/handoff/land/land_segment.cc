@@ -1,6 +1,7 @@
 // A segment lands: its header says where its bytes may be written, the transport writes them there
 // and tells the checksum of what is in place (common/transport/inbound_window.h).
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "absl/synchronization/mutex.h"
 
 #include "common/base/status_macros.h"
+#include "common/engine/request.h"
 #include "common/handoff/land/landing_core.h"  // IWYU pragma: keep
 #include "common/handoff/land/transfer_session.h"
 #include "common/kv/manifest/segment_header.h"

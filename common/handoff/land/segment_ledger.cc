@@ -1,6 +1,7 @@
 #include "common/handoff/land/segment_ledger.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -8,6 +9,7 @@
 
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
+#include "common/engine/request.h"
 #include "common/handoff/commit_digest.h"
 #include "common/kv/manifest/head_range.h"
 #include "common/kv/manifest/layout.h"

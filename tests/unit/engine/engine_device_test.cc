@@ -72,7 +72,7 @@ class EngineDeviceTest : public testing::TestWithParam<std::tuple<std::string, s
 
   // The device double's, which count what is added up of a prompt before it is whole.
   static const kernels::OpTable& CountingOps() {
-    static const kernels::OpTable ops = [] {
+    static const kernels::OpTable kOps = [] {
       kernels::OpTable table = kernels::DeviceDoubleOps(kernels::DType::kF32);
       table.shadowkv_add_grams = [](const kernels::ExecContext& exec,
                                     const kernels::ShadowKvAddGramsParams& params) {
@@ -81,7 +81,7 @@ class EngineDeviceTest : public testing::TestWithParam<std::tuple<std::string, s
       };
       return table;
     }();
-    return ops;
+    return kOps;
   }
   static inline int64_t added_tokens = 0;  // in every call; of the executor's thread
 

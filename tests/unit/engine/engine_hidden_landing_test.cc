@@ -9,7 +9,6 @@
 #include <span>
 #include <string>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,7 +23,6 @@
 #include "tests/unit/engine/host_answer.h"
 #include "tests/unit/engine/landing_prompt.h"
 #include "tests/unit/engine/placed_engine.h"
-#include "tests/unit/engine/recording_listener.h"
 #include "tests/unit/engine/split_run.h"
 
 namespace baton::engine {
@@ -51,16 +49,7 @@ class EngineHiddenLandingTest : public testing::TestWithParam<std::tuple<std::st
   }
   void ExpectAnswer(const LandingPrompt& prompt, uint32_t attempt) const {
     prompt.LandAll();
-    const absl::Status committed = prompt.Commit(attempt, *log_->committed());
-    EXPECT_TRUE(committed.ok()) << committed;
-    EXPECT_TRUE(prompt.listener->AwaitDone());
-    EXPECT_TRUE(prompt.listener->status().ok()) << prompt.listener->status();
-    std::vector<int32_t> tokens = first_;
-    const std::vector<int32_t> rest = prompt.listener->tokens();
-    tokens.insert(tokens.end(), rest.begin(), rest.end());
-    EXPECT_EQ(tokens, want_.tokens);
-    EXPECT_EQ(prompt.listener->stats().kv_resident_bytes, want_.resident_bytes);
-    decode_.ExpectFree();
+    ExpectCommitted(decode_, prompt, attempt, *log_->committed(), first_, want_);
   }
 
   const std::unique_ptr<checkpoint::Checkpoint> checkpoint_ = OpenModel(kModel);

@@ -35,16 +35,7 @@ class EnginePagesLandingTest : public testing::TestWithParam<std::string> {
     return Eventually([&] { return decode_.copies.moved_bytes() == bytes; });
   }
   void ExpectAnswer(const LandingPrompt& prompt, uint32_t attempt) const {
-    const absl::Status committed = prompt.Commit(attempt, *log_->committed());
-    EXPECT_TRUE(committed.ok()) << committed;
-    EXPECT_TRUE(prompt.listener->AwaitDone());
-    EXPECT_TRUE(prompt.listener->status().ok()) << prompt.listener->status();
-    std::vector<int32_t> tokens = first_;
-    const std::vector<int32_t> rest = prompt.listener->tokens();
-    tokens.insert(tokens.end(), rest.begin(), rest.end());
-    EXPECT_EQ(tokens, want_.tokens);
-    EXPECT_EQ(prompt.listener->stats().kv_resident_bytes, want_.resident_bytes);
-    decode_.ExpectFree();
+    ExpectCommitted(decode_, prompt, attempt, *log_->committed(), first_, want_);
   }
 
   const std::unique_ptr<checkpoint::Checkpoint> checkpoint_ = OpenModel(kModel);

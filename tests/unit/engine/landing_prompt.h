@@ -21,6 +21,7 @@
 #include "tests/unit/engine/await_status.h"
 #include "tests/unit/engine/fake_sink.h"
 #include "tests/unit/engine/granted_memory.h"
+#include "tests/unit/engine/host_answer.h"
 #include "tests/unit/engine/placed_engine.h"
 #include "tests/unit/engine/recording_listener.h"
 #include "tests/unit/engine/split_run.h"
@@ -127,6 +128,24 @@ class LandingPrompt {
   const std::map<std::pair<int32_t, int32_t>, SinkLog::Page> sent_;
   ReservationGrant grant_;
 };
+
+// Commits a prompt that has landed: with its first tokens it gives the answer, and everything back.
+inline void ExpectCommitted(const PlacedEngine& decode,
+                            const LandingPrompt& prompt,
+                            uint32_t attempt,
+                            const CommitInfo& info,
+                            std::vector<int32_t> first,
+                            const HostAnswer& want) {
+  const absl::Status committed = prompt.Commit(attempt, info);
+  EXPECT_TRUE(committed.ok()) << committed;
+  EXPECT_TRUE(prompt.listener->AwaitDone());
+  EXPECT_TRUE(prompt.listener->status().ok()) << prompt.listener->status();
+  const std::vector<int32_t> rest = prompt.listener->tokens();
+  first.insert(first.end(), rest.begin(), rest.end());
+  EXPECT_EQ(first, want.tokens);
+  EXPECT_EQ(prompt.listener->stats().kv_resident_bytes, want.resident_bytes);
+  decode.ExpectFree();
+}
 
 // Computes MakeRequest(policy, 0) and ships it to `log`; returns its first token.
 inline std::vector<int32_t> PrefillToLog(const checkpoint::Checkpoint& checkpoint,
