@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/check.h"
 #include "common/base/pieces.h"
 #include "common/engine/operations/operations.h"
 #include "common/engine/sequence.h"
@@ -33,6 +34,16 @@ Landing MakeLanding(EngineState& state, ActiveRequest& request, std::span<const 
 }
 
 }  // namespace
+
+ActiveRequest* FindLanding(EngineState& state, const kv::ReservationKey& key, uint32_t attempt) {
+  if (!state.reservations.CheckAttempt(key, attempt, state.Now()).ok()) {
+    return nullptr;
+  }
+  const auto entry = state.reserved.find(key.reservation_id);
+  BATON_CHECK(entry != state.reserved.end());
+  ActiveRequest* const request = entry->second;
+  return request->accept_attempt == nullptr ? request : nullptr;
+}
 
 // It expands the request, or was there before the pages were reserved, when they may have been
 // another one's.

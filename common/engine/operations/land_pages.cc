@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/check.h"
 #include "common/engine/kv_choice.h"
 #include "common/engine/operations/operations.h"
 #include "common/engine/sequence.h"
@@ -28,25 +27,22 @@ void LandPages(EngineState& state,
                const kv::ReservationKey& key,
                uint32_t attempt,
                const LandedPages& pages) {
-  if (!state.reservations.CheckAttempt(key, attempt, state.Now()).ok()) {
+  ActiveRequest* const request = FindLanding(state, key, attempt);
+  if (request == nullptr || WaitsForStep(state, *request)) {
     return;
   }
-  const auto entry = state.reserved.find(key.reservation_id);
-  BATON_CHECK(entry != state.reserved.end());
-  ActiveRequest& request = *entry->second;
-  Sequence& sequence = request.sequences.front();
-  if (sequence.staged == nullptr || sequence.hidden != nullptr ||
-      request.accept_attempt != nullptr || WaitsForStep(state, request)) {
+  Sequence& sequence = request->sequences.front();
+  if (sequence.staged == nullptr || sequence.hidden != nullptr) {
     return;
   }
-  std::vector<int32_t>& moved = request.moved_pages;
+  std::vector<int32_t>& moved = request->moved_pages;
   if (moved.empty()) {
-    moved.assign(static_cast<size_t>(ShippedLayers(*state.parts.format, request.kv)), 0);
+    moved.assign(static_cast<size_t>(ShippedLayers(*state.parts.format, request->kv)), 0);
   }
   if (!Continues(moved, pages)) {
     return;
   }
-  Landing landing = {.request = &request, .sequence = &sequence, .parts = {}};
+  Landing landing = {.request = request, .sequence = &sequence, .parts = {}};
   for (int32_t layer = pages.layer_begin; layer < pages.layer_end; ++layer) {
     landing.parts.push_back(PartOf(state, sequence, layer, pages.page_begin, pages.page_end));
     moved[static_cast<size_t>(layer)] = pages.page_end;

@@ -103,6 +103,9 @@ void LandHidden(EngineState& state, const kv::ReservationKey& key, uint32_t atte
 void StartLanding(EngineState& state, ActiveRequest& request, std::span<const int32_t> sent);
 void BeginPendingLandings(EngineState& state);
 void FinishLanding(EngineState& state, ActiveRequest& request);
+// The request of an open reservation whose newest attempt, which has been accepted, this is; null:
+// there is none.
+ActiveRequest* FindLanding(EngineState& state, const kv::ReservationKey& key, uint32_t attempt);
 // Whether the step in flight may be at work on the request's pages.
 bool WaitsForStep(const EngineState& state, const ActiveRequest& request);
 // Begins to move staged pages.

@@ -216,7 +216,7 @@ absl::Status SegmentLedger::MarkLanded(uint32_t segment_index, uint64_t checksum
 std::optional<engine::LandedPages> SegmentLedger::PagesOf(uint32_t segment_index) const {
   const SegmentExtent& extent = segments_[segment_index];
   const bool all_heads = extent.heads.end - extent.heads.begin == geometry_.kv_heads;
-  if (geometry_.is_hidden(static_cast<int32_t>(extent.layer_begin)) || !all_heads) {
+  if (geometry_.is_hidden(extent.layer_begin) || !all_heads) {
     return std::nullopt;
   }
   return engine::LandedPages{.layer_begin = static_cast<int32_t>(extent.layer_begin),

@@ -46,7 +46,7 @@ class TransferSession final : public LandingSession,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Lets the transport write the payload of this header (land_segment.cc).
   absl::Status ExpectSegment(const std::string& header_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Tells the engine that a segment's pages have (land_segment.cc).
+  // Tells the engine that a segment's pages have landed (land_segment.cc).
   void TellPagesLanded(uint32_t segment_index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Tells the engine how many pages of hidden states have landed, if it is more than before
   // (land_segment.cc).

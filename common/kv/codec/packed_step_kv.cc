@@ -32,6 +32,13 @@ bool Extends(const StepSequenceKv& sequence) {
   return sequence.prefill && sequence.encoded != nullptr && sequence.extension_begin > 0;
 }
 
+// Whether a prompt is computed that will be encoded.
+bool ComputesEncoded(const std::vector<StepSequenceKv>& sequences) {
+  return std::ranges::any_of(sequences, [](const StepSequenceKv& sequence) {
+    return sequence.prefill && sequence.encoded != nullptr;
+  });
+}
+
 }  // namespace
 
 PackedStepKv::PackedStepKv(const kernels::OpTable& ops,
@@ -41,7 +48,7 @@ PackedStepKv::PackedStepKv(const kernels::OpTable& ops,
     : sequences_(std::move(sequences)),
       tables_(Tables(sequences_)),
       dense_(ops, exec, pages, tables_),
-      side_(exec.side),
+      paced_(ComputesEncoded(sequences_) ? exec.side : nullptr),
       activations_(ops.activations) {}
 
 absl::Status PackedStepKv::Prepare(std::span<const KvRows> tiles, kernels::StepArrays& arrays) {
@@ -179,12 +186,6 @@ absl::Status PackedStepKv::EncodeLayer(int32_t index, int32_t kv_layer) {
   return sequence.encoded->LeaveLayer(kv_layer);
 }
 
-bool PackedStepKv::ComputesEncoded() const {
-  return std::ranges::any_of(sequences_, [](const StepSequenceKv& sequence) {
-    return sequence.prefill && sequence.encoded != nullptr;
-  });
-}
-
 // Of a prompt whose upper layers leave as hidden states, they are not coded here.
 absl::Status PackedStepKv::TellTokensWritten() {
   for (size_t i = 0; i < sequences_.size(); ++i) {
@@ -199,8 +200,8 @@ absl::Status PackedStepKv::TellTokensWritten() {
 }
 
 absl::Status PackedStepKv::LayerAttended(int32_t kv_layer) {
-  if (side_ != nullptr && ComputesEncoded()) {
-    BATON_RETURN_IF_ERROR(side_->Pace());
+  if (paced_ != nullptr) {
+    BATON_RETURN_IF_ERROR(paced_->Pace());
   }
   if (kv_layer == 0) {
     BATON_RETURN_IF_ERROR(TellTokensWritten());

@@ -96,8 +96,6 @@ class PackedStepKv : public StepKv {
             .positions = rows.positions + run.row_begin,
             .op_positions = rows.op_positions + run.row_begin};
   }
-  // Whether a prompt is computed that will be encoded.
-  bool ComputesEncoded() const;
   // Tells what prompts have of earlier steps.
   absl::Status TellTokensWritten();
   absl::Status AttendExtensions(const KvRows& rows, const KvQueries& queries);
@@ -112,7 +110,7 @@ class PackedStepKv : public StepKv {
   std::vector<StepSequenceKv> sequences_;
   std::vector<DenseTable> tables_;
   DenseStepKv dense_;
-  kernels::SideQueues* const side_;  // null: none
+  kernels::SideQueues* const paced_;  // null: there are none, or no prompt will be encoded on them
   const kernels::DType activations_;
   std::vector<Tile> tiles_;
 };
