@@ -5,6 +5,7 @@
 #include <memory>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -54,6 +55,10 @@ absl::StatusOr<std::unique_ptr<Backend>> Backend::Open(std::string_view device, 
                     .copies = &backend->session_->copies(),
                     .graphs = &backend->session_->graphs()};
   return backend;
+}
+
+std::vector<cuda::FoundLibrary> Backend::LoadLibraries() const {
+  return session_ == nullptr ? std::vector<cuda::FoundLibrary>() : session_->LoadLibraries();
 }
 
 absl::StatusOr<int64_t> Backend::MemoryLeft(double share) const {

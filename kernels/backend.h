@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -26,6 +27,9 @@ class Backend {
 
   const OpTable& ops() const { return ops_; }
   const ExecContext& exec() const { return exec_; }
+  // Loads the libraries of the machine that ops look for, which takes up to seconds; else the first
+  // op that needs one does. None on the host.
+  std::vector<cuda::FoundLibrary> LoadLibraries() const;
   // Bytes that are free of `share` of the device's memory; below 0 when more is taken already, by
   // others too. kFailedPrecondition on the host.
   absl::StatusOr<int64_t> MemoryLeft(double share) const;

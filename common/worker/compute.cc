@@ -21,6 +21,7 @@
 #include "common/model/model.h"
 #include "common/worker/worker_options.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/cuda_session.h"
 #include "kernels/kv_format/dense.h"
 
 namespace baton::worker {
@@ -54,6 +55,17 @@ absl::StatusOr<std::shared_ptr<const kv::KvCalibration>> ReadCalibration(
   return std::make_shared<const kv::KvCalibration>(calibration->calibration);
 }
 
+// Ops do without what is missing, in several times the time or not at all.
+void LoadLibraries(const kernels::Backend& backend) {
+  for (const kernels::cuda::FoundLibrary& library : backend.LoadLibraries()) {
+    if (library.description.ok()) {
+      spdlog::info("{} {}", library.name, *library.description);
+    } else {
+      spdlog::warn("{}: {}", library.name, library.description.status().ToString());
+    }
+  }
+}
+
 kv::v1::KvLayout LayoutOf(const model::Model& model, const engine::EngineOptions& options) {
   const model::KvShape shape = model.kv_shape();
   const kernels::DensePageLayout page = {.page_tokens = options.page_tokens,
@@ -69,6 +81,7 @@ absl::StatusOr<std::unique_ptr<Compute>> LoadCompute(const WorkerOptions& option
   const absl::Time start = absl::Now();
   auto compute = std::make_unique<Compute>();
   BATON_ASSIGN_OR_RETURN(compute->backend, kernels::Backend::Open(options.device, options.threads));
+  LoadLibraries(*compute->backend);
   BATON_ASSIGN_OR_RETURN(const auto checkpoint, OpenCheckpoint(options));
   compute->identity = {.fingerprint = checkpoint->fingerprint(),
                        .layers = checkpoint->config().num_kv_cache_layers()};

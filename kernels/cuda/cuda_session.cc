@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,6 +17,10 @@
 #include "kernels/core/memory.h"
 #include "kernels/core/op_graphs.h"
 #include "kernels/core/side_queues.h"
+#include "kernels/cuda/cublas/cublaslt_api.h"
+#include "kernels/cuda/cublas/matmul_plans.h"
+#include "kernels/cuda/cudnn/attention_plans.h"
+#include "kernels/cuda/cudnn/cudnn_api.h"
 #include "kernels/cuda/nccl/nccl_links.h"
 #include "kernels/cuda/runtime/copy_stream.h"
 #include "kernels/cuda/runtime/cuda_status.h"
@@ -26,6 +32,15 @@
 
 namespace baton::kernels::cuda {
 namespace {
+
+// Of the library behind plans.
+template <typename Plans>
+absl::StatusOr<std::string> DescriptionOf(const absl::StatusOr<Plans*>& plans) {
+  if (!plans.ok()) {
+    return plans.status();
+  }
+  return (*plans)->api().Description();
+}
 
 class SessionImpl final : public Session {
  public:
@@ -45,6 +60,10 @@ class SessionImpl final : public Session {
   SideQueues* side() override { return side_.get(); }
   CopyQueue& copies() override { return *copies_; }
   OpGraphs& graphs() override { return graphs_; }
+  std::vector<FoundLibrary> LoadLibraries() override {
+    return {{.name = "cuBLASLt", .description = DescriptionOf(queue_->matmul_plans())},
+            {.name = "cuDNN", .description = DescriptionOf(queue_->attention_plans())}};
+  }
   absl::StatusOr<int64_t> MemoryLeft(double share) const override {
     size_t free = 0;
     size_t total = 0;

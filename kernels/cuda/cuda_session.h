@@ -4,6 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -17,6 +20,13 @@ namespace baton::kernels::cuda {
 
 class DeviceQueue;
 
+// A library that ops look for when they need it.
+struct FoundLibrary {
+  std::string_view name;  // a literal
+  // Version and file, for logs; or why there is none that will do.
+  absl::StatusOr<std::string> description;
+};
+
 // Owns the queue on which ops of the current device are put, its graphs and memory space, and
 // queues of ops and copies beside it. Belongs to the executor thread.
 class Session {
@@ -28,6 +38,8 @@ class Session {
   virtual SideQueues* side() = 0;
   virtual CopyQueue& copies() = 0;
   virtual OpGraphs& graphs() = 0;
+  // Loads what the queue's ops need of the machine, so that none of them has to.
+  virtual std::vector<FoundLibrary> LoadLibraries() = 0;
   // Bytes that are free of `share` of the device's memory.
   virtual absl::StatusOr<int64_t> MemoryLeft(double share) const = 0;
   // Links of the device (nccl_links.h).

@@ -183,7 +183,7 @@ AttentionShape ShapeOf(const PagedAttentionParams& params) {
                           .kv_heads = layout.kv_heads,
                           .head_dim = layout.head_dim,
                           .queries = bucket.queries,
-                          .keys = bucket.keys,
+                          .keys = AttentionBucket::kMostTokens,
                           .mask = AttentionMask::kCausalBottomRight,
                           .ragged = true,
                           .q_stride = params.q_stride,

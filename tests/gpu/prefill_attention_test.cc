@@ -267,6 +267,18 @@ TEST_F(PrefillAttentionGpuTest, WholePromptsGiveTheReferencesResults) {
   EXPECT_GT(plans_->compiled(), 0);
 }
 
+// A step with more prompts, or longer ones behind more keys, meets no plan that is not there yet.
+TEST_F(PrefillAttentionGpuTest, PlansOfAllBatchesAndLengthsOfKeysComeWithTheFirst) {
+  Compare({}, {Prompt(300)});
+  const int64_t compiled = plans_->compiled();
+  EXPECT_GT(compiled, 1);
+  Compare({}, {{.length = 4000, .rows = 400}});
+  for (const size_t prompts : {2, 3, 9, 17}) {
+    Compare({}, std::vector<Sequence>(prompts, Prompt(150)));
+  }
+  EXPECT_EQ(plans_->compiled(), compiled);
+}
+
 TEST_F(PrefillAttentionGpuTest, ChunksSeeWhatIsThereAlready) {
   for (const int32_t head_dim : {64, 128}) {
     Shape shape;

@@ -36,6 +36,9 @@ class MatmulPlans {
   // the call until it is done. kUnimplemented, naming the shape, where cuBLASLt has no kernel.
   absl::Status Run(const MatmulCall& call, std::span<std::byte> scratch, cudaStream_t stream);
 
+  // As CublasLtApi::Description.
+  const CublasLtApi& api() const { return *api_; }
+
  private:
   using Handle = std::unique_ptr<cublasLtContext, decltype(&cublasLtDestroy)>;
 

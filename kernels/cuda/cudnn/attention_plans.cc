@@ -42,8 +42,7 @@ std::optional<AttentionBucket> BucketFor(int64_t sequences,
   }
   return AttentionBucket{
       .batch = PowerOfTwo(std::min(sequences, AttentionBucket::kMostSequences)),
-      .queries = PowerOfTwo(std::max(max_sequence_rows, AttentionBucket::kLeastTokens)),
-      .keys = PowerOfTwo(std::max(max_keys, AttentionBucket::kLeastTokens))};
+      .queries = PowerOfTwo(std::max(max_sequence_rows, AttentionBucket::kLeastTokens))};
 }
 
 absl::StatusOr<std::unique_ptr<AttentionPlans>> AttentionPlans::Create(const LibrarySearch& search,
@@ -75,22 +74,26 @@ AttentionPlans::AttentionPlans(std::shared_ptr<const CudnnApi> api,
     : api_(std::move(api)), handle_(std::move(handle)), device_(std::move(device)) {}
 
 absl::StatusOr<const AttentionPlan*> AttentionPlans::Find(const AttentionShape& shape) {
-  auto known = plans_.find(shape);
-  if (known == plans_.end()) {
-    known = plans_.emplace(shape, Compile(shape)).first;
+  const auto [known, unseen] = plans_.try_emplace(shape, absl::UnknownError("not compiled"));
+  absl::StatusOr<AttentionPlan>& plan = known->second;
+  if (unseen) {
+    plan = Compile(shape);
   }
-  if (!known->second.ok()) {
-    return known->second.status();
+  if (!plan.ok()) {
+    return plan.status();
   }
-  return &*known->second;
+  if (unseen) {
+    CompileOtherBatches(shape);
+  }
+  return &*plan;
 }
 
-absl::Status AttentionPlans::Prepare(std::span<const AttentionShape> shapes) {
-  absl::Status first;
-  for (const AttentionShape& shape : shapes) {
-    first.Update(Find(shape).status());
+void AttentionPlans::CompileOtherBatches(AttentionShape shape) {
+  for (shape.batch = 1; shape.batch <= AttentionBucket::kMostSequences; shape.batch *= 2) {
+    if (!plans_.contains(shape)) {
+      plans_.emplace(shape, Compile(shape));
+    }
   }
-  return first;
 }
 
 absl::StatusOr<AttentionPlan> AttentionPlans::Compile(const AttentionShape& shape) const {

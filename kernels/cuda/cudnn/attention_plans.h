@@ -22,8 +22,9 @@
 
 namespace baton::kernels::cuda {
 
-// Sizes that plans are compiled for, because a plan for every length would cost half a second each:
-// powers of two, which the sequences of a call must not exceed.
+// Sizes that plans are compiled for, because a plan for every length would cost 45 to 80 ms each:
+// powers of two, which the sequences of a call must not exceed. A plan for many keys takes no
+// longer over few (docs/kernels/dense.md), so all are for kMostTokens of them.
 struct AttentionBucket {
   static constexpr int64_t kLeastTokens = 512;
   static constexpr int64_t kMostTokens = int64_t{128} << 10;
@@ -31,12 +32,11 @@ struct AttentionBucket {
 
   int64_t batch = 0;
   int64_t queries = 0;  // of a sequence
-  int64_t keys = 0;
 
   friend bool operator==(const AttentionBucket&, const AttentionBucket&) = default;
 };
 
-// The smallest bucket with room for so many sequences of up to so many rows and keys. More than
+// The smallest bucket with room for so many sequences of up to so many rows. More than
 // kMostSequences have to be given in several calls and get a bucket of as many. Nothing without
 // rows, for more rows than keys, and for more than kMostTokens.
 std::optional<AttentionBucket> BucketFor(int64_t sequences,
@@ -66,12 +66,11 @@ class AttentionPlans {
   static absl::StatusOr<std::unique_ptr<AttentionPlans>> Create(const LibrarySearch& search,
                                                                 cudaStream_t stream);
 
-  // The plan of a shape, compiled when it is asked for first, which takes about half a second.
-  // kUnimplemented, naming the shape, where cuDNN has no kernel for it but the generic one; that,
-  // too, is found out once. Lives as long as this object.
+  // The plan of a shape, compiled when it is asked for first, and those of all other batches with
+  // it: how many prompts a step has changes from one to the next, and a step in which a plan is
+  // compiled makes every sequence wait. kUnimplemented, naming the shape, where cuDNN has no kernel
+  // for it but the generic one; that, too, is found out once. Lives as long as this object.
   absl::StatusOr<const AttentionPlan*> Find(const AttentionShape& shape);
-  // Compiles what requests will need before they come. The first failure, with the rest compiled.
-  absl::Status Prepare(std::span<const AttentionShape> shapes);
 
   // Puts a call on the stream. `scratch` has the plan's scratch_bytes, aligned to 256 bytes, and
   // belongs to the call until it is done; arguments on the host are read before this returns.
@@ -89,6 +88,7 @@ class AttentionPlans {
 
   AttentionPlans(std::shared_ptr<const CudnnApi> api, Handle handle, CudnnDescriptor device);
   absl::StatusOr<AttentionPlan> Compile(const AttentionShape& shape) const;
+  void CompileOtherBatches(AttentionShape shape);
 
   std::shared_ptr<const CudnnApi> api_;
   Handle handle_;

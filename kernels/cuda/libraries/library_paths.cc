@@ -66,8 +66,8 @@ class Candidates {
 
 }  // namespace
 
-LibrarySearch LibrarySearch::OfProcess(std::string override_file) {
-  return {.override_file = std::move(override_file),
+LibrarySearch LibrarySearch::OfProcess(const char* override_variable) {
+  return {.override_file = Environment(override_variable),
           .virtual_env = Environment("VIRTUAL_ENV"),
           .programs = absl::StrSplit(Environment("PATH"), ':', absl::SkipEmpty())};
 }

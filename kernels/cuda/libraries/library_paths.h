@@ -13,6 +13,11 @@ struct LibraryName {
   std::string wheel_folder;  // below site-packages/nvidia: "cudnn/lib"
 };
 
+// Variables of the environment that name a file to take instead.
+inline constexpr char kCudnnVariable[] = "BATON_CUDNN";
+inline constexpr char kCublasLtVariable[] = "BATON_CUBLASLT";
+inline constexpr char kNcclVariable[] = "BATON_NCCL";
+
 inline const LibraryName kCudnnLibrary = {"libcudnn.so.9", "cudnn/lib"};
 // Wheels of CUDA 13 share one folder.
 inline const LibraryName kCublasLtLibrary = {"libcublasLt.so.13", "cu13/lib"};
@@ -26,8 +31,8 @@ struct LibrarySearch {
   std::vector<std::string> programs = {};
   std::string root = "/";  // in front of system folders
 
-  // From VIRTUAL_ENV and PATH of this process.
-  static LibrarySearch OfProcess(std::string override_file);
+  // From VIRTUAL_ENV and PATH of this process, and the variable that names the override, if set.
+  static LibrarySearch OfProcess(const char* override_variable);
 };
 
 // Files to try, best first: the override alone; else the Python environments, whose libraries are

@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -73,9 +72,8 @@ absl::StatusOr<std::unique_ptr<DeviceLinks>> MakeNcclLinks(const NcclLinkOptions
       !status.ok()) {
     return status;
   }
-  const char* const file = std::getenv("BATON_NCCL");
   absl::StatusOr<std::shared_ptr<const NcclApi>> api =
-      LoadNccl(LibrarySearch::OfProcess(file == nullptr ? "" : file));
+      LoadNccl(LibrarySearch::OfProcess(kNcclVariable));
   if (!api.ok()) {
     return api.status();
   }

@@ -76,7 +76,7 @@ DeviceQueue::~DeviceQueue() {
 absl::StatusOr<MatmulPlans*> DeviceQueue::matmul_plans() {
   if (matmul_plans_ == nullptr) {
     absl::StatusOr<std::unique_ptr<MatmulPlans>> plans =
-        MatmulPlans::Create(LibrarySearch::OfProcess(""));
+        MatmulPlans::Create(LibrarySearch::OfProcess(kCublasLtVariable));
     if (!plans.ok()) {
       return plans.status();
     }
@@ -88,7 +88,7 @@ absl::StatusOr<MatmulPlans*> DeviceQueue::matmul_plans() {
 absl::StatusOr<AttentionPlans*> DeviceQueue::attention_plans() {
   if (attention_plans_ == nullptr && attention_status_.ok()) {
     absl::StatusOr<std::unique_ptr<AttentionPlans>> plans =
-        AttentionPlans::Create(LibrarySearch::OfProcess(""), stream_);
+        AttentionPlans::Create(LibrarySearch::OfProcess(kCudnnVariable), stream_);
     attention_status_ = plans.status();
     if (plans.ok()) {
       attention_plans_ = *std::move(plans);

@@ -29,7 +29,7 @@ using ::testing::HasSubstr;
 std::shared_ptr<const CublasLtApi> CublasLt() {
   static const std::shared_ptr<const CublasLtApi>& api =
       *new std::shared_ptr<const CublasLtApi>([] {
-        auto loaded = LoadCublasLt(LibrarySearch::OfProcess(""));
+        auto loaded = LoadCublasLt(LibrarySearch::OfProcess(kCublasLtVariable));
         std::cout << "cuBLASLt: " << (loaded.ok() ? (*loaded)->Description() : "none") << "\n";
         return loaded.ok() ? *loaded : nullptr;
       }());
@@ -86,7 +86,7 @@ TEST(CublasLtApiTest, ErrorsSayWhatWasDoneAndWhy) {
 
 TEST(MatmulPlansTest, WithoutADeviceTheHandleIsRefused) {
   SKIP_WITHOUT_CUBLASLT();
-  const auto plans = MatmulPlans::Create(LibrarySearch::OfProcess(""));
+  const auto plans = MatmulPlans::Create(LibrarySearch::OfProcess(kCublasLtVariable));
   if (plans.ok()) {
     GTEST_SKIP() << "there is a device";
   }

@@ -60,6 +60,14 @@ TEST_F(LibraryPathsTest, AnOverrideIsLookedAtAlone) {
               ElementsAre("/my/libcudnn.so"));
 }
 
+TEST_F(LibraryPathsTest, TheProcessNamesTheOverrideInAVariable) {
+  EXPECT_EQ(LibrarySearch::OfProcess(kCudnnVariable).override_file, "");
+  ASSERT_EQ(setenv(kCudnnVariable, "/my/libcudnn.so", /*overwrite=*/1), 0);
+  EXPECT_EQ(LibrarySearch::OfProcess(kCudnnVariable).override_file, "/my/libcudnn.so");
+  EXPECT_EQ(LibrarySearch::OfProcess(kCublasLtVariable).override_file, "");
+  ASSERT_EQ(unsetenv(kCudnnVariable), 0);
+}
+
 TEST_F(LibraryPathsTest, AnEmptyMachineLeavesTheLoadersOwnSearch) {
   EXPECT_THAT(Paths({.root = root_.string()}), ElementsAre("libcudnn.so.9"));
 }
