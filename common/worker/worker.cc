@@ -27,6 +27,7 @@
 #include "common/worker/control_service.h"
 #include "common/worker/health_monitor.h"
 #include "common/worker/pool_sizes.h"
+#include "common/worker/rehearse.h"
 #include "common/worker/worker_metrics.h"
 #include "common/worker/worker_options.h"
 
@@ -154,6 +155,9 @@ absl::Status Worker::StartEngine(engine::ReservationObserver* reservations) {
                                                 engine_options,
                                                 reservations,
                                                 metrics_.get()));
+  if (!memory().is_host()) {
+    Rehearse(*engine_);
+  }
   metrics_->WatchEngine(engine_.get(), options_.version);
   return absl::OkStatus();
 }

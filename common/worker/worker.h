@@ -39,7 +39,8 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // `reservations` is borrowed, may be null, and must outlive the engine.
+  // `reservations` is borrowed, may be null, and must outlive the engine. On a device the engine
+  // has rehearsed when this returns (rehearse.h).
   absl::Status StartEngine(engine::ReservationObserver* reservations);
   // Listens with Control and `services` (borrowed). Calls may come from now on, but `accepting` is
   // false until Open. `service_names` follow the worker's readiness in grpc.health.v1.

@@ -52,12 +52,16 @@ WorkerMetrics::WorkerMetrics(std::shared_ptr<metrics::Registry> registry, std::s
 }
 
 void WorkerMetrics::WatchEngine(const engine::Engine* engine, std::string version) {
+  watching_.store(true);
   registry_->AddGauges([this, engine, version = std::move(version)](metrics::GaugeWriter& gauges) {
     WriteGauges(*engine, version, gauges);
   });
 }
 
 void WorkerMetrics::OnStep(int32_t prefill_tokens, int32_t decode_tokens, absl::Duration duration) {
+  if (!watching_.load()) {
+    return;
+  }
   step_duration_.Observe(absl::ToDoubleSeconds(duration));
   prefill_step_tokens_.Increment(prefill_tokens);
   decode_step_tokens_.Increment(decode_tokens);

@@ -1,6 +1,7 @@
 // What a worker measures: steps, ended requests, shipped KV.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -19,13 +20,13 @@
 namespace baton::worker {
 
 // Thread-safe. Engine gauges are read from the engine at scrape time between WatchEngine and
-// Registry::ClearGauges.
+// Registry::ClearGauges; what the engine observes before WatchEngine is not counted.
 class WorkerMetrics : public engine::EngineObserver {
  public:
   // `side` is "prefill" or "decode", the label of expired leases.
   WorkerMetrics(std::shared_ptr<metrics::Registry> registry, std::string side);
 
-  // Publishes the engine's load from now on.
+  // Publishes the engine's load, and counts its steps, from now on.
   void WatchEngine(const engine::Engine* engine, std::string version);
 
   void OnStep(int32_t prefill_tokens, int32_t decode_tokens, absl::Duration duration) override;
@@ -57,6 +58,7 @@ class WorkerMetrics : public engine::EngineObserver {
   prometheus::Histogram& step_duration_;
   prometheus::Counter& prefill_step_tokens_;
   prometheus::Counter& decode_step_tokens_;
+  std::atomic<bool> watching_{false};
   mutable absl::Mutex mutex_;
   std::set<std::string, std::less<>> transports_ ABSL_GUARDED_BY(mutex_);
 };

@@ -61,6 +61,22 @@ TEST_F(WorkerMetricsTest, OrphanedBytesAndTheStartOfTheProcessAreGauges) {
   registry_->ClearGauges();
 }
 
+TEST_F(WorkerMetricsTest, StepsBeforeTheEngineIsWatchedAreNotCounted) {
+  const LoadedEngine engine;
+  metrics_.OnStep(2048, 0, absl::Seconds(2));
+  metrics_.WatchEngine(&engine, "1");
+  metrics_.OnStep(100, 3, absl::Milliseconds(20));
+  const std::string text = Text();
+  EXPECT_THAT(text, HasSubstr(Line("baton_step_duration_seconds_count", "", 1)));
+  const auto tokens = [](const std::string& phase, const std::string& count) {
+    return "baton_step_tokens_total{model_name=\"m\",phase=\"" + phase + "\",role=\"prefill\"} " +
+           count + "\n";
+  };
+  EXPECT_THAT(text, HasSubstr(tokens("prefill", "100")));
+  EXPECT_THAT(text, HasSubstr(tokens("decode", "3")));
+  registry_->ClearGauges();
+}
+
 TEST_F(WorkerMetricsTest, StagesThatDidNotRunAreNotObserved) {
   engine::RequestStats stats;
   stats.prefill_time = absl::Seconds(1);
