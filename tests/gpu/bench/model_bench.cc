@@ -2,18 +2,19 @@
 // dense bf16 pages: what a worker's model takes of a step, without engine and sampling.
 //
 //   gpu_model_bench [--quick] [--only=plain|swiftkv]
-//   gpu_model_bench --engine [--quick] [--only=plain|swiftkv] [--chunk=TOKENS]
+//   gpu_model_bench --engine [--quick] [--only=plain|swiftkv] [--chunk=TOKENS] [--tokens=TOKENS]
 //   gpu_model_bench --capacity [--quick] [--format=NAME]
 //   gpu_model_bench --shares [--quick]
 //
 // One JSON object a line: how long making the weights and loading them took (`load`), then checks,
 // prefill and decode, whose rows model_check.h, model_prefill.h and model_decode.h describe. With
-// --engine instead both models' prompts through an engine by KV format: model_first_token.h. With
-// --capacity decode of as many sequences of the plain model as the device holds, over dense
-// pages and in formats `diffkv` and `shadowkv`, the latter also with values in the host's memory
-// (shadowkv_host), or in that of --format alone: model_format_check.h and model_capacity.h. With
-// --shares what pages and policy are of its decode steps in format `diffkv`: model_shares.h. What
-// fails has a row that says why; the rest goes on, and the status is 1.
+// --engine instead both models' prompts, those of --tokens alone if given, through an engine by KV
+// format: model_first_token.h. With --capacity decode of as many sequences of the plain model as
+// the device holds, over dense pages and in formats `diffkv` and `shadowkv`, the latter also with
+// values in the host's memory (shadowkv_host), or in that of --format alone: model_format_check.h
+// and model_capacity.h. With --shares what pages and policy are of its decode steps in format
+// `diffkv`: model_shares.h. What fails has a row that says why; the rest goes on, and the status
+// is 1.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -74,6 +75,7 @@ struct Flags {
   bool capacity = false;
   bool shares = false;
   int32_t chunk_tokens = kPrefillStepRows;
+  int32_t tokens = 0;            // of prompts in an engine; 0: all lengths
   std::string_view format = {};  // all, if empty
   std::string_view only = {};    // both models, if empty
 
@@ -90,6 +92,7 @@ struct Flags {
 Flags ParseFlags(int argc, char** argv) {
   constexpr std::string_view kFormat = "--format=";
   constexpr std::string_view kChunk = "--chunk=";
+  constexpr std::string_view kTokens = "--tokens=";
   constexpr std::string_view kOnly = "--only=";
   Flags flags;
   for (int i = 1; i < argc; ++i) {
@@ -99,6 +102,7 @@ Flags ParseFlags(int argc, char** argv) {
     if (argument.starts_with(kChunk)) {
       flags.chunk_tokens = std::clamp(std::atoi(argv[i] + kChunk.size()), 1, kPrefillStepRows);
     }
+    if (argument.starts_with(kTokens)) flags.tokens = std::atoi(argv[i] + kTokens.size());
     flags.quick = flags.quick || std::strcmp(argv[i], "--quick") == 0;
     flags.engine = flags.engine || std::strcmp(argv[i], "--engine") == 0;
     flags.capacity = flags.capacity || std::strcmp(argv[i], "--capacity") == 0;
@@ -180,7 +184,11 @@ absl::StatusOr<bool> MeasureEngines(const kernels::Backend& backend, const Flags
     measured =
         model != nullptr &&
         MeasureFirstTokens(
-            backend, variant.name, std::move(model), flags.chunk_tokens, flags.quick, plain) &&
+            backend,
+            variant.name,
+            std::move(model),
+            {.chunk_tokens = flags.chunk_tokens, .quick = flags.quick, .tokens = flags.tokens},
+            plain) &&
         measured;
   }
   return measured;

@@ -60,14 +60,17 @@ struct Shape {
 };
 
 // Hidden states are a SwiftKV model's.
-std::vector<Shape> Shapes(bool quick, bool swiftkv) {
+std::vector<Shape> Shapes(const FirstTokenOptions& options, bool swiftkv) {
   std::vector<Shape> shapes = {{.prompts = 1, .tokens = 2048, .repeats = 20},
                                {.prompts = 1, .tokens = 8192, .repeats = 20}};
-  if (!quick) {
+  if (!options.quick) {
     shapes.insert(shapes.end(),
                   {{.prompts = kMostFirstTokenPrompts, .tokens = 512, .repeats = 20},
                    {.prompts = 1, .tokens = 32768, .repeats = 5},
                    {.prompts = 1, .tokens = 131071, .repeats = 5, .policies = {"diffkv"}}});
+  }
+  if (options.tokens > 0) {
+    std::erase_if(shapes, [&](const Shape& shape) { return shape.tokens != options.tokens; });
   }
   for (Shape& shape : shapes) {
     if (swiftkv) shape.policies.emplace_back("hidden+shadowkv");
@@ -297,15 +300,15 @@ bool Measure(Subject& subject,
 bool MeasureFirstTokens(const kernels::Backend& backend,
                         const std::string& name,
                         std::unique_ptr<Model> model,
-                        int32_t chunk_tokens,
-                        bool quick,
+                        const FirstTokenOptions& options,
                         FirstTokenSeconds& plain) {
-  absl::StatusOr<Subject> subject = Subject::Create(backend, std::move(model), chunk_tokens);
+  absl::StatusOr<Subject> subject =
+      Subject::Create(backend, std::move(model), options.chunk_tokens);
   if (!subject.ok()) {
     return ModelRow("first_token", name).Print(subject.status());
   }
   bool measured = true;
-  for (const Shape& shape : Shapes(quick, subject->config().swiftkv())) {
+  for (const Shape& shape : Shapes(options, subject->config().swiftkv())) {
     measured = Measure(*subject, name, shape, plain) && measured;
   }
   return measured;

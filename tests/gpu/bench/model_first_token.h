@@ -19,6 +19,12 @@ inline constexpr int32_t kMostFirstTokenPrompts = 16;
 // Seconds by policy, and prompts and tokens of each.
 using FirstTokenSeconds = std::map<std::pair<std::string, std::pair<int32_t, int32_t>>, double>;
 
+struct FirstTokenOptions {
+  int32_t chunk_tokens = 0;  // most tokens of a prompt in a step
+  bool quick = false;        // the shapes that take least
+  int32_t tokens = 0;        // only prompts of so many; 0: of any
+};
+
 // One row a shape and policy; the policies of a shape take turns, each after a pause, as requests
 // come to an idle worker:
 //   bench, model, policy        "first_token"
@@ -38,8 +44,7 @@ using FirstTokenSeconds = std::map<std::pair<std::string, std::pair<int32_t, int
 bool MeasureFirstTokens(const kernels::Backend& backend,
                         const std::string& name,
                         std::unique_ptr<Model> model,
-                        int32_t chunk_tokens,
-                        bool quick,
+                        const FirstTokenOptions& options,
                         FirstTokenSeconds& plain);
 
 }  // namespace baton::model

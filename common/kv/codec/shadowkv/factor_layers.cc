@@ -103,36 +103,34 @@ absl::Status ShadowKvSequence::TokensWritten(const WorkingKv& working, int64_t t
     }
     grams_ = *std::move(grams);
   }
-  for (const LayerGroup& group : factored_groups_) {
-    BATON_RETURN_IF_ERROR(AddGrams(working, group, tokens));
+  for (size_t group = 0; group < factored_groups_.size(); ++group) {
+    BATON_RETURN_IF_ERROR(AddGrams(working, static_cast<int32_t>(group), tokens));
   }
   gram_tokens_ = tokens;
   return absl::OkStatus();
 }
 
-absl::Status ShadowKvSequence::AddGrams(const WorkingKv& working,
-                                        const LayerGroup& group,
-                                        int64_t tokens) {
-  BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec,
-                         ExecToFactor(FactoredGroupOf(group.begin)));
+absl::Status ShadowKvSequence::AddGrams(const WorkingKv& working, int32_t group, int64_t tokens) {
+  const LayerGroup& layers = factored_groups_[static_cast<size_t>(group)];
+  BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec, ExecToFactor(group));
   return codec_.context().ops->shadowkv_add_grams(exec,
-                                                  {.config = map_.layout(group.begin).config,
+                                                  {.config = map_.layout(layers.begin).config,
                                                    .pages = working.pages,
-                                                   .layers = LayersOf(working, group),
-                                                   .num_layers = group.end - group.begin,
+                                                   .layers = LayersOf(working, layers),
+                                                   .num_layers = layers.end - layers.begin,
                                                    .token_begin = gram_tokens_,
                                                    .token_end = tokens,
                                                    .rope = codec_.rope()});
 }
 
-absl::Status ShadowKvSequence::FactorLayers(const WorkingKv& working, const LayerGroup& group) {
-  BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec,
-                         ExecToFactor(FactoredGroupOf(group.begin)));
+absl::Status ShadowKvSequence::FactorLayers(const WorkingKv& working, int32_t group) {
+  const LayerGroup& layers = factored_groups_[static_cast<size_t>(group)];
+  BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec, ExecToFactor(group));
   return codec_.context().ops->shadowkv_factor_layers(exec,
-                                                      {.layout = map_.layout(group.begin),
+                                                      {.layout = map_.layout(layers.begin),
                                                        .pages = working.pages,
-                                                       .layers = LayersOf(working, group),
-                                                       .num_layers = group.end - group.begin,
+                                                       .layers = LayersOf(working, layers),
+                                                       .num_layers = layers.end - layers.begin,
                                                        .gram_tokens = gram_tokens_,
                                                        .rope = codec_.rope()});
 }

@@ -151,8 +151,8 @@ absl::Status ShadowKvSequence::ZeroPadding(const kernels::ExecContext& exec, int
 absl::Status ShadowKvSequence::EncodePrompt(const WorkingKv& working, int32_t kv_layer) {
   const bool factored = FactoredGroupOf(kv_layer) >= 0;
   if (factored && !std::exchange(factored_, true)) {
-    for (const LayerGroup& layers : factored_groups_) {
-      BATON_RETURN_IF_ERROR(FactorLayers(working, layers));
+    for (size_t group = 0; group < factored_groups_.size(); ++group) {
+      BATON_RETURN_IF_ERROR(FactorLayers(working, static_cast<int32_t>(group)));
     }
   }
   BATON_ASSIGN_OR_RETURN(const kernels::ExecContext exec, ExecToEncode(kv_layer));

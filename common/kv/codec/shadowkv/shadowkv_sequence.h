@@ -147,9 +147,9 @@ class ShadowKvSequence final : public EncodedKv {
   int32_t FactoredGroupOf(int32_t kv_layer) const;
   // Where such a group is factored, and before that its tokens are added up.
   absl::StatusOr<kernels::ExecContext> ExecToFactor(int32_t group);
-  absl::Status FactorLayers(const WorkingKv& working, const LayerGroup& group);
+  absl::Status FactorLayers(const WorkingKv& working, int32_t group);
   // Adds the tokens from gram_tokens_ to `tokens` to the sums of such a group.
-  absl::Status AddGrams(const WorkingKv& working, const LayerGroup& group, int64_t tokens);
+  absl::Status AddGrams(const WorkingKv& working, int32_t group, int64_t tokens);
   // Of a layer of such a group; null without grams_.
   double* gram(int32_t kv_layer) const;
   // A layer as ops take it that factor several, and such a group.
