@@ -33,15 +33,6 @@
 namespace baton::kernels::cuda {
 namespace {
 
-// Of the library behind plans.
-template <typename Plans>
-absl::StatusOr<std::string> DescriptionOf(const absl::StatusOr<Plans*>& plans) {
-  if (!plans.ok()) {
-    return plans.status();
-  }
-  return (*plans)->api().Description();
-}
-
 class SessionImpl final : public Session {
  public:
   SessionImpl(std::unique_ptr<DeviceQueue> queue,
@@ -61,8 +52,15 @@ class SessionImpl final : public Session {
   CopyQueue& copies() override { return *copies_; }
   OpGraphs& graphs() override { return graphs_; }
   std::vector<FoundLibrary> LoadLibraries() override {
-    return {{.name = "cuBLASLt", .description = DescriptionOf(queue_->matmul_plans())},
-            {.name = "cuDNN", .description = DescriptionOf(queue_->attention_plans())}};
+    using Description = absl::StatusOr<std::string>;
+    const absl::StatusOr<MatmulPlans*> products = queue_->matmul_plans();
+    const absl::StatusOr<AttentionPlans*> attention = queue_->attention_plans();
+    return {{.name = "cuBLASLt",
+             .description = products.ok() ? Description((*products)->api().Description())
+                                          : Description(products.status())},
+            {.name = "cuDNN",
+             .description = attention.ok() ? Description((*attention)->api().Description())
+                                           : Description(attention.status())}};
   }
   absl::StatusOr<int64_t> MemoryLeft(double share) const override {
     size_t free = 0;

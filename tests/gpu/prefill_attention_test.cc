@@ -273,7 +273,7 @@ TEST_F(PrefillAttentionGpuTest, PlansOfAllBatchesAndLengthsOfKeysComeWithTheFirs
   const int64_t compiled = plans_->compiled();
   EXPECT_GT(compiled, 1);
   Compare({}, {{.length = 4000, .rows = 400}});
-  for (const size_t prompts : {2, 3, 9, 17}) {
+  for (const size_t prompts : {2u, 3u, 9u, 17u}) {
     Compare({}, std::vector<Sequence>(prompts, Prompt(150)));
   }
   EXPECT_EQ(plans_->compiled(), compiled);

@@ -19,7 +19,6 @@
 #include "common/engine/engine.h"
 #include "common/engine/kv_sink.h"
 #include "common/engine/request.h"
-#include "common/kv/codec/codec_set.h"
 #include "common/model/forward.h"
 #include "common/model/model.h"
 #include "tests/unit/engine/eventually.h"
@@ -77,8 +76,9 @@ class AskedEngine final : public handoff::FakeEngine {
     if (request.sink != nullptr) {
       EXPECT_TRUE(request.sink->reads_devices());
       request.sink->LayersReady({});
-      request.sink->Commit(
-          {}, [&](absl::Status committed, int64_t /*wire_bytes*/) { status.Update(committed); });
+      request.sink->Commit({}, [&](const absl::Status& committed, int64_t /*wire_bytes*/) {
+        status.Update(committed);
+      });
     }
     listener->OnDone(status, {});
     return absl::OkStatus();
