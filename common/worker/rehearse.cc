@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,7 +19,7 @@
 #include "common/base/status_macros.h"
 #include "common/checkpoint/model_config.h"
 #include "common/engine/engine.h"
-#include "common/engine/kv_sink.h"
+#include "common/engine/forgetful_sink.h"
 #include "common/engine/request.h"
 #include "common/model/model.h"
 
@@ -34,18 +33,6 @@ constexpr int32_t kAnswerTokens = 4;
 constexpr int32_t kLeastPrompt = 512;
 // Of one request: an idle device takes a second or two for the first.
 constexpr absl::Duration kPatience = absl::Minutes(1);
-
-// Takes pages where they are, and forgets them.
-class ForgetfulSink final : public engine::KvSink {
- public:
-  bool reads_devices() override { return true; }
-  void LayersReady(engine::ReadyKv /*ready*/) override {}
-  void Commit(engine::CommitInfo /*info*/,
-              std::function<void(absl::Status, int64_t)> done) override {
-    done(absl::OkStatus(), 0);
-  }
-  void Abort(absl::Status /*reason*/, std::function<void()> released) override { released(); }
-};
 
 class EndOfRequest final : public engine::RequestListener {
  public:
@@ -82,7 +69,7 @@ absl::Status Compute(engine::Engine& engine, const std::string& kv_policy, int32
   request.kv_policy = kv_policy;
   request.deadline = absl::Now() + kPatience;
   if (engine.options().role == engine::Role::kPrefill) {
-    request.sink = std::make_unique<ForgetfulSink>();
+    request.sink = std::make_unique<engine::ForgetfulSink>();
   }
   const auto end = std::make_shared<EndOfRequest>();
   BATON_RETURN_IF_ERROR(engine.Submit(std::move(request), end));

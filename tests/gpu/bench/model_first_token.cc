@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,7 +21,7 @@
 #include "common/base/status_macros.h"
 #include "common/checkpoint/model_config.h"
 #include "common/engine/engine.h"
-#include "common/engine/kv_sink.h"
+#include "common/engine/forgetful_sink.h"
 #include "common/engine/request.h"
 #include "common/kv/codec/codec_set.h"
 #include "common/model/model.h"
@@ -77,18 +76,6 @@ std::vector<Shape> Shapes(const FirstTokenOptions& options, bool swiftkv) {
   }
   return shapes;
 }
-
-// Takes pages where they are, and forgets them.
-class Sink final : public engine::KvSink {
- public:
-  bool reads_devices() override { return true; }
-  void LayersReady(engine::ReadyKv /*ready*/) override {}
-  void Commit(engine::CommitInfo /*info*/,
-              std::function<void(absl::Status, int64_t)> done) override {
-    done(absl::OkStatus(), 0);
-  }
-  void Abort(absl::Status /*reason*/, std::function<void()> released) override { released(); }
-};
 
 // Counts first tokens and ends of all requests of a call; remembers the first error.
 class Arrivals {
@@ -220,7 +207,7 @@ class Subject {
     request.sampling.temperature = 0.0f;
     request.sampling.max_tokens = 1;
     request.kv_policy = policy;
-    request.sink = std::make_unique<Sink>();
+    request.sink = std::make_unique<engine::ForgetfulSink>();
     return request;
   }
 
