@@ -15,6 +15,7 @@
 #include "kernels/cuda/device_code.h"
 #include "kernels/cuda/dominant_subspace.h"
 #include "kernels/cuda/matmul_f64.cuh"
+#include "kernels/cuda/matmul_f64_cluster.cuh"
 #include "kernels/cuda/orthonormal_rows.h"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/runtime/device_queue.h"
@@ -28,7 +29,6 @@ namespace {
 
 constexpr int kThreads = kTileF64Threads;
 constexpr int kOrderThreads = 256;
-constexpr int kTile = static_cast<int>(kTileF64);
 // Vectors beyond the rank: without them the last directions converge slowly.
 constexpr int64_t kOversampling = 32;
 // Up to this width a full solve takes no longer than the iteration.
@@ -45,15 +45,12 @@ constexpr int kPlainRounds = 3;
 // which the polynomials then make small.
 constexpr int64_t kRowsToCut = 24;
 
-// Two blocks of a multiprocessor have shared memory for three on Hopper, one for two on older
-// devices (device_code.h).
-template <bool kHopper>
-using StagesOf = TileStagesF64<kHopper ? 3 : 2, 32>;
-using Stages = StagesOf<kHopperCode>;
-
-size_t StagesBytes(const DeviceQueue& queue) {
-  return queue.device().has_hopper_code ? sizeof(StagesOf<true>) : sizeof(StagesOf<false>);
-}
+using Stages = TileStagesF64<kHopperCode>;
+// Blocks of a cluster that compute a tile of a product. A block that holds a multiprocessor for
+// long is in the way of kernels of a higher rank, which begin late there; four blocks are shorter
+// still, but starting and adding up take too much of them (docs/kernels/shadowkv.md).
+constexpr int Splits(bool hopper_code) { return hopper_code ? 2 : 1; }
+constexpr int kSplits = Splits(kHopperCode);
 
 int64_t Padded(int64_t count) { return (count + kTileF64 - 1) / kTileF64 * kTileF64; }
 
@@ -69,23 +66,25 @@ __device__ SubspaceScratch ScratchOf(const SubspaceScratch& first, int64_t index
   return scratch;
 }
 
-// A block's tile of a product of rows and the Gram matrix: tile blockIdx.x of row blockIdx.y of
-// tiles.
+// A cluster's tile of a product of rows and the Gram matrix: cluster x of row y has tile x of row y
+// of tiles.
 struct ProductTile {
   int64_t row = blockIdx.y * kTileF64;
-  int64_t column = blockIdx.x * kTileF64;
+  int64_t column = blockIdx.x / kSplits * kTileF64;
 
+  // fn(row of the tile, column of it, results of column and the next one), of the block's share.
+  template <typename Function>
   __device__ void Multiply(const SubspaceScratch& scratch,
                            const double* rows,
                            const double* gram,
-                           TileResultsF64& results) const {
+                           const Function& fn) const {
     extern __shared__ __align__(16) std::byte memory[];
-    MultiplyTileF64<OperandOrder::kRows, OperandOrder::kDepth>(
+    MultiplyTileByCluster<kSplits, OperandOrder::kRows, OperandOrder::kDepth>(
         {rows + row * scratch.width, scratch.width},
         {gram + column, scratch.width},
         scratch.width,
         *reinterpret_cast<Stages*>(memory),
-        results);
+        fn);
   }
   // Two neighbouring elements of the tile.
   __device__ double2* Pair(const SubspaceScratch& scratch, double* rows, int r, int c) const {
@@ -93,39 +92,23 @@ struct ProductTile {
   }
 };
 
-// images = rows x gram, and what the block's columns add to the rows' Rayleigh quotients. Block
+// images = rows x gram, and what the tile's columns add to the rows' Rayleigh quotients. Cluster
 // (x, y, z) has a tile of problem z.
 __global__ void __launch_bounds__(kThreads, 2)
     MultiplyByGram(const __grid_constant__ SubspaceScratch first, const double* first_gram) {
-  __shared__ double sums[2][kTile];  // of half of the columns
   const SubspaceScratch scratch = ScratchOf(first, blockIdx.z);
   const double* gram = OfProblem(first.orthonormal.problems, blockIdx.z, first_gram);
   WaitForPredecessors();
   const ProductTile tile;
-  TileResultsF64 results;
-  tile.Multiply(scratch, scratch.rows, gram, results);
-  double parts[2] = {};  // of the thread's rows, 8 apart
-  ForEachPairF64(results, [&](int r, int c, const double(&pair)[2]) {
-    *tile.Pair(scratch, scratch.images, r, c) = make_double2(pair[0], pair[1]);
+  tile.Multiply(scratch, scratch.rows, gram, [&](int r, int c, double2 product) {
+    *tile.Pair(scratch, scratch.images, r, c) = product;
     const double2 of_row = *tile.Pair(scratch, scratch.rows, r, c);
-    parts[r / 8 % 2] += pair[0] * of_row.x + pair[1] * of_row.y;
+    double sum = product.x * of_row.x + product.y * of_row.y;
+    for (int mask = 1; mask < 32; mask *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, mask);
+    if (c == 0) {
+      scratch.quotients[tile.column / kTileF64 * scratch.orthonormal.rows + tile.row + r] = sum;
+    }
   });
-  const int lane = static_cast<int>(threadIdx.x % 32);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    for (int mask = 1; mask < 4; mask *= 2) {
-      parts[i] += __shfl_xor_sync(0xffffffffu, parts[i], mask);
-    }
-    if (lane % 4 == 0) {
-      sums[results.first_column() / 32][results.first_row() + i * 8 + lane / 4] = parts[i];
-    }
-  }
-  __syncthreads();
-  const int t = static_cast<int>(threadIdx.x);
-  if (t < kTile) {
-    scratch.quotients[blockIdx.x * scratch.orthonormal.rows + tile.row + t] =
-        sums[0][t] + sums[1][t];
-  }
 }
 
 // Ranks the rows by their quotients, equal ones by their place, and finds the cut, which is that of
@@ -185,28 +168,41 @@ __global__ void __launch_bounds__(kThreads, 2)
   double* target = OfProblem(problems, blockIdx.z, first_target);
   WaitForPredecessors();
   const ProductTile tile;
-  TileResultsF64 results;
-  tile.Multiply(scratch, source, gram, results);
   const double cut = *scratch.cut;
   const double linear = factor.linear * cut;
   const double constant = factor.constant * cut * cut;
-  ForEachPairF64(results, [&](int r, int c, const double(&pair)[2]) {
+  tile.Multiply(scratch, source, gram, [&](int r, int c, double2 product) {
     const double2 from = *tile.Pair(scratch, source, r, c);
     double2* to = tile.Pair(scratch, target, r, c);
-    *to = make_double2(pair[0] - linear * from.x + constant * to->x,
-                       pair[1] - linear * from.y + constant * to->y);
+    *to = make_double2(product.x - linear * from.x + constant * to->x,
+                       product.y - linear * from.y + constant * to->y);
   });
 }
 
-dim3 ProductTiles(const SubspaceScratch& scratch) {
-  return {static_cast<uint32_t>(scratch.width / kTileF64),
-          static_cast<uint32_t>(scratch.orthonormal.rows / kTileF64),
-          static_cast<uint32_t>(scratch.orthonormal.problems.count)};
+// Launches a kernel whose clusters have the tiles of a product of rows and the Gram matrix.
+template <typename... Params, typename... Args>
+void LaunchProduct(const DeviceQueue& queue,
+                   const SubspaceScratch& scratch,
+                   void (*kernel)(Params...),
+                   Args&&... args) {
+  const bool hopper_code = queue.device().has_hopper_code;
+  const auto splits = static_cast<uint32_t>(Splits(hopper_code));
+  const dim3 grid(static_cast<uint32_t>(scratch.width / kTileF64) * splits,
+                  static_cast<uint32_t>(scratch.orthonormal.rows / kTileF64),
+                  static_cast<uint32_t>(scratch.orthonormal.problems.count));
+  // A refusal shows when the op ends.
+  (void)LaunchClustersEarly(queue,
+                            kernel,
+                            grid,
+                            splits,
+                            kThreads,
+                            TileStagesBytesF64(hopper_code),
+                            scratch,
+                            std::forward<Args>(args)...);
 }
 
 void Multiply(const DeviceQueue& queue, const SubspaceScratch& scratch, const double* gram) {
-  (void)LaunchEarly(
-      queue, MultiplyByGram, ProductTiles(scratch), kThreads, StagesBytes(queue), scratch, gram);
+  LaunchProduct(queue, scratch, MultiplyByGram, gram);
 }
 
 // The images of the rows, the rows' order and the cut.
@@ -229,16 +225,7 @@ void Filter(const DeviceQueue& queue,
             double* source,
             double* target,
             const FilterFactor& factor) {
-  (void)LaunchEarly(queue,
-                    FilterRows,
-                    ProductTiles(scratch),
-                    kThreads,
-                    StagesBytes(queue),
-                    scratch,
-                    gram,
-                    source,
-                    target,
-                    factor);
+  LaunchProduct(queue, scratch, FilterRows, gram, source, target, factor);
 }
 
 // What FindDominant launches where it iterates. The rows, in order, are scratch.rows in the end.
@@ -308,8 +295,9 @@ DominantVectors FindDominant(const DeviceQueue& queue,
     return {.vectors = scratch.eigen.vectors, .order = scratch.eigen.order};
   }
   // Refusals show when the op ends.
-  (void)AllowShared(MultiplyByGram, StagesBytes(queue));
-  (void)AllowShared(FilterRows, StagesBytes(queue));
+  const size_t stages = TileStagesBytesF64(queue.device().has_hopper_code);
+  (void)AllowShared(MultiplyByGram, stages);
+  (void)AllowShared(FilterRows, stages);
   // The scratch follows from its first address and these sizes.
   const AlikeProblems& problems = scratch.orthonormal.problems;
   const std::array<int64_t, 6> key = {reinterpret_cast<int64_t>(scratch.rows),

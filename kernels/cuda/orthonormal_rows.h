@@ -18,8 +18,8 @@ struct OrthonormalScratch {
   int64_t rows = 0;
   int64_t width = 0;             // zero columns behind the first `columns`
   int64_t columns = 0;           // at least twice the rows
-  double* square = nullptr;      // [4][rows][rows]: parts of products, then in the first the factor
-  double* inverse = nullptr;     // [rows / 64][64][64]: of the factor's blocks on the diagonal
+  double* square = nullptr;      // [rows][rows]: products, then the factor
+  double* inverse = nullptr;     // [rows][192]: of the factor's blocks on the diagonal
   int32_t* dependent = nullptr;  // [rows]: those that are combinations of the ones before
   int32_t* steep = nullptr;      // [1]: whether rows may not be orthonormal after one call
 };

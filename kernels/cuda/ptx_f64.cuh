@@ -38,6 +38,25 @@ __device__ inline void MultiplyAddF64(double (&d)[2][2],
   }
 }
 
+// 1 / x, off by an ulp or two, of a normal x. Never moved behind a branch, so that it is computed
+// among other instructions. The approximation has some twenty bits, of whose error the third power
+// is left.
+__device__ inline double Inverse(double x) {
+  double inverse;
+  asm volatile(
+      "{\n"
+      ".reg .f64 y, minus, rest, change;\n"
+      "rcp.approx.ftz.f64 y, %1;\n"
+      "neg.f64 minus, %1;\n"
+      "fma.rn.f64 rest, minus, y, 0d3FF0000000000000;\n"  // 1 - x y
+      "fma.rn.f64 change, rest, rest, rest;\n"
+      "fma.rn.f64 %0, change, y, y;\n"
+      "}"
+      : "=d"(inverse)
+      : "d"(x));
+  return inverse;
+}
+
 // 1 / sqrt(x), off by an ulp or two, of a normal positive x: what rsqrt computes of such. Never
 // moved behind a branch, so that it is computed among other instructions. The approximation has
 // some twenty bits, of whose error the third power is left.
