@@ -53,8 +53,8 @@ struct DominantVectors {
 //
 // For 1024 columns and rank 160 30 launches, as one graph where they come again with the same
 // scratch and matrix (LaunchCache); the arithmetic, 4 GFLOP of fp64, is 0.06 ms of an H200, but
-// most launches are of 48 blocks at most. Layers do not depend on each other, so they share the
-// device.
+// most launches are of 96 small blocks at most. Layers do not depend on each other, so they share
+// the device.
 DominantVectors FindDominant(const DeviceQueue& queue,
                              const SubspaceScratch& scratch,
                              double* gram);
