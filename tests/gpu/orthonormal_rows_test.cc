@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/core/carver.h"
+#include "kernels/cuda/runtime/device_queue.h"
 #include "tests/gpu/support/gpu_test.h"
 #include "tests/kernels/support/backends.h"
 
