@@ -23,6 +23,7 @@
 #include "kernels/cuda/runtime/launch_cache.h"
 #include "kernels/cuda/sketch_rows.h"
 #include "kernels/cuda/symmetric_eigen.h"
+#include "kernels/cuda/warp.cuh"
 
 namespace baton::kernels::cuda {
 namespace {
@@ -104,7 +105,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     *tile.Pair(scratch, scratch.images, r, c) = product;
     const double2 of_row = *tile.Pair(scratch, scratch.rows, r, c);
     double sum = product.x * of_row.x + product.y * of_row.y;
-    for (int mask = 1; mask < 32; mask *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, mask);
+    for (int mask = 1; mask < kWarpLanes; mask *= 2) sum += __shfl_xor_sync(kAllLanes, sum, mask);
     if (c == 0) {
       scratch.quotients[tile.column / kTileF64 * scratch.orthonormal.rows + tile.row + r] = sum;
     }

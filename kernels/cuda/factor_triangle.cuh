@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/device_code.h"
 #include "kernels/cuda/ptx_f64.cuh"
+#include "kernels/cuda/warp.cuh"
 
 namespace baton::kernels::cuda {
 
@@ -129,7 +130,6 @@ __device__ inline void Multiply(const double (&rows)[8], const TriangleTile& b, 
 // move one place ahead with each row that is eliminated, so that the identity's take those that are
 // left. By one warp.
 __device__ inline void FactorTile(Triangle& triangle, int index) {
-  constexpr uint32_t kAll = 0xffffffffu;
   constexpr int kHalf = kTriangleTile / 2;
   TriangleTile& tile = triangle.Tile(index, index);
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -143,20 +143,20 @@ __device__ inline void FactorTile(Triangle& triangle, int index) {
   double of_row = 0.0;  // its pivot, 0 where it is dependent
 #pragma unroll 1
   for (int turn = 0; turn < kTriangleTile; ++turn) {
-    const double pivot = __shfl_sync(kAll, mine[0], turn);
-    const double first = __shfl_sync(kAll, mine[0], row);
+    const double pivot = __shfl_sync(kAllLanes, mine[0], turn);
+    const double first = __shfl_sync(kAllLanes, mine[0], row);
     // Not greater: a NaN is dependent.
-    const bool lost = (__ballot_sync(kAll, mine[0] > least) >> turn & 1) == 0;
+    const bool lost = (__ballot_sync(kAllLanes, mine[0] > least) >> turn & 1) == 0;
     const double inverse = Inverse(pivot);
     if (row == turn) of_row = lost ? 0.0 : pivot;
     const double factor = row > turn && !lost ? -(first * inverse) : 0.0;
     double less[kHalf];
 #pragma unroll
     for (int c = 0; c < kHalf; ++c) {
-      const double eliminated = __shfl_sync(kAll, mine[c], turn + half * kTriangleTile);
+      const double eliminated = __shfl_sync(kAllLanes, mine[c], turn + half * kTriangleTile);
       less[c] = fma(factor, eliminated, mine[c]);
     }
-    const double of_other = __shfl_sync(kAll, less[0], row + kTriangleTile);
+    const double of_other = __shfl_sync(kAllLanes, less[0], row + kTriangleTile);
 #pragma unroll
     for (int c = 0; c + 1 < kHalf; ++c) mine[c] = less[c + 1];
     mine[kHalf - 1] = half == 0 ? of_other : row == turn ? 1.0 : factor;

@@ -17,7 +17,8 @@ __device__ inline uint32_t ClusterRank() {
   return rank;
 }
 
-// Waits for all threads of the cluster. What they wrote to shared memory before is seen behind it.
+// Waits for all threads of the cluster. What they wrote before, to shared memory or any other, is
+// seen behind it.
 __device__ inline void ClusterSync() {
   if constexpr (kHopperCode) {
     asm volatile(

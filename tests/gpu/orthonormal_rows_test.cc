@@ -67,10 +67,10 @@ class OrthonormalRowsGpuTest : public GpuTest {
     const size_t bytes = problems.front().size() * sizeof(double);
     Carver counter(nullptr);
     CarveOrthonormal(shape.rows, shape.columns, shape.width, counter);
+    const size_t rows_at = counter.used();
     counter.Take<double>(static_cast<int64_t>(problems.front().size()));
     const size_t stride = counter.used();
     std::vector<std::byte> memory(stride * problems.size(), std::byte{0xff});
-    const size_t rows_at = stride - (bytes + 63) / 64 * 64;
     for (size_t i = 0; i < problems.size(); ++i) {
       std::memcpy(memory.data() + i * stride + rows_at, problems[i].data(), bytes);
     }
