@@ -36,7 +36,9 @@ class EveryPointTest : public ::testing::TestWithParam<std::string> {
     auto stack = LocalStack::Start(
         {.model = kModel,
          .worker_flags = {"--prefill_chunk_tokens=128", "--transports=" + GetParam()},
-         .prefill_flags = {"--max_running_sequences=1"},
+         // Little of a prompt is on its way at once: prefill still has the rest while decode takes
+         // nothing. A hand-off that is sent whole, commit and all, outlives prefill.
+         .prefill_flags = {"--max_running_sequences=1", "--kv_segment_kib=64"},
          .decode_flags = {"--lease=4s"},
          .router_flags = {"--endpoint_wait=1s"}});
     ASSERT_TRUE(stack.ok()) << stack.status();

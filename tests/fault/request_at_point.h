@@ -30,7 +30,8 @@ std::string_view PointName(Point point);
 
 // Holds the request by stopping (SIGSTOP) the worker that would carry it on. The stack needs one
 // prefill worker with --max_running_sequences=1 and short chunks, and one decode worker; it must
-// outlive this. Not thread-safe.
+// outlive this. At kTransfer prefill may have sent everything, its commit too, unless
+// --kv_segment_kib makes four segments a small part of the prompt's KV. Not thread-safe.
 class RequestAtPoint {
  public:
   static constexpr int kMaxTokens = 300;
