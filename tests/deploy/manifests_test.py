@@ -81,6 +81,18 @@ class Files(unittest.TestCase):
         self.assertEqual(images, {"baton/router", "baton/worker-cpu", "baton/worker-cuda", "baton/tools"})
         self.assertLessEqual(images, targets)
 
+    def test_commands_that_build_images_give_them_the_tag_of_the_manifests(self):
+        made = {}
+        for name in ("docker/Dockerfile", "docs/kubernetes.md"):
+            text = (CHECKOUT / name).read_text(encoding="utf-8")
+            made[name] = re.findall(r"docker build .*--target (\S+) +-t (\S+)", text)
+            self.assertTrue(made[name], name)
+            for target, image in made[name]:
+                with self.subTest(file=name, target=target):
+                    self.assertEqual(image.removeprefix("REGISTRY/"), f"baton/{target}:{base_tag()}")
+        self.assertEqual({target for target, _ in made["docker/Dockerfile"]},
+                         {"router", "worker-cpu", "worker-cuda", "tools"})
+
     def test_containers_run_what_their_image_holds(self):
         text = (CHECKOUT / "docker/Dockerfile").read_text(encoding="utf-8")
         held = {image: set(binaries.split())
@@ -181,6 +193,17 @@ class Rendered(unittest.TestCase):
             for item in arrangement.objects:
                 if item["kind"] != "Namespace":
                     self.assertEqual(item["metadata"]["namespace"], "baton")
+
+    def test_every_image_has_the_tag_of_the_base(self):
+        for name, objects in [*((name, arrangement.objects) for name, arrangement in self.arrangements.items()),
+                              ("load-test", manifests.render(LOAD_TEST))]:
+            with self.subTest(arrangement=name):
+                self.assertEqual({image.partition(":")[2] for image in images_of(objects)}, {base_tag()})
+
+    def test_docs_load_the_images_of_the_small_cluster_into_kind(self):
+        page = (CHECKOUT / "docs/kubernetes.md").read_text(encoding="utf-8")
+        [loaded] = re.findall(r"^kind load docker-image (.*?) *(?:#.*)?$", page, re.M)
+        self.assertEqual(set(loaded.split()), images_of(self.arrangements["cpu-dev"].objects))
 
     def test_what_pods_mount_exists(self):
         for arrangement, workload in self.each_workload():
@@ -369,6 +392,19 @@ def allowed(arrangement, caller, callee, direction):
                     and manifests.selects(peer["podSelector"], labels[1]) for peer in rule[peers]):
                 return True
     return False
+
+
+def base_tag():
+    [kustomization] = [document for path, document in manifests.documents()
+                       if path == KUBERNETES / "base/kustomization.yaml"]
+    [tag] = {image["newTag"] for image in kustomization["images"]}
+    return tag
+
+
+def images_of(objects):
+    """Those of every container of rendered objects."""
+    pods = [item["spec"]["template"]["spec"] for item in objects if item["kind"] in manifests.WORKLOADS | {"Job"}]
+    return {container["image"] for pod in pods for container in pod["initContainers"] + pod["containers"]}
 
 
 def exported_families():
