@@ -100,9 +100,9 @@ struct EngineLoad {
   int64_t kept_sessions = 0;
   int64_t kept_bytes = 0;
   int64_t steps = 0;
-  // End of the newest step, or when work came up after a pause, whichever is later. With has_work,
-  // its age is how long the engine has made no progress; health looks at it.
-  absl::Time last_step_time;
+  // Rises with every step and, while one runs, with every tile of rows that has run through a
+  // layer's attention: a long step of a large model on few cores is no standstill.
+  int64_t progress = 0;
   bool has_work = false;  // something waits for a step or runs in one
   bool draining = false;
 };

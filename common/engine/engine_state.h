@@ -101,8 +101,6 @@ struct EngineState {
   int64_t pages_reserved = 0;
   uint64_t next_step = 1;
   bool step_in_flight = false;
-  bool had_work = false;
-  absl::Time last_step_time;
   int64_t steps = 0;
   bool stopping = false;
 

@@ -12,7 +12,7 @@
 namespace baton::engine {
 namespace {
 
-// Wakes at least this often, so that last_step_time and gauges are fresh even without commands.
+// Wakes at least this often, so that progress and gauges are fresh even without commands.
 constexpr absl::Duration kMaxSleep = absl::Seconds(1);
 
 }  // namespace
@@ -31,7 +31,6 @@ void EngineThread::Stop() {
 
 void EngineThread::ThreadMain() {
   const Clock& clock = *state_.parts.clock;
-  state_.last_step_time = clock.Now();
   PublishLoad(state_);
   while (!state_.stopping) {
     const absl::Time wake = std::min(NextExpiry(state_), clock.Now() + kMaxSleep);

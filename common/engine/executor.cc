@@ -89,6 +89,7 @@ void Executor::Run(Step& step) {
     step.status = WithContext(step.status, absl::StrCat("engine step ", step.number));
   }
   step.finished = context_.clock->Now();
+  ++progress_;
 }
 
 // What a step leaves on side queues is done before the next one begins, and before prompts land
@@ -206,14 +207,7 @@ StepLayers Executor::layers() const {
 }
 
 absl::Status Executor::Forward(const Step& step) {
-  EngineStepKv kv(step,
-                  *context_.ops,
-                  *context_.exec,
-                  *context_.pool,
-                  context_.layout,
-                  layers(),
-                  staged_,
-                  *context_.clock);
+  EngineStepKv kv(step, context_, layers(), staged_, progress_);
   const model::ForwardBatch batch = {.token_ids = step.token_ids,
                                      .positions = step.positions,
                                      .sequences = step.slices,

@@ -1,6 +1,8 @@
 // The executor thread: owns the device and the model, runs one step after another.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -11,29 +13,15 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 
-#include "common/base/clock.h"
+#include "common/engine/executor_context.h"
 #include "common/engine/ready_kv.h"
 #include "common/engine/staged_copies.h"
 #include "common/engine/step.h"
 #include "common/engine/step_sampler.h"
 #include "common/kv/codec/encoded_kv.h"
-#include "common/kv/pool/page_pool.h"
-#include "common/model/model.h"
-#include "kernels/core/exec_context.h"
 #include "kernels/core/step_arrays.h"
-#include "kernels/ops/op_table.h"
 
 namespace baton::engine {
-
-// Everything that the executor borrows; must outlive it.
-struct ExecutorContext {
-  model::Model* model = nullptr;
-  const kernels::ExecContext* exec = nullptr;
-  const kernels::OpTable* ops = nullptr;
-  kv::PagePool* pool = nullptr;
-  kernels::DensePageLayout layout;
-  const Clock* clock = nullptr;
-};
 
 // What the executor tells. All but `copied` on the executor thread.
 struct ExecutorEvents {
@@ -57,6 +45,8 @@ class Executor {
   void Submit(std::unique_ptr<Step> step);
   // Engine thread. As StagedCopies::Land.
   void Land(Landing landing) { staged_.Land(std::move(landing)); }
+  // Any thread. EngineLoad::progress.
+  int64_t progress() const { return progress_; }
 
  private:
   void ThreadMain();
@@ -84,6 +74,7 @@ class Executor {
 
   const ExecutorContext context_;
   const ExecutorEvents events_;
+  std::atomic<int64_t> progress_ = 0;
   // Executor thread only.
   kernels::StepArrays arrays_;  // for what comes before the forward pass
   StepSampler sampler_;

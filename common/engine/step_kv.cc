@@ -1,5 +1,6 @@
 #include "common/engine/step_kv.h"
 
+#include <atomic>
 #include <utility>
 #include <vector>
 
@@ -7,16 +8,15 @@
 
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
+#include "common/engine/executor_context.h"
 #include "common/engine/kv_sink.h"
 #include "common/engine/ready_kv.h"
 #include "common/engine/sequence.h"
 #include "common/engine/staged_copies.h"
 #include "common/engine/step.h"
 #include "common/kv/codec/packed_step_kv.h"
-#include "common/kv/pool/page_pool.h"
-#include "kernels/core/exec_context.h"
+#include "common/kv/codec/step_kv.h"
 #include "kernels/kv_format/dense.h"
-#include "kernels/ops/op_table.h"
 
 namespace baton::engine {
 namespace {
@@ -43,24 +43,28 @@ std::vector<kv::StepSequenceKv> SequencesOf(const Step& step, int32_t full_layer
 }  // namespace
 
 EngineStepKv::EngineStepKv(const Step& step,
-                           const kernels::OpTable& ops,
-                           const kernels::ExecContext& exec,
-                           kv::PagePool& pool,
-                           const kernels::DensePageLayout& layout,
+                           const ExecutorContext& context,
                            const StepLayers& layers,
                            StagedCopies& staged,
-                           const Clock& clock)
-    : PackedStepKv(ops,
-                   exec,
-                   {.base = pool.base(), .layout = layout},
+                           std::atomic<int64_t>& progress)
+    : PackedStepKv(*context.ops,
+                   *context.exec,
+                   {.base = context.pool->base(), .layout = context.layout},
                    SequencesOf(step, layers.full_layers)),
       step_(step),
+      context_(context),
       layers_(layers),
       staged_(staged),
-      clock_(clock),
-      pool_(pool) {}
+      progress_(progress) {}
+
+absl::Status EngineStepKv::Attend(const kv::KvRows& rows, const kv::KvQueries& queries) {
+  BATON_RETURN_IF_ERROR(PackedStepKv::Attend(rows, queries));
+  ++progress_;
+  return absl::OkStatus();
+}
 
 absl::Status EngineStepKv::LayersWritten(int32_t layer_begin, int32_t layer_end) {
+  ++progress_;
   const size_t page_bytes = dense().pages().layout.page_bytes();
   for (const StepSequence& rows : step_.sequences) {
     const ShipRange& ship = rows.ship;
@@ -71,7 +75,7 @@ absl::Status EngineStepKv::LayersWritten(int32_t layer_begin, int32_t layer_end)
         LeavesAsHidden(*rows.sequence, layer_begin, layers_)
             ? MakeReadyKv(
                   *rows.sequence->hidden, layers_.full_layers, ship.hidden_begin, ship.hidden_end)
-            : MakeReadyKv(rows, layer_begin, layer_end, page_bytes, pool_);
+            : MakeReadyKv(rows, layer_begin, layer_end, page_bytes, *context_.pool);
     if (ready.page_count > 0) {
       BATON_RETURN_IF_ERROR(Ship(rows, std::move(ready)));
     }
@@ -88,9 +92,10 @@ absl::Status EngineStepKv::Ship(const StepSequence& rows, ReadyKv ready) {
 }
 
 absl::Status EngineStepKv::EncodeLayer(int32_t sequence, int32_t kv_layer) {
-  const absl::Time start = clock_.Now();
+  const Clock& clock = *context_.clock;
+  const absl::Time start = clock.Now();
   const absl::Status status = PackedStepKv::EncodeLayer(sequence, kv_layer);
-  step_.sequences[static_cast<size_t>(sequence)].sequence->encode_time += clock_.Now() - start;
+  step_.sequences[static_cast<size_t>(sequence)].sequence->encode_time += clock.Now() - start;
   return status;
 }
 

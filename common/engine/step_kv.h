@@ -1,19 +1,18 @@
 // The KV of an engine step: each sequence's rows go to where its KV is, finished layers to sinks.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "absl/status/status.h"
 
-#include "common/base/clock.h"
+#include "common/engine/executor_context.h"
 #include "common/engine/kv_sink.h"
 #include "common/engine/ready_kv.h"
 #include "common/engine/staged_copies.h"
 #include "common/engine/step.h"
 #include "common/kv/codec/packed_step_kv.h"
-#include "common/kv/pool/page_pool.h"
-#include "kernels/core/exec_context.h"
-#include "kernels/ops/op_table.h"
+#include "common/kv/codec/step_kv.h"
 
 namespace baton::engine {
 
@@ -22,15 +21,14 @@ namespace baton::engine {
 // Executor's to see to. Made for one step; executor thread. Everything is borrowed.
 class EngineStepKv final : public kv::PackedStepKv {
  public:
+  // `progress` rises with every tile that has attended and all layers that are written.
   EngineStepKv(const Step& step,
-               const kernels::OpTable& ops,
-               const kernels::ExecContext& exec,
-               kv::PagePool& pool,
-               const kernels::DensePageLayout& layout,
+               const ExecutorContext& context,
                const StepLayers& layers,
                StagedCopies& staged,
-               const Clock& clock);
+               std::atomic<int64_t>& progress);
 
+  absl::Status Attend(const kv::KvRows& rows, const kv::KvQueries& queries) override;
   // Hands the pages that became final to their sinks.
   absl::Status LayersWritten(int32_t layer_begin, int32_t layer_end) override;
 
@@ -44,10 +42,10 @@ class EngineStepKv final : public kv::PackedStepKv {
   absl::Status Ship(const StepSequence& rows, ReadyKv ready);
 
   const Step& step_;
+  const ExecutorContext& context_;
   const StepLayers layers_;
   StagedCopies& staged_;
-  const Clock& clock_;
-  kv::PagePool& pool_;
+  std::atomic<int64_t>& progress_;
 };
 
 }  // namespace baton::engine

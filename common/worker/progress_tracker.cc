@@ -5,10 +5,10 @@ namespace baton::worker {
 bool ProgressTracker::Stalled(const engine::EngineLoad& load, absl::Time now) {
   if (!load.has_work) {
     waiting_since_ = absl::InfiniteFuture();
-  } else if (waiting_since_ == absl::InfiniteFuture() || load.steps != steps_) {
+  } else if (waiting_since_ == absl::InfiniteFuture() || load.progress != progress_) {
     waiting_since_ = now;
   }
-  steps_ = load.steps;
+  progress_ = load.progress;
   return load.has_work && now - waiting_since_ > stall_timeout_;
 }
 

@@ -10,17 +10,17 @@
 namespace baton::worker {
 
 // Looks at load snapshots one after another. Idle time never counts: the clock starts when work
-// appears and starts again with every step. Not thread-safe; the clock is an argument.
+// appears and starts again with all progress. Not thread-safe; the clock is an argument.
 class ProgressTracker {
  public:
   explicit ProgressTracker(absl::Duration stall_timeout) : stall_timeout_(stall_timeout) {}
 
-  // True when there has been work and no step for longer than the timeout.
+  // True when there has been work and no progress for longer than the timeout.
   bool Stalled(const engine::EngineLoad& load, absl::Time now);
 
  private:
   const absl::Duration stall_timeout_;
-  int64_t steps_ = -1;
+  int64_t progress_ = -1;
   absl::Time waiting_since_ = absl::InfiniteFuture();
 };
 

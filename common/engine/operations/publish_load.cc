@@ -4,6 +4,7 @@
 #include "common/engine/active_request.h"
 #include "common/engine/admission_gate.h"
 #include "common/engine/engine_state.h"
+#include "common/engine/executor.h"
 #include "common/engine/operations/operations.h"
 #include "common/engine/sequence.h"
 #include "common/kv/codec/encoded_format.h"
@@ -43,10 +44,6 @@ void PublishLoad(EngineState& state) {
   const bool has_work = state.step_in_flight || !state.waiting.empty() ||
                         !state.prefilling.empty() || NextExpansion(state).request != nullptr ||
                         !state.decoding.empty();
-  if (has_work && !state.had_work) {
-    state.last_step_time = state.Now();
-  }
-  state.had_work = has_work;
   EngineLoad load;
   const WaitingLoad waiting = state.parts.gate->waiting();
   load.waiting_requests = waiting.requests;
@@ -87,7 +84,7 @@ void PublishLoad(EngineState& state) {
          .bytes = {.total = staging->bytes_total(), .free = staging->bytes_free()}});
   }
   load.steps = state.steps;
-  load.last_step_time = state.last_step_time;
+  load.progress = state.parts.executor->progress();
   load.has_work = has_work;
   state.parts.load->Set(load);
 }

@@ -130,7 +130,6 @@ void FailRequests(EngineState& state, const Step& step) {
 void RetireStep(EngineState& state, std::unique_ptr<Step> step) {
   state.step_in_flight = false;
   state.steps += 1;
-  state.last_step_time = step->finished;
   for (ActiveRequest* request : step->requests) {
     --request->steps_in_flight;
   }

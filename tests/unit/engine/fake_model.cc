@@ -161,6 +161,12 @@ void FakeModelControl::Release() {
   hold_ = false;
 }
 
+void FakeModelControl::PassOne() {
+  absl::MutexLock lock(&mutex_);
+  pass_one_ = true;
+  held_ = false;
+}
+
 void FakeModelControl::AwaitHeld() {
   absl::MutexLock lock(&mutex_);
   mutex_.Await(absl::Condition(&held_));
@@ -184,7 +190,8 @@ std::vector<FakeStep> FakeModelControl::steps() const {
 void FakeModelControl::PassGate() {
   absl::MutexLock lock(&mutex_);
   held_ = hold_;
-  mutex_.Await(absl::Condition(+[](bool* hold) { return !*hold; }, &hold_));
+  mutex_.Await(absl::Condition(this, &FakeModelControl::open));
+  pass_one_ = false;
   held_ = false;
 }
 

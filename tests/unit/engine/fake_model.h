@@ -31,6 +31,8 @@ class FakeModelControl {
   // Forward calls stop before their first layer, and between layers, until Release.
   void Hold();
   void Release();
+  // Lets a held call go on to where the next one stops. Await that with AwaitHeld.
+  void PassOne();
   // Waits until a Forward call is held.
   void AwaitHeld();
   // The next Forward call fails with this.
@@ -42,10 +44,12 @@ class FakeModelControl {
  private:
   friend class FakeModel;
   void PassGate();
+  bool open() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !hold_ || pass_one_; }
 
   mutable absl::Mutex mutex_;
   bool hold_ ABSL_GUARDED_BY(mutex_) = false;
   bool held_ ABSL_GUARDED_BY(mutex_) = false;
+  bool pass_one_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status fail_next_ ABSL_GUARDED_BY(mutex_);
   int32_t preferred_ ABSL_GUARDED_BY(mutex_) = -1;
   std::vector<FakeStep> steps_ ABSL_GUARDED_BY(mutex_);

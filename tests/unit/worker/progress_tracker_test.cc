@@ -7,21 +7,21 @@ namespace {
 
 const absl::Time kStart = absl::UnixEpoch();
 
-engine::EngineLoad Load(bool has_work, int64_t steps) {
+engine::EngineLoad Load(bool has_work, int64_t progress) {
   engine::EngineLoad load;
   load.has_work = has_work;
-  load.steps = steps;
+  load.progress = progress;
   return load;
 }
 
-TEST(ProgressTrackerTest, WorkWithoutStepsIsAStallAfterTheTimeout) {
+TEST(ProgressTrackerTest, WorkWithoutProgressIsAStallAfterTheTimeout) {
   ProgressTracker tracker(absl::Seconds(10));
   EXPECT_FALSE(tracker.Stalled(Load(true, 5), kStart));
   EXPECT_FALSE(tracker.Stalled(Load(true, 5), kStart + absl::Seconds(10)));
   EXPECT_TRUE(tracker.Stalled(Load(true, 5), kStart + absl::Seconds(11)));
 }
 
-TEST(ProgressTrackerTest, EveryStepStartsTheClockAgain) {
+TEST(ProgressTrackerTest, AllProgressStartsTheClockAgain) {
   ProgressTracker tracker(absl::Seconds(10));
   for (int i = 0; i < 20; ++i) {
     EXPECT_FALSE(tracker.Stalled(Load(true, i), kStart + i * absl::Seconds(9)));
