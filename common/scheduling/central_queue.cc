@@ -49,21 +49,9 @@ absl::Status CentralQueue::Return(const QueueEntry& entry) {
   return absl::OkStatus();
 }
 
-std::optional<QueueEntry> CentralQueue::Front() const {
-  return entries_.empty() ? std::nullopt : std::optional<QueueEntry>(entries_.begin()->second);
-}
-
-QueueEntry CentralQueue::Erase(Entries::const_iterator position) {
-  const QueueEntry entry = position->second;
-  entries_.erase(position);
-  --totals_.requests;
-  totals_.tokens -= entry.tokens;
-  totals_.bytes -= entry.bytes;
-  return entry;
-}
-
-std::optional<QueueEntry> CentralQueue::PopFront() {
-  return entries_.empty() ? std::nullopt : std::optional<QueueEntry>(Erase(entries_.cbegin()));
+std::optional<QueueEntry> CentralQueue::Next(uint64_t id) const {
+  const auto next = entries_.upper_bound(id);
+  return next == entries_.end() ? std::nullopt : std::optional(next->second);
 }
 
 bool CentralQueue::Remove(uint64_t id) {
@@ -71,7 +59,10 @@ bool CentralQueue::Remove(uint64_t id) {
   if (found == entries_.end()) {
     return false;
   }
-  Erase(found);
+  --totals_.requests;
+  totals_.tokens -= found->second.tokens;
+  totals_.bytes -= found->second.bytes;
+  entries_.erase(found);
   return true;
 }
 

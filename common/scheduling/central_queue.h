@@ -18,7 +18,7 @@ struct QueueLimits {
 
 // One waiting request and what it weighs.
 struct QueueEntry {
-  uint64_t id = 0;     // unique, and greater than those of requests that arrived before
+  uint64_t id = 0;     // unique, not 0, and greater than those of requests that arrived before
   int64_t tokens = 0;  // prompt tokens
   int64_t bytes = 0;   // memory that the request holds while it waits
 };
@@ -46,10 +46,8 @@ class CentralQueue {
   // lost. kAlreadyExists: id is queued.
   absl::Status Return(const QueueEntry& entry);
 
-  // The next request to dispatch.
-  std::optional<QueueEntry> Front() const;
-  // Takes out the head.
-  std::optional<QueueEntry> PopFront();
+  // The first request that arrived after request `id`, which need not be queued; 0: the head.
+  std::optional<QueueEntry> Next(uint64_t id) const;
   // Takes out a request wherever it stands; false when it is not queued.
   bool Remove(uint64_t id);
 
@@ -62,7 +60,6 @@ class CentralQueue {
   using Entries = std::map<uint64_t, QueueEntry>;  // by id, and so by arrival
 
   absl::Status CheckLimits(const QueueEntry& entry) const;
-  QueueEntry Erase(Entries::const_iterator position);
 
   const QueueLimits limits_;
   QueueTotals totals_;

@@ -26,15 +26,17 @@ bool Idle(const DecodeLoad& load) {
   return load.running_sequences == 0 && load.reservations == 0 && load.unreported_requests == 0;
 }
 
+// Or it never has room; another pool is larger.
+bool LargeEnough(const DecodeLoad& load, const PairNeeds& needs) {
+  return load.pool_tokens == 0 || load.pool_tokens >= needs.total_tokens;
+}
+
 bool HasRoom(const DecodeLoad& load, const PairNeeds& needs) {
-  if (!load.ready || load.full) {
+  if (!load.ready || load.full || !LargeEnough(load, needs)) {
     return false;
   }
   if (load.pool_tokens == 0) {
     return true;
-  }
-  if (load.pool_tokens < needs.total_tokens) {
-    return false;  // it never will; another pool is larger
   }
   // The estimate is coarse (page slack, shared prompt pages); an idle worker decides by itself.
   return Idle(load) || FreeTokens(load) >= static_cast<double>(needs.total_tokens);
@@ -58,8 +60,20 @@ double NearBonus(const Place* prefill, const Place& decode) {
   return !decode.rack.empty() && decode.rack == prefill->rack ? kSameRackBonus : 0.0;
 }
 
-bool CanTake(const PrefillLoad& load, const PairNeeds& needs) {
-  return HasFreeSlot(load) || (load.ready && needs.prefer_prefill == load.worker);
+// Tokens that a prefill worker's pool has to hold, if it is known.
+int64_t LeastPool(std::span<const PrefillLoad> prefills, const PairNeeds& needs) {
+  const bool any = std::ranges::any_of(
+      prefills, [&](const PrefillLoad& load) { return load.pool_tokens >= needs.prompt_tokens; });
+  return any ? needs.prompt_tokens : 0;
+}
+
+bool LargeEnough(const PrefillLoad& load, int64_t least_pool) {
+  return load.pool_tokens == 0 || load.pool_tokens >= least_pool;
+}
+
+bool CanTake(const PrefillLoad& load, const PairNeeds& needs, int64_t least_pool) {
+  return (HasFreeSlot(load) && LargeEnough(load, least_pool)) ||
+         (load.ready && needs.prefer_prefill == load.worker);
 }
 
 // Lower is better, for both roles.
@@ -79,8 +93,9 @@ auto DecodeCost(const DecodeLoad& load, const PairNeeds& needs, const Place* pre
 
 const PrefillLoad* BestPrefill(std::span<const PrefillLoad> prefills, const PairNeeds& needs) {
   const PrefillLoad* best = nullptr;
+  const int64_t least_pool = LeastPool(prefills, needs);
   for (const PrefillLoad& load : prefills) {
-    if (CanTake(load, needs) &&
+    if (CanTake(load, needs, least_pool) &&
         (best == nullptr || PrefillCost(load, needs) < PrefillCost(*best, needs))) {
       best = &load;
     }
@@ -134,8 +149,10 @@ std::optional<WorkerPair> ChoosePair(std::span<const PrefillLoad> prefills,
   if (decode == nullptr) {
     return std::nullopt;
   }
+  const int64_t least_pool = LeastPool(prefills, needs);
   for (const PrefillLoad& other : prefills) {
-    if (!CanTake(other, needs) || PrefillCost(other, needs) != PrefillCost(*prefill, needs)) {
+    if (!CanTake(other, needs, least_pool) ||
+        PrefillCost(other, needs) != PrefillCost(*prefill, needs)) {
       continue;
     }
     const DecodeLoad* near = BestDecode(decodes, needs, /*must_prefill=*/false, &other.place);
@@ -147,10 +164,20 @@ std::optional<WorkerPair> ChoosePair(std::span<const PrefillLoad> prefills,
   return WorkerPair{.prefill = prefill->worker, .decode = decode->worker};
 }
 
-bool CanServe(std::span<const PrefillLoad> prefills, std::span<const DecodeLoad> decodes) {
+bool CanPrefill(std::span<const PrefillLoad> prefills, const PairNeeds& needs) {
+  const int64_t least_pool = LeastPool(prefills, needs);
+  return std::ranges::any_of(prefills, [&](const PrefillLoad& load) {
+    return load.ready && (LargeEnough(load, least_pool) || needs.prefer_prefill == load.worker);
+  });
+}
+
+bool CanServe(std::span<const PrefillLoad> prefills,
+              std::span<const DecodeLoad> decodes,
+              const PairNeeds& needs) {
   const bool any_prefill = std::ranges::any_of(prefills, &PrefillLoad::ready);
+  const bool can_prefill = CanPrefill(prefills, needs);
   return std::ranges::any_of(decodes, [&](const DecodeLoad& load) {
-    return load.ready && (any_prefill || load.can_prefill);
+    return load.ready && LargeEnough(load, needs) && (any_prefill ? can_prefill : load.can_prefill);
   });
 }
 

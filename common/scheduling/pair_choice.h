@@ -24,6 +24,8 @@ struct PrefillLoad {
   // Sent by this router and not in the report yet.
   int64_t unreported_requests = 0;
   int64_t unreported_tokens = 0;
+  // Prompt tokens that its pool ever holds, ready or not; 0: not known.
+  int64_t pool_tokens = 0;
   Place place = {};
 };
 
@@ -48,7 +50,8 @@ struct DecodeLoad {
 // What the request needs.
 struct PairNeeds {
   int64_t prompt_tokens = 0;
-  // Prompt and every token that may follow: prompt + n x max_tokens.
+  // What decode's pool has to hold: prompt + n x max_tokens; 0: the request's KV is not in that
+  // pool, and only the worker knows of the one where it is.
   int64_t total_tokens = 0;
   // The decode worker that may have kept KV for the request: chosen if it has room.
   std::optional<uint64_t> prefer_decode = {};
@@ -67,7 +70,9 @@ struct WorkerPair {
 };
 
 // The preferred prefill worker, else the least-loaded one with a free slot: fewest tokens ahead of
-// the request, then fewest unreported requests, then the first of the list.
+// the request, then fewest unreported requests, then the first of the list. A worker whose pool is
+// too small for the prompt is left out while the list has a larger one, ready or not; where it has
+// none, whoever is chosen tells the client so.
 std::optional<uint64_t> ChoosePrefill(std::span<const PrefillLoad> prefills,
                                       const PairNeeds& needs);
 
@@ -92,8 +97,14 @@ std::optional<WorkerPair> ChoosePair(std::span<const PrefillLoad> prefills,
                                      std::span<const DecodeLoad> decodes,
                                      const PairNeeds& needs);
 
-// Whether a request could be served once there is room: a ready decode worker, and a ready prefill
-// worker unless that decode worker is of role both.
-bool CanServe(std::span<const PrefillLoad> prefills, std::span<const DecodeLoad> decodes);
+// Whether a ready prefill worker could compute the prompt once it has a free slot.
+bool CanPrefill(std::span<const PrefillLoad> prefills, const PairNeeds& needs);
+
+// Whether the request, or any if none is told, could be served once there is room: by a ready
+// decode worker whose pool is large enough, and a ready prefill worker as for CanPrefill, or where
+// none is ready at all a decode worker of role both.
+bool CanServe(std::span<const PrefillLoad> prefills,
+              std::span<const DecodeLoad> decodes,
+              const PairNeeds& needs = {});
 
 }  // namespace baton::scheduling

@@ -1,6 +1,5 @@
 #include "services/router/admission/admission.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -108,42 +107,49 @@ std::shared_ptr<Worker> Admission::Find(WorkerKind kind, uint64_t id) const {
   return nullptr;
 }
 
-Admission::Grant Admission::PlaceRetry() {
-  if (retries_.empty()) {
-    return nullptr;
-  }
-  const std::optional<uint64_t> choice =
-      scheduling::ChoosePrefill(PrefillLoads(), retries_.front().needs);
-  const auto worker = choice.has_value() ? Find(WorkerKind::kPrefill, *choice) : nullptr;
-  if (worker == nullptr) {
-    return nullptr;
-  }
-  AdmissionRequest request = std::move(retries_.front());
-  retries_.pop_front();
-  auto ticket = std::make_shared<WorkerTicket>(worker, request.needs.prompt_tokens);
-  return [client = std::move(request.client), ticket] {
-    if (const auto alive = client.lock()) {
-      alive->OnPrefillWorker(std::move(*ticket));
+Admission::Grant Admission::PlaceRetry(const std::vector<scheduling::PrefillLoad>& prefills) {
+  for (auto waiting = retries_.begin(); waiting != retries_.end(); ++waiting) {
+    const std::optional<uint64_t> choice = scheduling::ChoosePrefill(prefills, waiting->needs);
+    const auto worker = choice.has_value() ? Find(WorkerKind::kPrefill, *choice) : nullptr;
+    if (worker == nullptr) {
+      continue;
     }
-  };
+    auto ticket = std::make_shared<WorkerTicket>(worker, waiting->needs.prompt_tokens);
+    Grant grant = [client = std::move(waiting->client), ticket] {
+      if (const auto alive = client.lock()) {
+        alive->OnPrefillWorker(std::move(*ticket));
+      }
+    };
+    retries_.erase(waiting);
+    return grant;
+  }
+  return nullptr;
 }
 
-Admission::Grant Admission::PlaceHead() {
-  const std::optional<scheduling::QueueEntry> head = queue_.Front();
-  if (!head.has_value()) {
+Admission::Grant Admission::PlaceQueued(const std::vector<scheduling::PrefillLoad>& prefills) {
+  const std::vector<scheduling::DecodeLoad> decodes = DecodeLoads();
+  if (!scheduling::CanServe(prefills, decodes)) {
     return nullptr;
   }
-  const AdmissionRequest& waiting = queued_.at(head->id);
-  const std::optional<scheduling::WorkerPair> choice =
-      scheduling::ChoosePair(PrefillLoads(), DecodeLoads(), waiting.needs);
-  if (!choice.has_value()) {
-    return nullptr;
+  for (auto entry = queue_.Next(0); entry.has_value(); entry = queue_.Next(entry->id)) {
+    const scheduling::PairNeeds& needs = queued_.at(entry->id).needs;
+    if (!scheduling::CanServe(prefills, decodes, needs)) {
+      continue;
+    }
+    const std::optional<scheduling::WorkerPair> choice =
+        scheduling::ChoosePair(prefills, decodes, needs);
+    return choice.has_value() ? GrantPair(entry->id, *choice) : nullptr;
   }
-  const auto decode = Find(WorkerKind::kDecode, choice->decode);
+  return nullptr;
+}
+
+Admission::Grant Admission::GrantPair(uint64_t id, const scheduling::WorkerPair& choice) {
+  const AdmissionRequest& waiting = queued_.at(id);
+  const auto decode = Find(WorkerKind::kDecode, choice.decode);
   const auto prefill =
-      choice->prefill.has_value() ? Find(WorkerKind::kPrefill, *choice->prefill) : nullptr;
-  if (decode == nullptr || (choice->prefill.has_value() && prefill == nullptr)) {
-    return nullptr;  // removed a moment ago
+      choice.prefill.has_value() ? Find(WorkerKind::kPrefill, *choice.prefill) : nullptr;
+  if (decode == nullptr || (choice.prefill.has_value() && prefill == nullptr)) {
+    return nullptr;
   }
   auto pair = std::make_shared<AssignedPair>();
   pair->decode = WorkerTicket(decode, waiting.needs.total_tokens);
@@ -155,16 +161,17 @@ Admission::Grant Admission::PlaceHead() {
       alive->OnPair(std::move(*pair));
     }
   };
-  queue_.PopFront();
-  queued_.erase(head->id);
+  queue_.Remove(id);
+  queued_.erase(id);
   return grant;
 }
 
 Admission::Grant Admission::PlaceNext() {
-  if (Grant grant = PlaceRetry()) {
+  const std::vector<scheduling::PrefillLoad> prefills = PrefillLoads();
+  if (Grant grant = PlaceRetry(prefills)) {
     return grant;
   }
-  return PlaceHead();
+  return PlaceQueued(prefills);
 }
 
 void Admission::Dispatch() {
@@ -190,10 +197,12 @@ void Admission::Dispatch() {
   }
 }
 
-bool Admission::CanServe() const { return scheduling::CanServe(PrefillLoads(), DecodeLoads()); }
+bool Admission::CanServe(const scheduling::PairNeeds& needs) const {
+  return scheduling::CanServe(PrefillLoads(), DecodeLoads(), needs);
+}
 
-bool Admission::AnyPrefillReady() const {
-  return std::ranges::any_of(PrefillLoads(), &scheduling::PrefillLoad::ready);
+bool Admission::CanPrefill(const scheduling::PairNeeds& needs) const {
+  return scheduling::CanPrefill(PrefillLoads(), needs);
 }
 
 absl::Time Admission::unservable_since() const {

@@ -43,8 +43,8 @@ struct AdmissionRequest {
 };
 
 // Bounded queue, first come, first served; requests that lost their prefill worker go before it,
-// because they hold pages (architecture.md section 3 step 1). Thread-safe; held by shared_ptr
-// because workers report to it.
+// because they hold pages (architecture.md section 3 step 1). Nobody waits behind a request that no
+// ready worker is large enough for. Thread-safe; held by shared_ptr because workers report to it.
 class Admission {
  public:
   Admission(const scheduling::QueueLimits& limits, std::shared_ptr<WorkerSet> workers);
@@ -64,10 +64,12 @@ class Admission {
   // Places what can be placed. Called by workers when their load changed.
   void Dispatch();
 
-  // Somebody could serve a request, at once or when there is room.
-  bool CanServe() const;
-  bool AnyPrefillReady() const;
-  // Since when CanServe is false; InfiniteFuture while it is true. As of the last Dispatch.
+  // Somebody could serve such a request, or any if none is told, at once or when there is room.
+  bool CanServe(const scheduling::PairNeeds& needs = {}) const;
+  // A prefill worker could, likewise.
+  bool CanPrefill(const scheduling::PairNeeds& needs) const;
+  // Since when nobody can serve any request; InfiniteFuture while somebody can. As of the last
+  // Dispatch.
   absl::Time unservable_since() const;
   scheduling::QueueTotals queued() const;
 
@@ -85,8 +87,15 @@ class Admission {
   std::vector<scheduling::DecodeLoad> DecodeLoads() const;
   // A grant for the next request that can be placed; empty: none can.
   Grant PlaceNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Grant PlaceRetry() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Grant PlaceHead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Grant PlaceRetry(const std::vector<scheduling::PrefillLoad>& prefills)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The first that somebody who is ready could ever serve; who is larger than that lets others go
+  // before it.
+  Grant PlaceQueued(const std::vector<scheduling::PrefillLoad>& prefills)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes a waiting request out for the pair; empty: a worker was removed a moment ago.
+  Grant GrantPair(uint64_t id, const scheduling::WorkerPair& choice)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::shared_ptr<Worker> Find(WorkerKind kind, uint64_t id) const;
 
   const std::shared_ptr<WorkerSet> workers_;

@@ -123,7 +123,7 @@ void RequestFlow::AssumeCommitted(absl::Time now) {
   if (std::exchange(resuming_, false)) {
     observer_->OnResume(/*resumed=*/true, from_retained_kv_);
   }
-  if (!timeline_.committed.has_value()) {
+  if (!timeline_.committed.has_value() && !local_prefill_) {
     timeline_.committed = now;
   }
   if (phase_ == Phase::kAwaitingPrefill) {

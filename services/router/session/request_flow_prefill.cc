@@ -167,10 +167,11 @@ void RequestFlow::OnPrefillEnd(const absl::Status& status, absl::Time now) {
 }
 
 void RequestFlow::PrefillLost(const absl::Status& status, absl::Time now) {
-  // A repeated attempt that decode refuses although the first tokens are known: an attempt before
-  // was committed and its worker died before it could say so. Decode's stream tells the rest.
-  if (status.code() == absl::StatusCode::kFailedPrecondition && attempt_ > 1 &&
-      first_tokens_seen_) {
+  // A repeated attempt whose reservation has ended although the first tokens are known: an attempt
+  // before was committed and its worker died before it could say so. Decode's stream tells the
+  // rest.
+  if (absl::IsFailedPrecondition(status) && rpc::ReasonOf(status) == rpc::reason::kStaleEpoch &&
+      attempt_ > 1 && first_tokens_seen_) {
     AssumeCommitted(now);
     CompleteIfDone(now);
     return;

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 
 #include "common/rpc/request_log.h"
+#include "common/scheduling/pair_choice.h"
 #include "services/router/admission/admission.h"
 #include "services/router/running_requests.h"
 #include "services/router/session/request_flow.h"
@@ -151,17 +152,24 @@ void Session::OnDeadline() {
 }
 
 void Session::OnEndpointWait(uint64_t wait) {
-  const bool can_serve = services_.admission->CanServe();
-  const bool any_prefill = services_.admission->AnyPrefillReady();
+  scheduling::PairNeeds needs;
+  {
+    absl::MutexLock lock(&mutex_);
+    needs = MakeNeeds();
+  }
+  const bool can_serve = services_.admission->CanServe(needs);
+  const bool can_prefill = services_.admission->CanPrefill(needs);
   const absl::Time now = absl::Now();
   const bool expired = now - services_.admission->unservable_since() >= services_.endpoint_wait;
   Apply([&](RequestFlow& flow) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (wait != wait_number_ || !flow.waits_for_worker()) {
       return;
     }
-    if (flow.phase() == RequestFlow::Phase::kAwaitingPrefill && !any_prefill) {
+    const bool still_unservable = std::exchange(unservable_, !can_serve) && !can_serve;
+    if (flow.phase() == RequestFlow::Phase::kAwaitingPrefill && !can_prefill) {
       flow.OnPrefillWaitExpired(can_serve, now);
-    } else if (flow.phase() == RequestFlow::Phase::kQueued && !can_serve && expired) {
+    } else if (flow.phase() == RequestFlow::Phase::kQueued && !can_serve &&
+               (expired || still_unservable)) {
       flow.OnEndpointsGone(now);
     } else {
       AddEndpointWait();
@@ -174,6 +182,7 @@ void Session::OnPair(AssignedPair pair) {
     if (flow.phase() != RequestFlow::Phase::kQueued) {
       return;  // ended meanwhile: the tickets give themselves back
     }
+    unservable_ = false;
     const bool local_prefill = !pair.prefill;
     prefill_ticket_ = std::move(pair.prefill);
     decode_ticket_ = std::move(pair.decode);

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 
 #include "common/base/live_counter.h"
+#include "common/scheduling/pair_choice.h"
 #include "services/router/admission/admission.h"
 #include "services/router/router_metrics.h"
 #include "services/router/running_requests.h"
@@ -122,6 +123,7 @@ class Session final : public AdmissionClient,
   void AddStartLease() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddEndpointWait() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   AdmissionRequest MakeAdmissionRequest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  scheduling::PairNeeds MakeNeeds() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void NoteDecodeEnd(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NotePrefillEnd(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -158,6 +160,8 @@ class Session final : public AdmissionClient,
   std::optional<uint64_t> avoid_decode_ ABSL_GUARDED_BY(mutex_);
   TimerQueue::Id deadline_timer_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t wait_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Nobody could serve it when the wait before ended.
+  bool unservable_ ABSL_GUARDED_BY(mutex_) = false;
 
   // Touched only while working off actions.
   std::shared_ptr<SessionClient> client_;

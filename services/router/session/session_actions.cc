@@ -90,19 +90,20 @@ void Session::AddAction(FlowCommand command) {
 }
 
 AdmissionRequest Session::MakeAdmissionRequest() {
+  return {.id = id_, .client = weak_from_this(), .needs = MakeNeeds(), .bytes = MemoryBytes(plan_)};
+}
+
+scheduling::PairNeeds Session::MakeNeeds() {
   std::optional<uint64_t> prefer_prefill;
   if (retained_at_ != nullptr && avoid_prefill_ != retained_at_->id()) {
     prefer_prefill = retained_at_->id();
   }
-  return {.id = id_,
-          .client = weak_from_this(),
-          .needs = {.prompt_tokens = plan_.prompt_tokens,
-                    .total_tokens = plan_.total_tokens(),
-                    .prefer_decode = services_.homes->Find(plan_.session_id),
-                    .prefer_prefill = prefer_prefill,
-                    .avoid_prefill = avoid_prefill_,
-                    .avoid_decode = avoid_decode_},
-          .bytes = MemoryBytes(plan_)};
+  return {.prompt_tokens = plan_.prompt_tokens,
+          .total_tokens = plan_.dense_tokens(),
+          .prefer_decode = services_.homes->Find(plan_.session_id),
+          .prefer_prefill = prefer_prefill,
+          .avoid_prefill = avoid_prefill_,
+          .avoid_decode = avoid_decode_};
 }
 
 void Session::AddOpenDecode() {

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
+#include "common/kv/codec/kv_policy.h"
 #include "common/rpc/status_details.h"
 #include "services/router/model/sampling_defaults.h"
 #include "services/router/model/served_model.h"
@@ -81,14 +82,21 @@ absl::StatusOr<uint32_t> ResolveMaxTokens(const inference::v1::Stopping& stoppin
   return stopping.max_tokens();
 }
 
+// `policy` was checked. What the worker has yet to choose may become another format than dense.
+bool StaysDense(const std::string& policy) {
+  const auto parsed = kv::ParseKvPolicy(policy, kv::KvPolicyDefaults::Widest());
+  return parsed.ok() && parsed->format() != nullptr &&
+         parsed->format()->id() == kv::KvFormatId::kDense;
+}
+
 absl::Status CheckCapacity(const RequestPlan& plan, const WorkerLimits& limits) {
   if (!limits.max_pool_tokens.has_value() ||
-      static_cast<uint64_t>(plan.total_tokens()) <= *limits.max_pool_tokens) {
+      static_cast<uint64_t>(plan.dense_tokens()) <= *limits.max_pool_tokens) {
     return absl::OkStatus();
   }
   return rpc::WithReason(rpc::InvalidField("stopping.max_tokens",
                                            absl::StrCat("prompt + n x max_tokens is ",
-                                                        plan.total_tokens(),
+                                                        plan.dense_tokens(),
                                                         " tokens; the largest KV pool holds ",
                                                         *limits.max_pool_tokens)),
                          rpc::reason::kExceedsCapacity,
@@ -150,6 +158,7 @@ absl::StatusOr<RequestPlan> PrepareRequest(const ServedModel& model,
   RequestPlan plan;
   plan.model = model.name;
   BATON_ASSIGN_OR_RETURN(plan.kv_policy, CheckedKvPolicy(request.kv_policy()));
+  plan.dense_kv = StaysDense(plan.kv_policy);
   plan.session_id = request.session_id();
   plan.prompt_tokens = static_cast<uint32_t>(ids.size());
   plan.prompt_token_ids = PackTokenIds(ids);

@@ -203,6 +203,10 @@ scheduling::Place Worker::PlaceOf() const {
                            : scheduling::Place{};
 }
 
+int64_t Worker::PoolTokens() const {
+  return info_.has_value() ? static_cast<int64_t>(info_->kv_pool_tokens()) : 0;
+}
+
 scheduling::PrefillLoad Worker::prefill_load() const {
   absl::MutexLock lock(&mutex_);
   return {.worker = id_,
@@ -211,6 +215,7 @@ scheduling::PrefillLoad Worker::prefill_load() const {
           .waiting_tokens = static_cast<int64_t>(loads_.waiting_tokens()),
           .unreported_requests = unacknowledged_requests_ + recent_requests_,
           .unreported_tokens = unacknowledged_tokens_ + recent_tokens_,
+          .pool_tokens = PoolTokens(),
           .place = PlaceOf()};
 }
 
@@ -219,7 +224,7 @@ scheduling::DecodeLoad Worker::decode_load() const {
   return {.worker = id_,
           .ready = Ready(),
           .can_prefill = info_.has_value() && info_->role() == worker::v1::ROLE_BOTH,
-          .pool_tokens = info_.has_value() ? static_cast<int64_t>(info_->kv_pool_tokens()) : 0,
+          .pool_tokens = PoolTokens(),
           .pages_total = static_cast<int64_t>(loads_.pages_total()),
           .pages_free = static_cast<int64_t>(loads_.pages_free()),
           .running_sequences = static_cast<int64_t>(loads_.running_sequences()),

@@ -125,6 +125,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
     return State() == WorkerState::kReady;
   }
   scheduling::Place PlaceOf() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  int64_t PoolTokens() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool RoleFits(const worker::v1::ServerInfo& info) const;
 
   const uint64_t id_;

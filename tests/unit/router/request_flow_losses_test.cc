@@ -341,14 +341,29 @@ TEST_F(RequestFlowTest, FirstTokensThatDiedWithTheirWorkerAfterTheCommitStartOve
   EXPECT_TRUE(flow_->output().empty());
 }
 
-TEST_F(RequestFlowTest, ARepeatRefusedByDecodeMeansAnEarlierAttemptWasCommitted) {
+TEST_F(RequestFlowTest, ARepeatWhoseReservationHasEndedMeansAnEarlierAttemptWasCommitted) {
   Start();
   Reserve();
   SendFirst();
   flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
   flow_->OnPrefillWorker(now_);
-  flow_->OnPrefillEnd(absl::FailedPreconditionError("committed already"), now_);
+  flow_->OnPrefillEnd(
+      rpc::WithReason(absl::FailedPreconditionError("committed already"), rpc::reason::kStaleEpoch),
+      now_);
   EXPECT_EQ(flow_->phase(), Phase::kDecoding);
+}
+
+// As by a worker of another layout, or without a transport in common.
+TEST_F(RequestFlowTest, ARepeatThatPrefillItselfRefusesIsTriedElsewhereAtOnce) {
+  Start();
+  Reserve();
+  SendFirst();
+  flow_->OnPrefillEnd(absl::UnavailableError("gone"), now_);
+  flow_->OnPrefillWorker(now_);
+  Take();
+  flow_->OnPrefillEnd(absl::FailedPreconditionError("the layouts differ"), now_);
+  EXPECT_EQ(flow_->phase(), Phase::kAwaitingPrefill);
+  EXPECT_THAT(Take(), Contains(FlowCommand::kWaitForPrefill));
 }
 
 TEST_F(RequestFlowTest, AWaitForPrefillThatExpiresStartsOverOrFails) {

@@ -243,6 +243,7 @@ TEST_F(RequestFlowTest, RoleBothNeedsNoPrefillCall) {
   ASSERT_TRUE(flow_->ended());
   EXPECT_TRUE(flow_->final_status().ok());
   EXPECT_EQ(flow_->usage().kv_wire_bytes(), 0u);
+  EXPECT_FALSE(flow_->timeline().committed.has_value()) << "there was no transfer to be timed";
 }
 
 TEST_F(RequestFlowTest, ASlowClientStopsTheReadingOfDecodeUntilItCatchesUp) {

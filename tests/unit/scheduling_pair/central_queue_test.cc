@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <deque>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -14,14 +15,33 @@ namespace {
 
 constexpr QueueLimits kLimits = {.max_requests = 3, .max_tokens = 100, .max_bytes = 1000};
 
+std::optional<QueueEntry> TakeHead(CentralQueue& queue) {
+  const std::optional<QueueEntry> head = queue.Next(0);
+  if (head.has_value()) {
+    EXPECT_TRUE(queue.Remove(head->id));
+  }
+  return head;
+}
+
 TEST(CentralQueueTest, GivesRequestsInOrderOfArrival) {
   CentralQueue queue(kLimits);
   ASSERT_TRUE(queue.Add({.id = 5, .tokens = 1, .bytes = 1}).ok());
   ASSERT_TRUE(queue.Add({.id = 7, .tokens = 1, .bytes = 1}).ok());
-  EXPECT_EQ(queue.Front()->id, 5u);
-  EXPECT_EQ(queue.PopFront()->id, 5u);
-  EXPECT_EQ(queue.PopFront()->id, 7u);
-  EXPECT_FALSE(queue.PopFront().has_value());
+  EXPECT_EQ(queue.Next(0)->id, 5u);
+  EXPECT_EQ(TakeHead(queue)->id, 5u);
+  EXPECT_EQ(TakeHead(queue)->id, 7u);
+  EXPECT_FALSE(TakeHead(queue).has_value());
+}
+
+TEST(CentralQueueTest, NextIsTheOneThatArrivedAfterAlsoWhenThatOneHasLeft) {
+  CentralQueue queue(kLimits);
+  for (const uint64_t id : {3, 5, 8}) {
+    ASSERT_TRUE(queue.Add({.id = id, .tokens = 1, .bytes = 1}).ok());
+  }
+  EXPECT_EQ(queue.Next(3)->id, 5u);
+  EXPECT_TRUE(queue.Remove(5));
+  EXPECT_EQ(queue.Next(5)->id, 8u);
+  EXPECT_FALSE(queue.Next(8).has_value());
 }
 
 TEST(CentralQueueTest, RefusesOneRequestMoreThanItMayHold) {
@@ -58,11 +78,11 @@ TEST(CentralQueueTest, AReturnedRequestIsTakenPastTheLimits) {
   for (uint64_t id = 1; id <= 3; ++id) {
     ASSERT_TRUE(queue.Add({.id = id, .tokens = 1, .bytes = 1}).ok());
   }
-  const QueueEntry head = *queue.PopFront();
+  const QueueEntry head = *TakeHead(queue);
   ASSERT_TRUE(queue.Add({.id = 4, .tokens = 1, .bytes = 1}).ok());
   ASSERT_TRUE(queue.Return(head).ok());
   EXPECT_EQ(queue.totals().requests, 4);
-  EXPECT_EQ(queue.Front()->id, 1u);
+  EXPECT_EQ(queue.Next(0)->id, 1u);
 }
 
 TEST(CentralQueueTest, ReturnedRequestsStandWhereTheyStoodInWhateverOrderTheyReturn) {
@@ -70,14 +90,14 @@ TEST(CentralQueueTest, ReturnedRequestsStandWhereTheyStoodInWhateverOrderTheyRet
   for (uint64_t id = 1; id <= 4; ++id) {
     ASSERT_TRUE(queue.Add({.id = id, .tokens = 1, .bytes = 1}).ok());
   }
-  const QueueEntry first = *queue.PopFront();
-  const QueueEntry second = *queue.PopFront();
-  const QueueEntry third = *queue.PopFront();
+  const QueueEntry first = *TakeHead(queue);
+  const QueueEntry second = *TakeHead(queue);
+  const QueueEntry third = *TakeHead(queue);
   for (const QueueEntry& refused : {first, third, second}) {
     ASSERT_TRUE(queue.Return(refused).ok());
   }
   for (uint64_t id = 1; id <= 4; ++id) {
-    EXPECT_EQ(queue.PopFront()->id, id);
+    EXPECT_EQ(TakeHead(queue)->id, id);
   }
 }
 
@@ -125,7 +145,7 @@ TEST(CentralQueueTest, BehavesLikeAPlainListUnderRandomOperations) {
         break;
       }
       case 2: {
-        const auto popped = queue.PopFront();
+        const auto popped = TakeHead(queue);
         ASSERT_EQ(popped.has_value(), !model.empty());
         if (popped.has_value()) {
           ASSERT_EQ(popped->id, model.front().id);

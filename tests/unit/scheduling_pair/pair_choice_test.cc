@@ -179,6 +179,49 @@ TEST(PairChoiceTest, OfEquallyLoadedPrefillWorkersTheOneWithTheBestNeighbourIsTa
   EXPECT_EQ(ChoosePair(prefills, decodes, kSmall)->decode, 8u) << "7 is fuller by 25 %";
 }
 
+TEST(PairChoiceTest, APrefillWorkerWithTooSmallAPoolIsLeftOutWhileThereIsALargerOne) {
+  std::vector<PrefillLoad> prefills = {Prefill(1, 4), Prefill(2, 1, 500)};
+  prefills[0].pool_tokens = 49;
+  prefills[1].pool_tokens = 50;
+  EXPECT_EQ(ChoosePrefill(prefills, kSmall), 2u);
+  EXPECT_EQ(ChoosePair(prefills, std::vector{Decode(7, 0)}, kSmall)->prefill, 2u);
+  prefills[1].free_slots = 0;
+  EXPECT_FALSE(ChoosePrefill(prefills, kSmall).has_value());
+  EXPECT_TRUE(CanPrefill(prefills, kSmall)) << "it has a slot some time";
+  prefills[1].ready = false;
+  EXPECT_FALSE(ChoosePrefill(prefills, kSmall).has_value());
+  EXPECT_FALSE(CanPrefill(prefills, kSmall));
+  EXPECT_FALSE(CanServe(prefills, std::vector{Decode(7, 0)}, kSmall));
+  EXPECT_TRUE(CanServe(prefills, std::vector{Decode(7, 0)})) << "others it can";
+  PairNeeds retained = kSmall;
+  retained.prefer_prefill = 1;
+  EXPECT_EQ(ChoosePrefill(prefills, retained), 1u) << "it has the KV already";
+}
+
+TEST(PairChoiceTest, WhereAllPrefillPoolsAreTooSmallAWorkerIsAskedAndSaysSo) {
+  std::vector<PrefillLoad> prefills = {Prefill(1, 4), Prefill(2, 4, 10)};
+  prefills[0].pool_tokens = 49;
+  prefills[1].pool_tokens = 20;
+  EXPECT_EQ(ChoosePrefill(prefills, kSmall), 1u);
+  EXPECT_TRUE(CanServe(prefills, std::vector{Decode(7, 0)}, kSmall));
+}
+
+TEST(PairChoiceTest, CanServeLooksAtTheSizeOfDecodesPool) {
+  const std::vector<PrefillLoad> prefills = {Prefill(9, 1)};
+  std::vector<DecodeLoad> decodes = {Decode(1, 0), Decode(2, 0)};
+  decodes[1].pool_tokens = 5000;
+  const PairNeeds large = {.prompt_tokens = 50, .total_tokens = 1001};
+  EXPECT_TRUE(CanServe(prefills, decodes, large));
+  decodes[1].ready = false;
+  EXPECT_FALSE(CanServe(prefills, decodes, large));
+  EXPECT_TRUE(CanServe(prefills, decodes, kSmall));
+  // A small decode worker that prefills by itself is no way round it.
+  decodes[0].can_prefill = true;
+  EXPECT_FALSE(CanServe({}, decodes, large));
+  EXPECT_TRUE(CanServe({}, decodes, {.prompt_tokens = 2000, .total_tokens = 0}))
+      << "KV that is not in the pool has no size here";
+}
+
 TEST(PairChoiceTest, CanServeNeedsBothRolesOrRoleBoth) {
   std::vector<DecodeLoad> decodes = {Decode(1, 100)};
   EXPECT_FALSE(CanServe({}, decodes));
