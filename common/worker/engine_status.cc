@@ -32,7 +32,8 @@ absl::Status DescribeStatus(absl::Status status) {
   if (!reason.empty() && rpc::ReasonOf(status).empty()) {
     status = rpc::WithReason(status, reason);
   }
-  if (rpc::RetryAfter(status).has_value()) {
+  // A client that reads too slowly would again.
+  if (rpc::RetryAfter(status).has_value() || rpc::ReasonOf(status) == rpc::reason::kSlowReader) {
     return status;
   }
   switch (status.code()) {

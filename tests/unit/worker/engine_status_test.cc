@@ -21,6 +21,13 @@ TEST(DescribeStatusTest, WhatIsFullNowMayBeRetried) {
   EXPECT_TRUE(rpc::RetryAfter(status).has_value());
 }
 
+TEST(DescribeStatusTest, AClientThatReadTooSlowlyIsNotToldToRepeat) {
+  const absl::Status status = DescribeStatus(
+      rpc::WithReason(absl::ResourceExhaustedError("too slow"), rpc::reason::kSlowReader));
+  EXPECT_EQ(rpc::ReasonOf(status), "SLOW_READER");
+  EXPECT_FALSE(rpc::RetryAfter(status).has_value());
+}
+
 TEST(DescribeStatusTest, WhatCanNeverFitMayNot) {
   const absl::Status status =
       DescribeStatus(absl::InvalidArgumentError("EXCEEDS_CAPACITY: needs 700 pages"));
