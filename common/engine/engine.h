@@ -103,7 +103,9 @@ struct EngineLoad {
   // Rises with every step and, while one runs, with every tile of rows that has run through a
   // layer's attention: a long step of a large model on few cores is no standstill.
   int64_t progress = 0;
-  bool has_work = false;  // something waits for a step or runs in one
+  // Something waits for a step, or runs in one; not what waits for memory while hand-offs read
+  // some.
+  bool has_work = false;
   bool draining = false;
 };
 

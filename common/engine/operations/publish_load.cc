@@ -41,9 +41,10 @@ int64_t OrphanedBytes(const EngineState& state) {
 }  // namespace
 
 void PublishLoad(EngineState& state) {
-  const bool has_work = state.step_in_flight || !state.waiting.empty() ||
-                        !state.prefilling.empty() || NextExpansion(state).request != nullptr ||
-                        !state.decoding.empty();
+  // Who waits for memory that hand-offs still read waits for peers, which have time limits.
+  const bool waits = !state.waiting.empty() && state.sink_reading.empty();
+  const bool has_work = state.step_in_flight || waits || !state.prefilling.empty() ||
+                        NextExpansion(state).request != nullptr || !state.decoding.empty();
   EngineLoad load;
   const WaitingLoad waiting = state.parts.gate->waiting();
   load.waiting_requests = waiting.requests;

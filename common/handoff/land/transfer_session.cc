@@ -1,6 +1,7 @@
 #include "common/handoff/land/transfer_session.h"
 
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,13 @@
 #include "common/kv/manifest/segment_header.h"
 
 namespace baton::handoff {
+namespace {
+
+absl::Status OutOfPlace() {
+  return absl::InvalidArgumentError("a segment header or the commit must follow the manifest");
+}
+
+}  // namespace
 
 TransferSession::TransferSession(std::shared_ptr<LandingCore> core,
                                  std::shared_ptr<LandingResponder> responder)
@@ -40,12 +48,7 @@ absl::Status TransferSession::Handle(const worker::v1::TransferRequest& message)
     case State::kManifest:
       return HandleManifest(message);
     case State::kAttempt:
-      if (early_.size() > static_cast<size_t>(core_->options().max_segments)) {
-        return absl::ResourceExhaustedError(
-            absl::StrCat("more than ", core_->options().max_segments, " segments in one attempt"));
-      }
-      early_.push_back(message);
-      return absl::OkStatus();
+      return KeepEarly(message);
     case State::kCommitting:
       return absl::InvalidArgumentError("a message after the commit");
     case State::kLanding:
@@ -60,8 +63,27 @@ absl::Status TransferSession::Handle(const worker::v1::TransferRequest& message)
     case worker::v1::TransferRequest::kCommit:
       return HandleCommit(message.commit());
     default:
-      return absl::InvalidArgumentError("a segment header or the commit must follow the manifest");
+      return OutOfPlace();
   }
+}
+
+// As many bytes as messages: headers have a size, and there is one commit.
+absl::Status TransferSession::KeepEarly(const worker::v1::TransferRequest& message) {
+  if (!early_.empty() && early_.back().has_commit()) {
+    return absl::InvalidArgumentError("a message after the commit");
+  }
+  if (early_.size() > static_cast<size_t>(core_->options().max_segments)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("more than ", core_->options().max_segments, " segments in one attempt"));
+  }
+  if (message.has_segment_header()) {
+    BATON_RETURN_IF_ERROR(
+        kv::DecodeSegmentHeader(std::as_bytes(std::span(message.segment_header()))).status());
+  } else if (!message.has_commit()) {
+    return OutOfPlace();
+  }
+  early_.push_back(message);
+  return absl::OkStatus();
 }
 
 absl::Status TransferSession::HandleManifest(const worker::v1::TransferRequest& message) {

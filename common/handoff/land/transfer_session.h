@@ -42,6 +42,9 @@ class TransferSession final : public LandingSession,
 
   absl::Status Handle(const worker::v1::TransferRequest& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What comes while the engine is asked for the attempt, for OnAttempt.
+  absl::Status KeepEarly(const worker::v1::TransferRequest& message)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status HandleManifest(const worker::v1::TransferRequest& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Lets the transport write the payload of this header (land_segment.cc).

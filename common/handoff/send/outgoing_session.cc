@@ -109,7 +109,7 @@ void OutgoingSession::SendManifest(std::string_view transport) {
 
 void OutgoingSession::OnPeer(absl::StatusOr<std::shared_ptr<const Peer>> peer) {
   if (!peer.ok()) {
-    Fail(peer.status());
+    Fail(AtDecode(peer.status()));
     return;
   }
   const std::vector<worker::v1::TransportEndpoint> endpoints = Endpoints(transfer_.reserved);
@@ -147,8 +147,9 @@ void OutgoingSession::LayersReady(engine::ReadyKv ready) {
     }
   }
   if (too_many) {
-    Fail(absl::ResourceExhaustedError(absl::StrCat(
-        core_->options().max_waiting_groups, " groups of layers wait to be shipped already")));
+    Fail(absl::UnavailableError(absl::StrCat("decode takes too little: ",
+                                             core_->options().max_waiting_groups,
+                                             " groups of layers wait to be shipped already")));
     return;
   }
   core_->Schedule(shared_from_this());
@@ -159,10 +160,16 @@ void OutgoingSession::Commit(engine::CommitInfo info, Done done) {
     absl::MutexLock lock(&mutex_);
     commit_ = std::move(info);
     done_ = std::move(done);
-    deadline_ = std::min(deadline_, absl::Now() + core_->options().commit_timeout);
+    LimitSilence();
   }
   core_->Schedule(shared_from_this());
   EndIfDue();
+}
+
+void OutgoingSession::LimitSilence() {
+  if (commit_.has_value() && status_.ok()) {
+    deadline_ = std::min(transfer_.deadline, absl::Now() + core_->options().commit_timeout);
+  }
 }
 
 void OutgoingSession::Abort(absl::Status reason, std::function<void()> released) {
@@ -200,7 +207,7 @@ void OutgoingSession::OnClosed(const absl::Status& status) {
     }
   }
   Fail(status.ok() ? absl::UnavailableError("decode ended the transfer without committing it")
-                   : status);
+                   : AtDecode(status));
 }
 
 void OutgoingSession::OnPostDone(uint64_t tag, const absl::Status& status) {
@@ -209,6 +216,9 @@ void OutgoingSession::OnPostDone(uint64_t tag, const absl::Status& status) {
   {
     absl::MutexLock lock(&mutex_);
     EraseOpen(tag);
+    if (status.ok()) {
+      LimitSilence();
+    }
     peer = peer_;
     more = status.ok() && (!segments_.empty() || grouper_->rest_is_encoded());
   }
@@ -219,7 +229,7 @@ void OutgoingSession::OnPostDone(uint64_t tag, const absl::Status& status) {
     if (absl::IsUnavailable(status)) {
       core_->peers().Drop(transfer_.reserved.control_address(), peer);
     }
-    Fail(WithContext(status, "shipping KV to " + transfer_.reserved.control_address()));
+    Fail(WithContext(AtDecode(status), "shipping KV to " + transfer_.reserved.control_address()));
   }
   EndIfDue();
 }
@@ -232,16 +242,26 @@ void OutgoingSession::CheckDeadline(absl::Time now) {
     }
     deadline_ = absl::InfiniteFuture();
   }
-  Fail(absl::DeadlineExceededError("decode did not commit the hand-off by the deadline"));
+  Fail(AtDecode(absl::DeadlineExceededError("decode did not commit the hand-off in time")));
+}
+
+absl::Status OutgoingSession::AtDecode(const absl::Status& status) const {
+  const bool late = absl::IsDeadlineExceeded(status) && absl::Now() < transfer_.deadline;
+  return late || absl::IsResourceExhausted(status) ? absl::UnavailableError(status.message())
+                                                   : status;
 }
 
 void OutgoingSession::Fail(absl::Status status) {
   std::vector<uint64_t> tags;
   std::shared_ptr<ControlStream> control;
+  absl::Status early;
   {
     absl::MutexLock lock(&mutex_);
     if (!status_.ok() || ended_) {
       return;
+    }
+    if (!commit_.has_value() && released_ == nullptr) {
+      early = status;
     }
     for (const auto& [tag, bytes] : open_posts_) {
       tags.push_back(tag);
@@ -259,6 +279,9 @@ void OutgoingSession::Fail(absl::Status status) {
     control->Cancel();
   }
   core_->CancelPosts(tags);
+  if (!early.ok() && transfer_.failed) {
+    transfer_.failed(early);
+  }
   EndIfDue();
 }
 

@@ -62,6 +62,11 @@ class OutgoingSession final : public ControlStreamEvents,
     std::optional<uint64_t> checksum{};  // once it is known
   };
 
+  // What decode or the way to it answered. That it is full, or late while the request has time
+  // left, makes it lost (kUnavailable): another may do better, and this worker is not what is full.
+  absl::Status AtDecode(const absl::Status& status) const;
+  // After Commit: decode has so long from now on until it commits or takes another segment.
+  void LimitSilence() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Check(const std::vector<transport::Transport*>& own) const;
   void SendManifest(std::string_view transport);
   void OnPeer(absl::StatusOr<std::shared_ptr<const Peer>> peer);

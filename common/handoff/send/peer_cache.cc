@@ -49,6 +49,7 @@ PeerCache::PeerCache(std::vector<transport::Transport*> transports,
 
 PeerCache::~PeerCache() {
   absl::MutexLock lock(&mutex_);
+  stopping_ = true;
   mutex_.Await(absl::Condition(+[](int* connecting) { return *connecting == 0; }, &connecting_));
 }
 
@@ -68,36 +69,78 @@ void PeerCache::Get(const std::string& control_address,
                     const std::vector<worker::v1::TransportEndpoint>& endpoints,
                     Ready ready) {
   std::shared_ptr<const Peer> peer;
+  absl::Status status;
   {
     absl::MutexLock lock(&mutex_);
-    auto [found, is_new] = entries_.try_emplace(control_address);
-    Entry& entry = found->second;
-    if (entry.peer != nullptr && IsCurrent(*entry.peer, endpoints)) {
-      peer = entry.peer;
-    } else {
-      const bool start = is_new || entry.peer != nullptr;
-      entry.peer = nullptr;
-      entry.waiting.push_back(std::move(ready));
-      if (!start) {
-        return;
-      }
-      ++connecting_;
+    peer = Current(control_address, endpoints);
+    if (peer == nullptr) {
+      status = Await(control_address, endpoints, ready);
     }
   }
   if (peer != nullptr) {
-    ready(std::move(peer));  // NOLINT(bugprone-use-after-move): moved only where there is no peer
-    return;
+    ready(std::move(peer));
+  } else if (!status.ok()) {
+    ready(std::move(status));
   }
-  std::thread([this, control_address, endpoints] { Connect(control_address, endpoints); }).detach();
 }
 
-void PeerCache::Connect(const std::string& control_address,
-                        const std::vector<worker::v1::TransportEndpoint>& endpoints) {
-  const absl::StatusOr<std::shared_ptr<const Peer>> peer = MakePeer(control_address, endpoints);
+std::shared_ptr<const Peer> PeerCache::Current(
+    const std::string& control_address,
+    const std::vector<worker::v1::TransportEndpoint>& endpoints) const {
+  const auto found = entries_.find(control_address);
+  const bool current = found != entries_.end() && found->second.peer != nullptr &&
+                       IsCurrent(*found->second.peer, endpoints);
+  return current ? found->second.peer : nullptr;
+}
+
+absl::Status PeerCache::Await(const std::string& control_address,
+                              const std::vector<worker::v1::TransportEndpoint>& endpoints,
+                              Ready& ready) {
+  const auto found = entries_.find(control_address);
+  const bool connecting = found != entries_.end() && found->second.peer == nullptr;
+  if (!connecting && waiting_.size() >= kMaxWaiting) {
+    return absl::UnavailableError(
+        absl::StrCat(kMaxWaiting, " decode workers wait to be connected to already"));
+  }
+  Entry& entry = entries_[control_address];
+  entry.peer = nullptr;
+  entry.waiting.push_back(std::move(ready));
+  Attempt attempt = {.control_address = control_address, .endpoints = endpoints};
+  if (!connecting && connecting_ == kMaxConnecting) {
+    waiting_.push_back(std::move(attempt));
+  } else if (!connecting) {
+    ++connecting_;
+    std::thread([this, attempt = std::move(attempt)] { ConnectAll(attempt); }).detach();
+  }
+  return absl::OkStatus();
+}
+
+void PeerCache::ConnectAll(Attempt attempt) {
+  Answer(attempt, MakePeer(attempt.control_address, attempt.endpoints));
+  for (;;) {
+    bool stopping = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (waiting_.empty()) {
+        --connecting_;
+        return;
+      }
+      attempt = std::move(waiting_.front());
+      waiting_.pop_front();
+      stopping = stopping_;
+    }
+    Answer(attempt,
+           stopping ? absl::CancelledError("the sender ends")
+                    : MakePeer(attempt.control_address, attempt.endpoints));
+  }
+}
+
+void PeerCache::Answer(const Attempt& attempt,
+                       const absl::StatusOr<std::shared_ptr<const Peer>>& peer) {
   std::vector<Ready> waiting;
   {
     absl::MutexLock lock(&mutex_);
-    const auto found = entries_.find(control_address);
+    const auto found = entries_.find(attempt.control_address);
     waiting = std::move(found->second.waiting);
     found->second.waiting.clear();
     if (peer.ok()) {
@@ -109,8 +152,6 @@ void PeerCache::Connect(const std::string& control_address,
   for (Ready& ready : waiting) {
     ready(peer);
   }
-  absl::MutexLock lock(&mutex_);
-  --connecting_;
 }
 
 absl::StatusOr<std::shared_ptr<const Peer>> PeerCache::MakePeer(

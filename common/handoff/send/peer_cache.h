@@ -1,6 +1,8 @@
 // Connections to decode workers, made and handshaken ahead of their use.
 #pragma once
 
+#include <cstddef>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -44,17 +46,24 @@ absl::Status CheckOffers(const std::string& control_address,
 class PeerCache {
  public:
   using Ready = std::function<void(absl::StatusOr<std::shared_ptr<const Peer>>)>;
+  // Attempts at a time, each with a thread of its own; one to a worker that does not answer takes
+  // seconds.
+  static constexpr int kMaxConnecting = 32;
+  // Attempts that may wait for a thread; one more is refused.
+  static constexpr size_t kMaxWaiting = 1024;
 
   PeerCache(std::vector<transport::Transport*> transports,
             HandshakeClient* handshake,
             kv::v1::KvLayout layout);
-  // Waits for attempts that are running; their `ready`s have been called then.
+  // Waits for attempts that are running and gives up those that wait; all `ready`s have been called
+  // then.
   ~PeerCache();
   PeerCache(const PeerCache&) = delete;
   PeerCache& operator=(const PeerCache&) = delete;
 
-  // `ready` is called once: inside the call when the peer is connected, else from a thread of the
-  // cache. `endpoints` are the peer's as its reservation names them; empty: as its handshake does.
+  // `ready` is called once: inside the call when the peer is connected or kMaxWaiting wait
+  // (kUnavailable), else from a thread of the cache. `endpoints` are the peer's as its reservation
+  // names them; empty: as its handshake does.
   void Get(const std::string& control_address,
            const std::vector<worker::v1::TransportEndpoint>& endpoints,
            Ready ready);
@@ -67,10 +76,25 @@ class PeerCache {
     std::vector<Ready> waiting;
   };
 
+  struct Attempt {
+    std::string control_address;
+    std::vector<worker::v1::TransportEndpoint> endpoints;
+  };
+
   static bool IsCurrent(const Peer& peer,
                         const std::vector<worker::v1::TransportEndpoint>& endpoints);
-  void Connect(const std::string& control_address,
-               const std::vector<worker::v1::TransportEndpoint>& endpoints);
+  // Null: nobody is connected to at the address, or to another than these endpoints are of.
+  std::shared_ptr<const Peer> Current(const std::string& control_address,
+                                      const std::vector<worker::v1::TransportEndpoint>& endpoints)
+      const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Has `ready` called by the attempt that runs, or by a new one; takes it unless it fails.
+  absl::Status Await(const std::string& control_address,
+                     const std::vector<worker::v1::TransportEndpoint>& endpoints,
+                     Ready& ready) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What a thread does: the attempt, then those that wait.
+  void ConnectAll(Attempt attempt);
+  // Answers those who wait for the attempt.
+  void Answer(const Attempt& attempt, const absl::StatusOr<std::shared_ptr<const Peer>>& peer);
   absl::StatusOr<std::shared_ptr<const Peer>> MakePeer(
       const std::string& control_address,
       std::vector<worker::v1::TransportEndpoint> endpoints) const;
@@ -84,7 +108,9 @@ class PeerCache {
 
   absl::Mutex mutex_;
   std::unordered_map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);
-  int connecting_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<Attempt> waiting_ ABSL_GUARDED_BY(mutex_);
+  int connecting_ ABSL_GUARDED_BY(mutex_) = 0;  // threads
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace baton::handoff

@@ -31,8 +31,8 @@ struct SenderOptions {
   int32_t max_open_transfers = 4096;
   // LayersReady calls of one transfer that may wait to be shipped.
   int32_t max_waiting_groups = 1 << 16;
-  // A transfer without a deadline of its own fails when decode has not committed this long after
-  // Commit.
+  // A transfer fails when decode has neither committed nor taken a segment for this long after
+  // Commit: with kUnavailable, since the request has time left and another worker may be sooner.
   absl::Duration commit_timeout = absl::Seconds(60);
 };
 
@@ -57,6 +57,9 @@ struct OutgoingTransfer {
   absl::Time deadline = absl::InfiniteFuture();
   // Called once, from any thread, just before Commit's `done` or Abort's `released`. May be empty.
   std::function<void(const TransferReport&)> report{};
+  // Called at most once, from any thread and also inside Open, when the transfer has failed before
+  // Commit and Abort: nobody takes what is still to be computed. May be empty.
+  std::function<void(const absl::Status&)> failed{};
 };
 
 // One per prefill worker. Owns a progress thread per transport (no one else may call Poll on them)

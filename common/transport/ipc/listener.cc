@@ -63,8 +63,15 @@ absl::StatusOr<Descriptor> Listen(const std::string& socket) {
   return listener;
 }
 
-Descriptor Accept(const Descriptor& listener) {
-  return Descriptor(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+absl::StatusOr<Descriptor> Accept(const Descriptor& listener) {
+  Descriptor accepted(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (accepted.get() >= 0) {
+    return accepted;
+  }
+  const int error = errno;
+  const bool exhausted = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+  return exhausted ? absl::ResourceExhaustedError(std::strerror(error))
+                   : absl::NotFoundError("no connection waits");
 }
 
 absl::StatusOr<Descriptor> Dial(const std::string& socket) {

@@ -11,8 +11,9 @@ namespace baton::transport::ipc {
 
 // Listens at `socket`. kUnavailable with the system's reason.
 absl::StatusOr<Descriptor> Listen(const std::string& socket);
-// The next connection that waits; none when there is none now.
-Descriptor Accept(const Descriptor& listener);
+// The next connection that waits. kNotFound: there is none now; kResourceExhausted: this process or
+// the system is out of descriptors or memory, and the connection goes on waiting.
+absl::StatusOr<Descriptor> Accept(const Descriptor& listener);
 // Connects to who listens at `socket`. kUnavailable when nobody does in this network namespace, or
 // too many connections wait there.
 absl::StatusOr<Descriptor> Dial(const std::string& socket);

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "spdlog/spdlog.h"
 
 #include "common/base/status_macros.h"
 #include "common/transport/inbox.h"
@@ -27,6 +28,10 @@
 
 namespace baton::transport::ipc {
 namespace {
+
+// Between tries to accept a connection for which there is no descriptor: the listener stays
+// readable meanwhile, and would be looked at without end.
+constexpr absl::Duration kAcceptPause = absl::Seconds(1);
 
 absl::Status Lost(const absl::Status& reason) {
   return absl::UnavailableError(
@@ -70,7 +75,7 @@ void Progress::Run() {
 
 void Progress::Wait(absl::Time next) {
   polled_.assign(1, {.fd = inbox_->fd(), .events = POLLIN, .revents = 0});
-  if (listener_.get() >= 0 && inbound_.size() < kMaxInboundPeers) {
+  if (accepts() && absl::Now() >= accept_again_) {
     polled_.push_back({.fd = listener_.get(), .events = POLLIN, .revents = 0});
   }
   const auto add = [this](const Channel& channel, bool sends) {
@@ -90,9 +95,18 @@ void Progress::Wait(absl::Time next) {
 }
 
 void Progress::AcceptPeers() {
-  while (listener_.get() >= 0 && inbound_.size() < kMaxInboundPeers) {
-    Descriptor socket = Accept(listener_);
-    if (socket.get() < 0) {
+  if (absl::Now() < accept_again_) {
+    next_look_ = std::min(next_look_, accept_again_);
+    return;
+  }
+  while (accepts()) {
+    absl::StatusOr<Descriptor> socket = Accept(listener_);
+    if (absl::IsResourceExhausted(socket.status())) {
+      spdlog::warn("ipc: a peer waits to connect: {}", std::string(socket.status().message()));
+      accept_again_ = absl::Now() + kAcceptPause;
+      next_look_ = std::min(next_look_, accept_again_);
+    }
+    if (!socket.ok()) {
       return;
     }
     const uint64_t id = next_connection_++;
@@ -104,7 +118,7 @@ void Progress::AcceptPeers() {
       });
     };
     inbound_.emplace(
-        id, std::make_unique<InboundPeer>(std::move(socket), windows_, options_.device, on_ready));
+        id, std::make_unique<InboundPeer>(*std::move(socket), windows_, options_.device, on_ready));
   }
 }
 

@@ -52,6 +52,7 @@ class Progress final : public PostProgress {
   void Stop() override { stopping_ = true; }
 
  private:
+  bool accepts() const { return listener_.get() >= 0 && inbound_.size() < kMaxInboundPeers; }
   void AcceptPeers();
   void AdvanceInbound();
   void AdvanceOutbound();
@@ -66,6 +67,7 @@ class Progress final : public PostProgress {
   uint64_t next_connection_ = 1;
   std::unordered_map<uint64_t, std::unique_ptr<InboundPeer>> inbound_;
   OutboundTable<OutboundPeer> outbound_;
+  absl::Time accept_again_ = absl::InfinitePast();
   absl::Time next_look_ = absl::InfiniteFuture();
   std::vector<pollfd> polled_;
   bool stopping_ = false;

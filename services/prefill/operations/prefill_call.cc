@@ -147,12 +147,7 @@ std::unique_ptr<engine::KvSink> PrefillCall::OpenSink(const Shipping& shipping,
       MakeGrpcControlStream(shipping.channels.Get(request.reservation().control_address()),
                             deadline_,
                             metadata,
-                            shipping.streams,
-                            [call = weak_from_this(), shipping](const absl::Status& status) {
-                              if (const auto self = call.lock(); self != nullptr) {
-                                self->OnTransferFailed(shipping, status);
-                              }
-                            });
+                            shipping.streams);
   handoff::OutgoingTransfer transfer;
   transfer.request_id = request_id_;
   transfer.reserved = request.reservation();
@@ -165,10 +160,15 @@ std::unique_ptr<engine::KvSink> PrefillCall::OpenSink(const Shipping& shipping,
   transfer.report = [self = shared_from_this()](const handoff::TransferReport& report) {
     self->OnReport(report);
   };
+  transfer.failed = [call = weak_from_this(), shipping](const absl::Status& status) {
+    if (const auto self = call.lock(); self != nullptr) {
+      self->OnTransferFailed(shipping, status);
+    }
+  };
   return shipping.sender.Open(std::move(transfer), std::move(control));
 }
 
-// A refused transfer ends the request: nobody wants its KV. When decode or a segment was lost, the
+// A failed transfer ends the request: nobody wants its KV. When decode or a segment was lost, the
 // prompt is computed to its end if its KV is retained, so that it need not be computed again.
 void PrefillCall::OnTransferFailed(const Shipping& shipping, const absl::Status& status) {
   const bool lost = absl::IsUnavailable(status) || absl::IsDataLoss(status);

@@ -64,7 +64,7 @@ class PrefillCall final : public grpc::ServerWriteReactor<worker::v1::PrefillEve
                                            const worker::v1::PrefillRequest& request);
   std::unique_ptr<engine::KvSink> OpenRetainingSink(const Shipping& shipping,
                                                     const worker::v1::PrefillRequest& request);
-  // Decode or the connection ended the transfer.
+  // The transfer failed before the prompt was computed to its end.
   void OnTransferFailed(const Shipping& shipping, const absl::Status& status);
   // Ships retained KV, as soon as there is some; else computes it.
   void Lookup(const Shipping& shipping,

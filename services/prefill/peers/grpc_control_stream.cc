@@ -1,7 +1,6 @@
 #include "services/prefill/peers/grpc_control_stream.h"
 
 #include <deque>
-#include <functional>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -35,11 +34,8 @@ class TransferClient final : public grpc::ClientBidiReactor<TransferRequest, Tra
   TransferClient(std::shared_ptr<grpc::Channel> channel,
                  absl::Time deadline,
                  const rpc::RequestMetadata& metadata,
-                 LiveCounter& live,
-                 std::function<void(const absl::Status&)> on_failed)
-      : counted_(&live),
-        stub_(worker::v1::KvTransfer::NewStub(std::move(channel))),
-        on_failed_(std::move(on_failed)) {
+                 LiveCounter& live)
+      : counted_(&live), stub_(worker::v1::KvTransfer::NewStub(std::move(channel))) {
     rpc::SetDeadline(deadline, &context_);
     rpc::AddRequestMetadata(metadata, &context_);
   }
@@ -108,15 +104,8 @@ class TransferClient final : public grpc::ClientBidiReactor<TransferRequest, Tra
   }
 
   void OnDone(const grpc::Status& status) override {
-    const absl::Status closed = CloseStatus(rpc::FromGrpcStatus(status));
-    // Asked before OnClosed, which makes the sender cancel what has ended already.
-    const bool failed = !closed.ok() && !cancelled();
-    events_->OnClosed(closed);
-    if (failed) {
-      on_failed_(closed);
-    }
+    events_->OnClosed(CloseStatus(rpc::FromGrpcStatus(status)));
     events_.reset();
-    on_failed_ = nullptr;
     self_.reset();
   }
 
@@ -132,11 +121,6 @@ class TransferClient final : public grpc::ClientBidiReactor<TransferRequest, Tra
       pending_.pop_front();
     }
     StartWrite(&current_);
-  }
-
-  bool cancelled() {
-    absl::MutexLock lock(&mutex_);
-    return cancelled_;
   }
 
   // Codes by which gRPC reports a peer that died become "decode lost", unless we cancelled.
@@ -161,7 +145,6 @@ class TransferClient final : public grpc::ClientBidiReactor<TransferRequest, Tra
   const std::unique_ptr<worker::v1::KvTransfer::Stub> stub_;
   grpc::ClientContext context_;
   std::shared_ptr<handoff::ControlStreamEvents> events_;
-  std::function<void(const absl::Status&)> on_failed_;
   TransferResponse response_;  // of the outstanding read
   TransferRequest current_;    // the write in flight; belongs to whoever set writing_
   std::shared_ptr<TransferClient> self_;
@@ -194,10 +177,9 @@ std::unique_ptr<handoff::ControlStream> MakeGrpcControlStream(
     std::shared_ptr<grpc::Channel> channel,
     absl::Time deadline,
     const rpc::RequestMetadata& metadata,
-    LiveCounter& live,
-    std::function<void(const absl::Status&)> on_failed) {
-  return std::make_unique<GrpcControlStream>(std::make_shared<TransferClient>(
-      std::move(channel), deadline, metadata, live, std::move(on_failed)));
+    LiveCounter& live) {
+  return std::make_unique<GrpcControlStream>(
+      std::make_shared<TransferClient>(std::move(channel), deadline, metadata, live));
 }
 
 }  // namespace baton::prefill

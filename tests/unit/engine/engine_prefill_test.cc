@@ -208,6 +208,7 @@ TEST(EnginePrefillTest, PagesStayWhileASinkReadsThem) {
   EXPECT_TRUE(
       Eventually([&] { return harness.engine->load().orphaned_bytes == options.kv_pool_bytes; }));
   EXPECT_FALSE(second->done());
+  EXPECT_FALSE(harness.engine->load().has_work) << "the sink's peer is waited for, not a step";
   slow->Answer(absl::OkStatus(), 0);  // compares every byte with what was handed over
   EXPECT_EQ(slow->errors(), 0);
   ASSERT_TRUE(second->AwaitDone());

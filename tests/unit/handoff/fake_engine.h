@@ -22,8 +22,8 @@
 
 namespace baton::handoff {
 
-// Answers BeginAttempt and Commit inside the call, as rules say: the epoch must match, attempts
-// must not go back, one commit per reservation. Thread-safe.
+// Answers BeginAttempt, unless told to wait, and Commit inside the call, as rules say: the epoch
+// must match, attempts must not go back, one commit per reservation. Thread-safe.
 class FakeEngine : public engine::Engine {
  public:
   struct Committed {
@@ -39,6 +39,22 @@ class FakeEngine : public engine::Engine {
   std::vector<Committed> committed() const {
     absl::MutexLock lock(&mutex_);
     return committed_;
+  }
+
+  // BeginAttempt is answered by AnswerAttempts, not inside the call.
+  void HoldAttempts() {
+    absl::MutexLock lock(&mutex_);
+    holds_attempts_ = true;
+  }
+  void AnswerAttempts() {
+    std::vector<std::function<void()>> answers;
+    {
+      absl::MutexLock lock(&mutex_);
+      answers.swap(held_attempts_);
+    }
+    for (const auto& answer : answers) {
+      answer();
+    }
   }
 
   // What was told of pages, in order.
@@ -57,6 +73,14 @@ class FakeEngine : public engine::Engine {
                     uint64_t epoch,
                     uint32_t attempt,
                     StatusCallback done) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (holds_attempts_) {
+        held_attempts_.push_back(
+            [=, this, done = std::move(done)] { done(Begin(reservation_id, epoch, attempt)); });
+        return;
+      }
+    }
     done(Begin(reservation_id, epoch, attempt));
   }
   void PagesLanded(uint64_t /*reservation_id*/,
@@ -129,6 +153,8 @@ class FakeEngine : public engine::Engine {
   mutable absl::Mutex mutex_;
   std::map<uint64_t, Reservation> reservations_ ABSL_GUARDED_BY(mutex_);
   std::vector<Committed> committed_ ABSL_GUARDED_BY(mutex_);
+  bool holds_attempts_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::function<void()>> held_attempts_ ABSL_GUARDED_BY(mutex_);
   std::vector<engine::LandedPages> pages_landed_ ABSL_GUARDED_BY(mutex_);
   std::vector<int32_t> hidden_landed_ ABSL_GUARDED_BY(mutex_);
 };

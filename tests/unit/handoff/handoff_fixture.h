@@ -120,6 +120,9 @@ class InProcessHandshake : public HandshakeClient {
       const std::string& /*control_address*/,
       const worker::v1::HandshakeRequest& request) override {
     ++handshakes;
+    if (!status.ok()) {
+      return status;
+    }
     Landing* landing = landing_();
     if (landing == nullptr) {
       return absl::UnavailableError("decode is down");
@@ -127,6 +130,7 @@ class InProcessHandshake : public HandshakeClient {
     return landing->Handshake(request);
   }
   std::atomic<int> handshakes{0};
+  absl::Status status;  // set before a transfer is opened; not OK: what every handshake comes to
 
  private:
   const std::function<Landing*()> landing_;

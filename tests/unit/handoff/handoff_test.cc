@@ -1,6 +1,7 @@
 // Whole hand-offs, over loopback and over gRPC on 127.0.0.1.
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -214,6 +215,67 @@ TEST_P(HandoffTest, DeadlineEndsATransferWhoseBytesAreLost) {
   const auto sink = Open(std::move(transfer));
   GiveAll(*sink);
   EXPECT_EQ(Wait(Commit(*sink)).code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+// The request has time left: another decode worker may take what this one does not.
+TEST_P(HandoffTest, DecodeThatDoesNotTakeTheHandOffInTimeIsUnavailable) {
+  sender_ = std::make_unique<Sender>(
+      std::vector<transport::Transport*>{&faulty_},
+      &handshake_,
+      layout_,
+      SenderOptions{.segment_bytes = segment_bytes_, .commit_timeout = absl::Milliseconds(200)});
+  faulty_.DropPosts(1000);
+  OutgoingTransfer transfer = MakeTransfer(Reserve());
+  transfer.deadline = absl::Now() + 10 * kLong;
+  const auto sink = Open(std::move(transfer));
+  GiveAll(*sink);
+  const absl::Status status = Wait(Commit(*sink));
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+}
+
+// Neither the request's deadline nor this worker's room: the router would end the request, or ask
+// the same pair for ever.
+TEST_P(HandoffTest, DecodeThatIsFullOrLateInTheHandshakeIsUnavailable) {
+  for (const absl::StatusCode code :
+       {absl::StatusCode::kDeadlineExceeded, absl::StatusCode::kResourceExhausted}) {
+    handshake_.status = absl::Status(code, "not now");
+    const auto sink = Open(MakeTransfer(Reserve()));
+    const absl::Status status = Wait(Commit(*sink));
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("not now"));
+    landing_->OnReservationReleased(kReservation);
+  }
+}
+
+TEST_P(HandoffTest, AFailureBeforeTheCommitIsToldAtOnceAndOnce) {
+  faulty_.FailConnection(true);
+  OutgoingTransfer transfer = MakeTransfer(Reserve());
+  std::atomic<int> told = 0;
+  absl::Notification failed;
+  absl::Status reason;
+  transfer.failed = [&](const absl::Status& status) {
+    reason = status;
+    if (++told == 1) {
+      failed.Notify();
+    }
+  };
+  const auto sink = Open(std::move(transfer));
+  GiveAll(*sink);
+  ASSERT_TRUE(failed.WaitForNotificationWithTimeout(kLong));
+  EXPECT_EQ(reason.code(), absl::StatusCode::kUnavailable) << reason;
+  EXPECT_FALSE(Wait(Commit(*sink)).ok());
+  EXPECT_EQ(told, 1);
+}
+
+TEST_P(HandoffTest, AFailureAfterTheCommitIsItsAnswerAlone) {
+  faulty_.DropPosts(1000);
+  OutgoingTransfer transfer = MakeTransfer(Reserve());
+  transfer.deadline = absl::Now() + absl::Milliseconds(200);
+  std::atomic<int> told = 0;
+  transfer.failed = [&](const absl::Status&) { ++told; };
+  const auto sink = Open(std::move(transfer));
+  EXPECT_FALSE(Wait(Commit(*sink)).ok());
+  EXPECT_EQ(told, 0);
 }
 
 TEST_P(HandoffTest, DeadPeerIsUnavailableAndANewPeerIsConnectedTo) {

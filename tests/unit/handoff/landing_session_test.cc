@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -199,6 +200,48 @@ TEST_F(LandingSessionTest, SamePageTwiceIsRefused) {
   Give(*sink, 1, 1, 2, 3);
   EXPECT_EQ(Wait(Commit(*sink)).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(engine_.committed().empty());
+}
+
+// What waits for the engine's word is bounded: nothing of another size than a header's is kept.
+TEST_F(LandingSessionTest, MessagesThatComeBeforeTheAttemptAreLookedAtAtOnce) {
+  const std::vector<std::pair<InProcessControl::Edit, absl::StatusCode>> wrong = {
+      {[](TransferRequest& message) {
+         if (message.has_segment_header()) {
+           message.set_segment_header(std::string(1 << 20, 'x'));
+         }
+       },
+       absl::StatusCode::kDataLoss},
+      {[](TransferRequest& message) {
+         if (message.has_segment_header()) {
+           message.mutable_manifest();
+         }
+       },
+       absl::StatusCode::kInvalidArgument},
+      {[](TransferRequest& message) {
+         if (message.has_segment_header()) {
+           message.mutable_commit();
+         }
+       },
+       absl::StatusCode::kInvalidArgument}};
+  engine_.HoldAttempts();
+  for (const auto& [edit, code] : wrong) {
+    const auto sink = Open(MakeTransfer(Reserve()), edit);
+    GiveAll(*sink);
+    const absl::Status status = Wait(Commit(*sink));  // the engine has not answered
+    EXPECT_EQ(status.code(), code) << status;
+    landing_->OnReservationReleased(kReservation);
+  }
+}
+
+TEST_F(LandingSessionTest, MessagesThatComeBeforeTheAttemptAreTakenWithIt) {
+  engine_.HoldAttempts();
+  const auto sink = Open(MakeTransfer(Reserve()));
+  GiveAll(*sink);
+  const auto outcome = Commit(*sink);
+  EXPECT_FALSE(outcome->ended.WaitForNotificationWithTimeout(absl::Milliseconds(50)));
+  engine_.AnswerAttempts();
+  EXPECT_TRUE(Wait(outcome).ok()) << outcome->status;
+  EXPECT_EQ(source_, target_);
 }
 
 TEST_F(LandingSessionTest, SecondStreamOfAnAttemptIsRefused) {

@@ -1,16 +1,24 @@
 #include "common/handoff/send/peer_cache.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -39,6 +47,13 @@ class FakeConnection final : public transport::Connection {
   bool lost_ = false;
 };
 
+worker::v1::TransportEndpoint Endpoint(const std::string& transport, const std::string& data) {
+  worker::v1::TransportEndpoint endpoint;
+  endpoint.set_transport(transport);
+  endpoint.set_connection_data(data);
+  return endpoint;
+}
+
 // Connects, or does not; carries nothing.
 class FakeTransport final : public transport::Transport {
  public:
@@ -52,6 +67,7 @@ class FakeTransport final : public transport::Transport {
   }
   absl::StatusOr<std::shared_ptr<transport::Connection>> Connect(
       std::string_view connection_data) override {
+    absl::MutexLock lock(&mutex_);
     connects.emplace_back(connection_data);
     if (!connectable) {
       return absl::UnavailableError("no way over " + name_);
@@ -70,12 +86,14 @@ class FakeTransport final : public transport::Transport {
   std::vector<transport::Completion> Poll(absl::Time /*deadline*/) override { return {}; }
   void Release() override {}
 
+  // To be read while nobody connects.
   bool connectable = true;
   std::vector<std::string> connects;
   std::shared_ptr<FakeConnection> connection;  // the last one
 
  private:
   const std::string name_;
+  absl::Mutex mutex_;
 };
 
 class FakeHandshake final : public HandshakeClient {
@@ -83,20 +101,35 @@ class FakeHandshake final : public HandshakeClient {
   absl::StatusOr<worker::v1::HandshakeResponse> Handshake(
       const std::string& /*control_address*/,
       const worker::v1::HandshakeRequest& request) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      most_ = std::max(most_, ++running_);
+      mutex_.Await(absl::Condition(+[](bool* held) { return !*held; }, &held_));
+      --running_;
+    }
     worker::v1::HandshakeResponse response;
     *response.mutable_layout() = request.layout();
     response.set_segment_header_version(kv::SegmentHeader::kVersion);
     response.set_kv_ranks(kv::kWorkerRanks);
+    *response.add_endpoints() = Endpoint("near", "n");
     return response;
   }
-};
+  void Hold(bool held) {
+    absl::MutexLock lock(&mutex_);
+    held_ = held;
+  }
+  // At a time.
+  int most() const {
+    absl::MutexLock lock(&mutex_);
+    return most_;
+  }
 
-worker::v1::TransportEndpoint Endpoint(const std::string& transport, const std::string& data) {
-  worker::v1::TransportEndpoint endpoint;
-  endpoint.set_transport(transport);
-  endpoint.set_connection_data(data);
-  return endpoint;
-}
+ private:
+  mutable absl::Mutex mutex_;
+  bool held_ ABSL_GUARDED_BY(mutex_) = false;
+  int running_ ABSL_GUARDED_BY(mutex_) = 0;
+  int most_ ABSL_GUARDED_BY(mutex_) = 0;
+};
 
 class PeerCacheTest : public testing::Test {
  protected:
@@ -104,7 +137,7 @@ class PeerCacheTest : public testing::Test {
       const std::vector<worker::v1::TransportEndpoint>& endpoints) {
     absl::StatusOr<std::shared_ptr<const Peer>> got = absl::UnknownError("no answer");
     absl::Notification answered;
-    cache_.Get("decode:1", endpoints, [&](absl::StatusOr<std::shared_ptr<const Peer>> peer) {
+    cache_->Get("decode:1", endpoints, [&](absl::StatusOr<std::shared_ptr<const Peer>> peer) {
       got = std::move(peer);
       answered.Notify();
     });
@@ -112,13 +145,58 @@ class PeerCacheTest : public testing::Test {
     return got;
   }
 
+  // Asks for so many workers that nobody is connected to, and counts answers by their code.
+  void GetMany(int workers) {
+    for (int i = 0; i < workers; ++i) {
+      cache_->Get("decode:" + std::to_string(i), {}, [this](const auto& peer) {
+        absl::MutexLock lock(&mutex_);
+        ++answers_[peer.status().code()];
+      });
+    }
+  }
+  int answers(absl::StatusCode code) {
+    absl::MutexLock lock(&mutex_);
+    return answers_[code];
+  }
+
+  absl::Mutex mutex_;
+  std::map<absl::StatusCode, int> answers_ ABSL_GUARDED_BY(mutex_);
   FakeTransport near_{"near"};
   FakeTransport far_{"far"};
   FakeHandshake handshake_;
-  PeerCache cache_{{&near_, &far_},
-                   &handshake_,
-                   kv::DenseLayout(1, 2, {.page_tokens = 4, .kv_heads = 2, .head_dim = 8})};
+  std::optional<PeerCache> cache_{
+      std::in_place,
+      std::vector<transport::Transport*>{&near_, &far_},
+      &handshake_,
+      kv::DenseLayout(1, 2, {.page_tokens = 4, .kv_heads = 2, .head_dim = 8})};
 };
+
+TEST_F(PeerCacheTest, AFewAreConnectedToAtATimeTheOthersInTurn) {
+  handshake_.Hold(true);
+  const int workers = PeerCache::kMaxConnecting + 100;
+  GetMany(workers);
+  handshake_.Hold(false);
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (answers(absl::StatusCode::kOk) < workers && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_EQ(answers(absl::StatusCode::kOk), workers);
+  EXPECT_LE(handshake_.most(), PeerCache::kMaxConnecting);
+}
+
+TEST_F(PeerCacheTest, MoreThanMayWaitAreRefusedAndThoseThatWaitAreGivenUpAtTheEnd) {
+  handshake_.Hold(true);
+  const int waiting = static_cast<int>(PeerCache::kMaxWaiting);
+  GetMany(PeerCache::kMaxConnecting + waiting + 7);
+  EXPECT_EQ(answers(absl::StatusCode::kUnavailable), 7);
+  std::thread ending([this] { cache_.reset(); });
+  absl::SleepFor(absl::Milliseconds(20));  // for the end to begin, or some more connect
+  handshake_.Hold(false);
+  ending.join();
+  EXPECT_EQ(answers(absl::StatusCode::kOk) + answers(absl::StatusCode::kCancelled),
+            PeerCache::kMaxConnecting + waiting);
+  EXPECT_GE(answers(absl::StatusCode::kOk), PeerCache::kMaxConnecting);
+}
 
 TEST_F(PeerCacheTest, TheFirstTransportThatIsOfferedAndConnectsIsTaken) {
   const auto peer = Get({Endpoint("far", "f"), Endpoint("near", "n")});

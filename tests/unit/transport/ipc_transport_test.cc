@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -336,8 +337,8 @@ class FrozenReceiverTest : public testing::Test {
     std::shared_ptr<Connection> connection;
     std::thread connecting([&] { connection = *sender_->Connect(data_.ToString()); });
     while (!receiver.has_value()) {
-      if (ipc::Descriptor socket = ipc::Accept(listener_); socket.get() >= 0) {
-        receiver.emplace(std::move(socket));
+      if (absl::StatusOr<ipc::Descriptor> socket = ipc::Accept(listener_); socket.ok()) {
+        receiver.emplace(*std::move(socket));
         receiver->Say(Welcome{});
       }
     }
@@ -438,6 +439,35 @@ TEST_F(FrozenReceiverTest, VerdictsThatCanNotBeEndTheConnection) {
     receiver->Say(message);
     EXPECT_EQ(Sent().code(), absl::StatusCode::kUnavailable) << message.index();
   }
+}
+
+// No descriptor may be opened while it lives.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const rlimit none = {.rlim_cur = 0, .rlim_max = before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  }
+  ~NoDescriptors() { EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST(IpcListenerTest, AConnectionWaitsWhileThereIsNoDescriptorForIt) {
+  const ipc::ConnectionData data = *ipc::ConnectionData::Make();
+  const ipc::Descriptor listener = *ipc::Listen(data.socket);
+  EXPECT_EQ(ipc::Accept(listener).status().code(), absl::StatusCode::kNotFound);
+  const ipc::Descriptor caller = *ipc::Dial(data.socket);
+  {
+    const NoDescriptors none;
+    EXPECT_EQ(ipc::Accept(listener).status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(ipc::Accept(listener).status().code(), absl::StatusCode::kResourceExhausted);
+  }
+  EXPECT_TRUE(ipc::Accept(listener).ok());
 }
 
 }  // namespace
