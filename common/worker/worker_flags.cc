@@ -117,7 +117,7 @@ ABSL_FLAG(int64_t, kv_pool_bytes, 0, "the same in bytes; 0: --kv_pool_mib");
 ABSL_FLAG(int64_t,
           fp8_pool_mib,
           -1,
-          "memory for KV format fp8 in MiB; 0: not served; -1: 256, none on a GPU");
+          "memory for KV format fp8 in MiB; 0: not served; -1: 256, on a GPU an equal part");
 ABSL_FLAG(int64_t,
           diffkv_pool_mib,
           -1,
@@ -178,7 +178,8 @@ ABSL_FLAG(absl::Duration, lease, absl::Seconds(10), "life of a reservation witho
 ABSL_FLAG(absl::Duration,
           stall_timeout,
           absl::Seconds(30),
-          "health turns NOT_SERVING when there is work and no step has ended for this long");
+          "health turns NOT_SERVING when there is work and no progress for this long: no step, and "
+          "within one no layer");
 ABSL_FLAG(absl::Duration,
           drain_timeout,
           absl::Seconds(30),

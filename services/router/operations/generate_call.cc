@@ -59,12 +59,8 @@ absl::Status GenerateCall::CheckAccepting() const {
   return absl::OkStatus();
 }
 
-absl::Status GenerateCall::ReadRequest(const grpc::ByteBuffer& request) {
-  absl::Status status = ParseRequest(request, &request_);
-  metadata_ = rpc::ReadRequestMetadata(*context_);
-  span_ = trace::CallSpan(core_->spans.get(), metadata_.traceparent, /*may_begin=*/true);
-  metadata_.traceparent = span_.traceparent();
-  request_id_ = !request_.request_id().empty()  ? request_.request_id()
+void GenerateCall::SetRequestId(const std::string& asked) {
+  request_id_ = !asked.empty()                  ? asked
                 : !metadata_.request_id.empty() ? metadata_.request_id
                                                 : RandomRequestId();
   // An id that can't be a header value is refused by PrepareRequest and must not be sent back.
@@ -74,30 +70,36 @@ absl::Status GenerateCall::ReadRequest(const grpc::ByteBuffer& request) {
     context_->AddInitialMetadata(rpc::kRequestIdKey, request_id_);
     metadata_.request_id = request_id_;
   }
-  return status;
 }
 
 void GenerateCall::Begin(const grpc::ByteBuffer& request) {
-  absl::Status status = ReadRequest(request);
+  metadata_ = rpc::ReadRequestMetadata(*context_);
+  span_ = trace::CallSpan(core_->spans.get(), metadata_.traceparent, /*may_begin=*/true);
+  metadata_.traceparent = span_.traceparent();
+  absl::Status status = CheckAccepting();
   if (status.ok()) {
-    status = CheckAccepting();
+    bytes_ = request;
+    if (core_->prompt_pool->TrySubmit([self = shared_from_this()] { self->Prepare(); })) {
+      return;
+    }
+    status = rpc::ResourceExhausted(
+        rpc::reason::kQueueFull, "too many prompts wait to be tokenized", kRetryDelay);
   }
-  if (!status.ok()) {
-    EndWithoutSession(status);
-    return;
-  }
-  if (!core_->prompt_pool->TrySubmit([self = shared_from_this()] { self->Prepare(); })) {
-    EndWithoutSession(rpc::ResourceExhausted(
-        rpc::reason::kQueueFull, "too many prompts wait to be tokenized", kRetryDelay));
-  }
+  SetRequestId({});
+  EndWithoutSession(status);
 }
 
 absl::StatusOr<std::shared_ptr<Session>> GenerateCall::MakeSession() {
+  inference::v1::GenerateRequest request;
+  const absl::Status parsed = ParseRequest(bytes_, &request);
+  bytes_.Clear();  // the plan has what is needed of it
+  SetRequestId(request.request_id());
+  BATON_RETURN_IF_ERROR(parsed);
   BATON_ASSIGN_OR_RETURN(RequestPlan plan,
                          PrepareRequest(*core_->model,
                                         {.default_max_tokens = core_->default_max_tokens,
                                          .worker_limits = core_->workers->limits()},
-                                        request_,
+                                        request,
                                         received_));
   plan.request_id = request_id_;
   plan.received = received_;
@@ -111,6 +113,7 @@ absl::StatusOr<std::shared_ptr<Session>> GenerateCall::MakeSession() {
 
 void GenerateCall::Prepare() {
   if (context_->IsCancelled()) {  // it waited too long for the pool
+    SetRequestId({});
     EndWithoutSession(absl::Now() >= rpc::DeadlineOf(*context_)
                           ? DeadlineExceeded("queue")
                           : absl::CancelledError("the client cancelled the request"));
@@ -121,7 +124,6 @@ void GenerateCall::Prepare() {
     EndWithoutSession(session.status());
     return;
   }
-  request_.Clear();  // the plan has what is needed of it
   bool gone = false;
   {
     absl::MutexLock lock(&mutex_);

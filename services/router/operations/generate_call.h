@@ -46,10 +46,11 @@ class GenerateCall : public SessionClient, public std::enable_shared_from_this<G
   grpc::CallbackServerContext* context() { return context_; }
 
  private:
-  // Reads the request and its id.
-  absl::Status ReadRequest(const grpc::ByteBuffer& request);
+  // The id that the request asks for, else that of its metadata, else one of ours; sent back.
+  void SetRequestId(const std::string& asked);
   absl::Status CheckAccepting() const;
   void Prepare();
+  // Of the bytes of Begin.
   absl::StatusOr<std::shared_ptr<Session>> MakeSession();
   void EndWithoutSession(const absl::Status& status);
   // Moves messages from the session to the client until nothing is ready or one is on its way.
@@ -59,7 +60,9 @@ class GenerateCall : public SessionClient, public std::enable_shared_from_this<G
   const LiveCounter::Count counted_;
   grpc::CallbackServerContext* const context_;
   const absl::Time received_;
-  inference::v1::GenerateRequest request_;
+  // Parsed on the pool: of a message of many empty parts each takes 20 times the memory that it
+  // takes on the wire, and hundreds may wait.
+  grpc::ByteBuffer bytes_;
   rpc::RequestMetadata metadata_;
   trace::CallSpan span_;  // a session that runs ends a copy of it
   std::string request_id_;

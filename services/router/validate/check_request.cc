@@ -57,6 +57,7 @@ void CheckTokenIds(const GenerateRequest& request,
 void CheckChat(const inference::v1::Chat& chat, FieldViolations* violations) {
   if (chat.messages().empty() || chat.messages_size() > kMaxMessages) {
     violations->Add("chat.messages", absl::StrCat("must have 1 to ", kMaxMessages, " messages"));
+    return;
   }
   for (int i = 0; i < chat.messages_size(); ++i) {
     const inference::v1::Message& message = chat.messages(i);
@@ -183,6 +184,7 @@ void CheckStopping(const inference::v1::Stopping& stopping,
   if (static_cast<size_t>(stopping.stop_size()) > text::kMaxStopStrings) {
     violations->Add("stopping.stop",
                     absl::StrCat("must have at most ", text::kMaxStopStrings, " entries"));
+    return;
   }
   for (int i = 0; i < stopping.stop_size(); ++i) {
     const std::string& stop = stopping.stop(i);
@@ -195,6 +197,7 @@ void CheckStopping(const inference::v1::Stopping& stopping,
   if (stopping.stop_token_ids_size() > kMaxStopTokenIds) {
     violations->Add("stopping.stop_token_ids",
                     absl::StrCat("must have at most ", kMaxStopTokenIds, " entries"));
+    return;
   }
   for (int i = 0; i < stopping.stop_token_ids_size(); ++i) {
     if (stopping.stop_token_ids(i) >= vocab_size) {

@@ -59,6 +59,13 @@ INSTANTIATE_TEST_SUITE_P(
                   r->mutable_token_ids()->add_ids(4096);
                 }},
         BadCase{"NoMessages", "chat.messages", [](auto* r) { r->mutable_chat(); }},
+        BadCase{"ManyMessages",
+                "chat.messages",
+                [](auto* r) {
+                  for (int i = 0; i < 5000; ++i) {
+                    r->mutable_chat()->add_messages();
+                  }
+                }},
         BadCase{"NoRole",
                 "chat.messages[0].role",
                 [](auto* r) { r->mutable_chat()->add_messages()->set_content("x"); }},
@@ -114,6 +121,20 @@ INSTANTIATE_TEST_SUITE_P(
                 [](auto* r) {
                   for (int i = 0; i < 65; ++i) {
                     r->mutable_stopping()->add_stop(std::string(1, 'x'));
+                  }
+                }},
+        BadCase{"ManyEmptyStops",
+                "stopping.stop",
+                [](auto* r) {
+                  for (int i = 0; i < 5000; ++i) {
+                    r->mutable_stopping()->add_stop();
+                  }
+                }},
+        BadCase{"ManyUnknownStopIds",
+                "stopping.stop_token_ids",
+                [](auto* r) {
+                  for (int i = 0; i < 5000; ++i) {
+                    r->mutable_stopping()->add_stop_token_ids(9999);
                   }
                 }},
         BadCase{"UnknownStopId",

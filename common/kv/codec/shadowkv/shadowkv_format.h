@@ -40,8 +40,8 @@ class ShadowKvFormat final : public EncodedFormat {
   KvFormatId id() const override { return KvFormatId::kShadowKv; }
   uint16_t version() const override { return kernels::ShadowKvConfig::kVersion; }
   // kInvalidArgument for a joint factorization of a model without upper layers, and on a device for
-  // a prompt that its scratch memory is too small for; kUnimplemented on a device for several
-  // answers; kFailedPrecondition for values in the host's memory where they have no pool.
+  // a prompt that its scratch memory is too small for; kFailedPrecondition for values in the host's
+  // memory where they have no pool.
   absl::Status Check(const KvResidentPolicy& policy,
                      int64_t prompt_tokens,
                      int64_t max_tokens,
