@@ -26,20 +26,35 @@ bool Idle(const DecodeLoad& load) {
   return load.running_sequences == 0 && load.reservations == 0 && load.unreported_requests == 0;
 }
 
-// Or it never has room; another pool is larger.
-bool LargeEnough(const DecodeLoad& load, const PairNeeds& needs) {
-  return load.pool_tokens == 0 || load.pool_tokens >= needs.total_tokens;
+// Tokens that a decode worker's pool has to hold, if it is known.
+int64_t LeastPool(std::span<const DecodeLoad> decodes, const PairNeeds& needs) {
+  const bool any = std::ranges::any_of(decodes, [&](const DecodeLoad& load) {
+    return load.pool_tokens >= needs.total_tokens && (needs.dense || load.ready);
+  });
+  return any ? needs.total_tokens : 0;
 }
 
-bool HasRoom(const DecodeLoad& load, const PairNeeds& needs) {
-  if (!load.ready || load.full || !LargeEnough(load, needs)) {
+// Likewise of a prefill worker's.
+int64_t LeastPool(std::span<const PrefillLoad> prefills, const PairNeeds& needs) {
+  const bool any = std::ranges::any_of(
+      prefills, [&](const PrefillLoad& load) { return load.pool_tokens >= needs.prompt_tokens; });
+  return any ? needs.prompt_tokens : 0;
+}
+
+// One that is not will never have room.
+bool LargeEnough(int64_t pool_tokens, int64_t least_pool) {
+  return pool_tokens == 0 || pool_tokens >= least_pool;
+}
+
+bool HasRoom(const DecodeLoad& load, int64_t least_pool) {
+  if (!load.ready || load.full || !LargeEnough(load.pool_tokens, least_pool)) {
     return false;
   }
   if (load.pool_tokens == 0) {
     return true;
   }
   // The estimate is coarse (page slack, shared prompt pages); an idle worker decides by itself.
-  return Idle(load) || FreeTokens(load) >= static_cast<double>(needs.total_tokens);
+  return Idle(load) || FreeTokens(load) >= static_cast<double>(least_pool);
 }
 
 double ShareLeft(const DecodeLoad& load, const PairNeeds& needs) {
@@ -60,19 +75,8 @@ double NearBonus(const Place* prefill, const Place& decode) {
   return !decode.rack.empty() && decode.rack == prefill->rack ? kSameRackBonus : 0.0;
 }
 
-// Tokens that a prefill worker's pool has to hold, if it is known.
-int64_t LeastPool(std::span<const PrefillLoad> prefills, const PairNeeds& needs) {
-  const bool any = std::ranges::any_of(
-      prefills, [&](const PrefillLoad& load) { return load.pool_tokens >= needs.prompt_tokens; });
-  return any ? needs.prompt_tokens : 0;
-}
-
-bool LargeEnough(const PrefillLoad& load, int64_t least_pool) {
-  return load.pool_tokens == 0 || load.pool_tokens >= least_pool;
-}
-
 bool CanTake(const PrefillLoad& load, const PairNeeds& needs, int64_t least_pool) {
-  return (HasFreeSlot(load) && LargeEnough(load, least_pool)) ||
+  return (HasFreeSlot(load) && LargeEnough(load.pool_tokens, least_pool)) ||
          (load.ready && needs.prefer_prefill == load.worker);
 }
 
@@ -108,8 +112,9 @@ const DecodeLoad* BestDecode(std::span<const DecodeLoad> decodes,
                              bool must_prefill,
                              const Place* prefill) {
   const DecodeLoad* best = nullptr;
+  const int64_t least_pool = LeastPool(decodes, needs);
   for (const DecodeLoad& load : decodes) {
-    if (HasRoom(load, needs) && (load.can_prefill || !must_prefill) &&
+    if (HasRoom(load, least_pool) && (load.can_prefill || !must_prefill) &&
         (best == nullptr || DecodeCost(load, needs, prefill) < DecodeCost(*best, needs, prefill))) {
       best = &load;
     }
@@ -167,7 +172,8 @@ std::optional<WorkerPair> ChoosePair(std::span<const PrefillLoad> prefills,
 bool CanPrefill(std::span<const PrefillLoad> prefills, const PairNeeds& needs) {
   const int64_t least_pool = LeastPool(prefills, needs);
   return std::ranges::any_of(prefills, [&](const PrefillLoad& load) {
-    return load.ready && (LargeEnough(load, least_pool) || needs.prefer_prefill == load.worker);
+    return load.ready &&
+           (LargeEnough(load.pool_tokens, least_pool) || needs.prefer_prefill == load.worker);
   });
 }
 
@@ -176,8 +182,10 @@ bool CanServe(std::span<const PrefillLoad> prefills,
               const PairNeeds& needs) {
   const bool any_prefill = std::ranges::any_of(prefills, &PrefillLoad::ready);
   const bool can_prefill = CanPrefill(prefills, needs);
+  const int64_t least_pool = LeastPool(decodes, needs);
   return std::ranges::any_of(decodes, [&](const DecodeLoad& load) {
-    return load.ready && LargeEnough(load, needs) && (any_prefill ? can_prefill : load.can_prefill);
+    return load.ready && LargeEnough(load.pool_tokens, least_pool) &&
+           (any_prefill ? can_prefill : load.can_prefill);
   });
 }
 

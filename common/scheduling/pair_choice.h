@@ -50,9 +50,11 @@ struct DecodeLoad {
 // What the request needs.
 struct PairNeeds {
   int64_t prompt_tokens = 0;
-  // What decode's pool has to hold: prompt + n x max_tokens; 0: the request's KV is not in that
-  // pool, and only the worker knows of the one where it is.
+  // Prompt and every token that may follow: prompt + n x max_tokens.
   int64_t total_tokens = 0;
+  // Decode keeps the KV in its dense pages, whose size pool_tokens is. False: it may keep it in
+  // another format's memory, of whose size only the worker knows.
+  bool dense = true;
   // The decode worker that may have kept KV for the request: chosen if it has room.
   std::optional<uint64_t> prefer_decode = {};
   // The prefill worker that retains the request's KV. It is chosen while it is ready, also without
@@ -84,7 +86,9 @@ inline constexpr double kSameRackBonus = 0.1;
 
 // The preferred decode worker, else the one with the largest share of its pool left after taking
 // the request, among those that have room for it; then fewest running sequences, then the first of
-// the list. Workers near `prefill` have their bonus; nullptr: nobody is near.
+// the list. Workers near `prefill` have their bonus; nullptr: nobody is near. Pools that are too
+// small are left out as for prefill; of KV that need not be in the pool, while a ready worker has a
+// larger one.
 std::optional<uint64_t> ChooseDecode(std::span<const DecodeLoad> decodes,
                                      const PairNeeds& needs,
                                      bool must_prefill,

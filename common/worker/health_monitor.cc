@@ -51,9 +51,10 @@ void HealthMonitor::ThreadMain() {
     const bool now_ready = now_live && !load.draining;
     if (now_live != live) {
       spdlog::log(now_live ? spdlog::level::info : spdlog::level::err,
-                  "engine {}: steps={} running={} waiting={}",
+                  "engine {}: steps={} progress={} running={} waiting={}",
                   now_live ? "makes progress again" : "is stuck",
                   load.steps,
+                  load.progress,
                   load.running_sequences,
                   load.waiting_requests);
     }

@@ -35,7 +35,7 @@ struct RouterCore {
   std::shared_ptr<Admission> admission;
   ConversationHomes homes;
   std::unique_ptr<RouterMetrics> metrics;
-  std::unique_ptr<WorkPool> prompt_pool;  // renders and tokenizes
+  std::unique_ptr<WorkPool> prompt_pool;  // parses, renders and tokenizes
   RunningRequests running;
   SessionServices session_services;
   std::atomic<bool> draining{false};

@@ -83,6 +83,7 @@ absl::Status TransferSession::KeepEarly(const worker::v1::TransferRequest& messa
     return OutOfPlace();
   }
   early_.push_back(message);
+  early_.back().DiscardUnknownFields();
   return absl::OkStatus();
 }
 

@@ -21,6 +21,7 @@
 #include "common/handoff/send/sender.h"
 #include "common/handoff/send/sender_core.h"
 #include "common/kv/manifest/layout.h"
+#include "common/kv/manifest/reason.h"
 #include "common/kv/manifest/segment_header.h"
 #include "common/transport/transport.h"
 
@@ -166,6 +167,12 @@ void OutgoingSession::Commit(engine::CommitInfo info, Done done) {
   EndIfDue();
 }
 
+absl::Status OutgoingSession::PostFailure(const absl::Status& status) const {
+  return absl::IsFailedPrecondition(status)
+             ? kv::FailedPreconditionWithReason(kv::kStaleEpoch, std::string(status.message()))
+             : AtDecode(status);
+}
+
 void OutgoingSession::LimitSilence() {
   if (commit_.has_value() && status_.ok()) {
     deadline_ = std::min(transfer_.deadline, absl::Now() + core_->options().commit_timeout);
@@ -229,7 +236,8 @@ void OutgoingSession::OnPostDone(uint64_t tag, const absl::Status& status) {
     if (absl::IsUnavailable(status)) {
       core_->peers().Drop(transfer_.reserved.control_address(), peer);
     }
-    Fail(WithContext(AtDecode(status), "shipping KV to " + transfer_.reserved.control_address()));
+    Fail(
+        WithContext(PostFailure(status), "shipping KV to " + transfer_.reserved.control_address()));
   }
   EndIfDue();
 }
@@ -247,8 +255,10 @@ void OutgoingSession::CheckDeadline(absl::Time now) {
 
 absl::Status OutgoingSession::AtDecode(const absl::Status& status) const {
   const bool late = absl::IsDeadlineExceeded(status) && absl::Now() < transfer_.deadline;
-  return late || absl::IsResourceExhausted(status) ? absl::UnavailableError(status.message())
-                                                   : status;
+  // A reason that leads the message is decode's: it must not be read as this worker's own.
+  return late || absl::IsResourceExhausted(status)
+             ? absl::UnavailableError(absl::StrCat("decode: ", status.message()))
+             : status;
 }
 
 void OutgoingSession::Fail(absl::Status status) {
@@ -279,8 +289,8 @@ void OutgoingSession::Fail(absl::Status status) {
     control->Cancel();
   }
   core_->CancelPosts(tags);
-  if (!early.ok() && transfer_.failed) {
-    transfer_.failed(early);
+  if (!early.ok() && transfer_.failed_early) {
+    transfer_.failed_early(early);
   }
   EndIfDue();
 }

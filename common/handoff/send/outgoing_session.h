@@ -63,8 +63,12 @@ class OutgoingSession final : public ControlStreamEvents,
   };
 
   // What decode or the way to it answered. That it is full, or late while the request has time
-  // left, makes it lost (kUnavailable): another may do better, and this worker is not what is full.
+  // left, makes it lost (kUnavailable): this worker is not what is full, and decode may do better
+  // at the next attempt, or another one where the KV is retained.
   absl::Status AtDecode(const absl::Status& status) const;
+  // Why a post failed. A window that nothing may be written to any more has gone with its
+  // reservation, which the control stream says with this reason, perhaps later.
+  absl::Status PostFailure(const absl::Status& status) const;
   // After Commit: decode has so long from now on until it commits or takes another segment.
   void LimitSilence() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Check(const std::vector<transport::Transport*>& own) const;

@@ -105,12 +105,17 @@ absl::Status PeerCache::Await(const std::string& control_address,
   Entry& entry = entries_[control_address];
   entry.peer = nullptr;
   entry.waiting.push_back(std::move(ready));
+  if (connecting) {
+    return absl::OkStatus();
+  }
   Attempt attempt = {.control_address = control_address, .endpoints = endpoints};
-  if (!connecting && connecting_ == kMaxConnecting) {
+  if (connecting_ == kMaxConnecting) {
     waiting_.push_back(std::move(attempt));
-  } else if (!connecting) {
+  } else {
     ++connecting_;
-    std::thread([this, attempt = std::move(attempt)] { ConnectAll(attempt); }).detach();
+    std::thread([this, first = std::move(attempt)]() mutable {
+      ConnectAll(std::move(first));
+    }).detach();
   }
   return absl::OkStatus();
 }

@@ -59,7 +59,7 @@ struct OutgoingTransfer {
   std::function<void(const TransferReport&)> report{};
   // Called at most once, from any thread and also inside Open, when the transfer has failed before
   // Commit and Abort: nobody takes what is still to be computed. May be empty.
-  std::function<void(const absl::Status&)> failed{};
+  std::function<void(const absl::Status&)> failed_early{};
 };
 
 // One per prefill worker. Owns a progress thread per transport (no one else may call Poll on them)

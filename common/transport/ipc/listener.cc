@@ -71,7 +71,7 @@ absl::StatusOr<Descriptor> Accept(const Descriptor& listener) {
   const int error = errno;
   const bool exhausted = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
   return exhausted ? absl::ResourceExhaustedError(std::strerror(error))
-                   : absl::NotFoundError("no connection waits");
+                   : absl::NotFoundError(std::strerror(error));
 }
 
 absl::StatusOr<Descriptor> Dial(const std::string& socket) {

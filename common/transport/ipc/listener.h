@@ -11,8 +11,8 @@ namespace baton::transport::ipc {
 
 // Listens at `socket`. kUnavailable with the system's reason.
 absl::StatusOr<Descriptor> Listen(const std::string& socket);
-// The next connection that waits. kNotFound: there is none now; kResourceExhausted: this process or
-// the system is out of descriptors or memory, and the connection goes on waiting.
+// The next connection that waits. kNotFound: there is none now, or it has gone; kResourceExhausted:
+// this process or the system is out of descriptors or memory, and the connection goes on waiting.
 absl::StatusOr<Descriptor> Accept(const Descriptor& listener);
 // Connects to who listens at `socket`. kUnavailable when nobody does in this network namespace, or
 // too many connections wait there.

@@ -160,7 +160,7 @@ std::unique_ptr<engine::KvSink> PrefillCall::OpenSink(const Shipping& shipping,
   transfer.report = [self = shared_from_this()](const handoff::TransferReport& report) {
     self->OnReport(report);
   };
-  transfer.failed = [call = weak_from_this(), shipping](const absl::Status& status) {
+  transfer.failed_early = [call = weak_from_this(), shipping](const absl::Status& status) {
     if (const auto self = call.lock(); self != nullptr) {
       self->OnTransferFailed(shipping, status);
     }

@@ -81,7 +81,7 @@ class PrefillCall final : public grpc::ServerWriteReactor<worker::v1::PrefillEve
   void AnnounceAccepted();
   // The engine knows the request: a cancellation that came earlier is passed on.
   void MarkAccepted();
-  // Caller, control stream or writer: the request is of no use any more.
+  // Caller, transfer or writer: the request is of no use any more.
   void Cancel(absl::Status reason);
   // Writes first_tokens once every sequence has its first token or its end.
   void WriteFirstTokensIfComplete();

@@ -167,6 +167,9 @@ Admission::Grant Admission::GrantPair(uint64_t id, const scheduling::WorkerPair&
 }
 
 Admission::Grant Admission::PlaceNext() {
+  if (retries_.empty() && queue_.empty()) {
+    return nullptr;
+  }
   const std::vector<scheduling::PrefillLoad> prefills = PrefillLoads();
   if (Grant grant = PlaceRetry(prefills)) {
     return grant;

@@ -46,7 +46,8 @@ class GenerateCall : public SessionClient, public std::enable_shared_from_this<G
   grpc::CallbackServerContext* context() { return context_; }
 
  private:
-  // The id that the request asks for, else that of its metadata, else one of ours; sent back.
+  // The id that the request asks for, else that of its metadata, else one of ours; sent back. A
+  // request that is refused before it is parsed asks for none.
   void SetRequestId(const std::string& asked);
   absl::Status CheckAccepting() const;
   void Prepare();

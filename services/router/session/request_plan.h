@@ -23,8 +23,7 @@ struct RequestPlan {
   uint32_t prompt_tokens = 0;
   worker::v1::SamplingParams sampling;
   std::string kv_policy;
-  // Decode keeps the KV in its dense pages. Other formats have memory of their own, of whose size
-  // only the worker knows.
+  // Decode keeps the KV in its dense pages (PairNeeds::dense).
   bool dense_kv = true;
   std::string session_id;  // of the conversation; empty: none
   OutputOptions output;
@@ -39,8 +38,6 @@ struct RequestPlan {
   int64_t total_tokens() const {
     return int64_t{prompt_tokens} + int64_t{sampling.n()} * int64_t{sampling.max_tokens()};
   }
-  // Those that decode's dense pages have to hold.
-  int64_t dense_tokens() const { return dense_kv ? total_tokens() : 0; }
 };
 
 }  // namespace baton::router

@@ -195,6 +195,7 @@ void Session::OnPrefillWorker(WorkerTicket prefill) {
     if (flow.phase() != RequestFlow::Phase::kAwaitingPrefill) {
       return;
     }
+    unservable_ = false;
     prefill_ticket_ = std::move(prefill);
     flow.OnPrefillWorker(absl::Now());
   });

@@ -99,7 +99,8 @@ scheduling::PairNeeds Session::MakeNeeds() {
     prefer_prefill = retained_at_->id();
   }
   return {.prompt_tokens = plan_.prompt_tokens,
-          .total_tokens = plan_.dense_tokens(),
+          .total_tokens = plan_.total_tokens(),
+          .dense = plan_.dense_kv,
           .prefer_decode = services_.homes->Find(plan_.session_id),
           .prefer_prefill = prefer_prefill,
           .avoid_prefill = avoid_prefill_,

@@ -82,21 +82,24 @@ absl::StatusOr<uint32_t> ResolveMaxTokens(const inference::v1::Stopping& stoppin
   return stopping.max_tokens();
 }
 
-// `policy` was checked. What the worker has yet to choose may become another format than dense.
+// `policy` was checked. Of `auto` and the other tiers the worker chooses.
 bool StaysDense(const std::string& policy) {
   const auto parsed = kv::ParseKvPolicy(policy, kv::KvPolicyDefaults::Widest());
-  return parsed.ok() && parsed->format() != nullptr &&
-         parsed->format()->id() == kv::KvFormatId::kDense;
+  if (!parsed.ok()) {
+    return false;
+  }
+  return parsed->format() != nullptr ? parsed->format()->id() == kv::KvFormatId::kDense
+                                     : parsed->choice() == kv::KvChoice::kTierExact;
 }
 
 absl::Status CheckCapacity(const RequestPlan& plan, const WorkerLimits& limits) {
-  if (!limits.max_pool_tokens.has_value() ||
-      static_cast<uint64_t>(plan.dense_tokens()) <= *limits.max_pool_tokens) {
+  if (!plan.dense_kv || !limits.max_pool_tokens.has_value() ||
+      static_cast<uint64_t>(plan.total_tokens()) <= *limits.max_pool_tokens) {
     return absl::OkStatus();
   }
   return rpc::WithReason(rpc::InvalidField("stopping.max_tokens",
                                            absl::StrCat("prompt + n x max_tokens is ",
-                                                        plan.dense_tokens(),
+                                                        plan.total_tokens(),
                                                         " tokens; the largest KV pool holds ",
                                                         *limits.max_pool_tokens)),
                          rpc::reason::kExceedsCapacity,

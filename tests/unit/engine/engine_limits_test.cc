@@ -279,19 +279,21 @@ TEST(EngineLimitsTest, ProgressShowsLayersOfALongStepAndNothingWhileTheModelStan
   harness.control->Hold();
   const auto listener = harness.Submit("a", MakePrompt(8), GreedyParams(1));
   harness.control->AwaitHeld();
-  EXPECT_TRUE(Eventually([&] { return harness.engine->load().has_work; }));
-  for (int i = 0; i < 20; ++i) {
-    EXPECT_EQ(progress(), 0);
-  }
+  const auto behind = harness.Submit("b", MakePrompt(8), GreedyParams(1));
+  EXPECT_TRUE(Eventually([&] { return harness.engine->load().running_sequences == 2; }))
+      << "the engine was to go on while its model stands";
+  EXPECT_EQ(progress(), 0);
+  EXPECT_TRUE(harness.engine->load().has_work);
   harness.control->PassOne();
   harness.control->AwaitHeld();
   EXPECT_TRUE(Eventually([&] { return progress() == 1; }));
   EXPECT_EQ(harness.engine->load().steps, 0);
   harness.control->Release();
   ASSERT_TRUE(listener->AwaitDone());
+  ASSERT_TRUE(behind->AwaitDone());
   EXPECT_TRUE(Eventually([&] { return harness.AtBaseline(); }));
-  EXPECT_EQ(harness.engine->load().steps, 1);
-  EXPECT_EQ(harness.engine->load().progress, 3);  // the layers above, and the step
+  EXPECT_EQ(harness.engine->load().steps, 2);
+  EXPECT_EQ(harness.engine->load().progress, 6);  // each: twice layers, and the step
 }
 
 TEST(EngineLimitsTest, ADeviceServesEveryFormatInEveryRole) {

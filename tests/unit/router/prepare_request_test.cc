@@ -112,18 +112,18 @@ TEST(PrepareRequestTest, MoreThanAnyPoolHoldsExceedsCapacity) {
 TEST(PrepareRequestTest, OnlyDenseKvIsHeldAgainstThePool) {
   GenerateRequest request = WithTokens(10);
   request.mutable_stopping()->set_max_tokens(100);
-  for (const char* policy : {"dense", "hidden+dense"}) {
+  for (const char* policy : {"dense", "hidden+dense", "tier=exact"}) {
     request.set_kv_policy(policy);
     EXPECT_EQ(rpc::ReasonOf(Prepare(request, {.max_pool_tokens = 109}).status()),
               "EXCEEDS_CAPACITY")
         << policy;
   }
-  for (const char* policy : {"fp8", "diffkv", "shadowkv:rank=32", "hidden8+diffkv", "auto"}) {
+  for (const char* policy :
+       {"fp8", "diffkv", "shadowkv:rank=32", "hidden8+diffkv", "auto", "tier=high"}) {
     request.set_kv_policy(policy);
     const auto plan = Prepare(request, {.max_pool_tokens = 109});
     ASSERT_TRUE(plan.ok()) << policy << plan.status();
-    EXPECT_EQ(plan->dense_tokens(), 0) << policy;
-    EXPECT_EQ(plan->total_tokens(), 110) << policy;
+    EXPECT_FALSE(plan->dense_kv) << policy;
   }
 }
 

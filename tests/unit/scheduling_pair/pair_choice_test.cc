@@ -218,8 +218,27 @@ TEST(PairChoiceTest, CanServeLooksAtTheSizeOfDecodesPool) {
   // A small decode worker that prefills by itself is no way round it.
   decodes[0].can_prefill = true;
   EXPECT_FALSE(CanServe({}, decodes, large));
-  EXPECT_TRUE(CanServe({}, decodes, {.prompt_tokens = 2000, .total_tokens = 0}))
-      << "KV that is not in the pool has no size here";
+}
+
+TEST(PairChoiceTest, WhereAllDecodePoolsAreTooSmallAWorkerIsAskedAndSaysSo) {
+  const std::vector<DecodeLoad> decodes = {Decode(1, 50), Decode(2, 20)};
+  const PairNeeds large = {.prompt_tokens = 50, .total_tokens = 1001};
+  EXPECT_EQ(ChooseDecode(decodes, large, false), 2u);
+  EXPECT_TRUE(CanServe(std::vector{Prefill(9, 1)}, decodes, large));
+}
+
+// Its format's memory may have room where no dense pool has, but a short prompt may stay dense, and
+// a worker that prefills computes it in dense pages.
+TEST(PairChoiceTest, KvThatNeedNotBeInThePoolPrefersALargeOneThatIsReady) {
+  std::vector<DecodeLoad> decodes = {Decode(1, 0), Decode(2, 50)};
+  decodes[1].pool_tokens = 5000;
+  const PairNeeds large = {.prompt_tokens = 50, .total_tokens = 1001, .dense = false};
+  EXPECT_EQ(ChooseDecode(decodes, large, false), 2u);
+  decodes[1].full = true;
+  EXPECT_FALSE(ChooseDecode(decodes, large, false).has_value()) << "it waits for the large one";
+  decodes[1].ready = false;
+  EXPECT_EQ(ChooseDecode(decodes, large, false), 1u);
+  EXPECT_TRUE(CanServe(std::vector{Prefill(9, 1)}, decodes, large));
 }
 
 TEST(PairChoiceTest, CanServeNeedsBothRolesOrRoleBoth) {
