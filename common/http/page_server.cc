@@ -58,8 +58,10 @@ void SetSocketOptions(socket_t socket) {
   setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
 }
 
-// Of the encodings that the library knows, brotli costs more than a page is worth.
-void AllowOnlyGzip(httplib::Request& request) {
+// Of the encodings that the library knows, brotli costs more than a page is worth. Ranges it would
+// answer with a copy of the page for each, of which a header may name thousands.
+void SimplifyRequest(httplib::Request& request) {
+  request.ranges.clear();
   const bool gzip = request.get_header_value("Accept-Encoding").find("gzip") != std::string::npos;
   request.headers.erase("Accept-Encoding");
   if (gzip) {
@@ -115,7 +117,8 @@ class PageServer::Listener final : public httplib::Server {
   bool process_and_close_socket(socket_t socket) override {
     DeadlineStream stream(socket, absl::Now() + options_.connection_timeout, stop_);
     bool closed = false;
-    const bool answered = process_request(stream, /*close_connection=*/true, closed, AllowOnlyGzip);
+    const bool answered =
+        process_request(stream, /*close_connection=*/true, closed, SimplifyRequest);
     shutdown(socket, SHUT_RDWR);
     close(socket);
     return answered;

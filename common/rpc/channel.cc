@@ -18,6 +18,11 @@ int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
 
+bool OnThisMachine(const std::string& target) {
+  return target.starts_with("127.") || target.starts_with("localhost:") ||
+         target.starts_with("[::1]:");
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& target,
@@ -51,6 +56,9 @@ std::shared_ptr<grpc::Channel> MakeChannel(
   // A worker that comes back under its name may have another address.
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, internal ? 1000 : 30000);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // gRPC takes http_proxy from the environment, and of no_proxy it knows names alone, no networks:
+  // workers are dialled by address.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, internal || OnThisMachine(target) ? 0 : 1);
   if (!server_name.empty()) {
     arguments.SetSslTargetNameOverride(server_name);
   }

@@ -29,4 +29,12 @@ absl::Status WritePortFile(const std::string& path, int grpc_port, int metrics_p
   return absl::OkStatus();
 }
 
+absl::Status RemovePortFile(const std::string& path) {
+  if (path.empty() || std::remove(path.c_str()) == 0 || errno == ENOENT) {
+    return absl::OkStatus();
+  }
+  return absl::UnavailableError(
+      absl::StrCat("port file: can't remove ", path, ": ", std::strerror(errno)));
+}
+
 }  // namespace baton::rpc

@@ -12,4 +12,8 @@ namespace baton::rpc {
 // it can't be written.
 absl::Status WritePortFile(const std::string& path, int grpc_port, int metrics_port);
 
+// Removes what a run before has left there, so that nobody takes its ports for this one's while
+// this one starts. As WritePortFile for what it does not do.
+absl::Status RemovePortFile(const std::string& path);
+
 }  // namespace baton::rpc

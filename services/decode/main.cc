@@ -1,11 +1,15 @@
 // baton-decode: the decode worker, and with --role=both the aggregated one.
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/flags/flag.h"
 
 #include "common/base/status_macros.h"
 #include "common/config/check_flag.h"
 #include "common/config/run_main.h"
+#include "common/rpc/end_at_signal.h"
+#include "common/rpc/port_file.h"
 #include "common/rpc/shutdown_signal.h"
 #include "common/worker/run_worker.h"
 #include "common/worker/worker_flags.h"
@@ -25,12 +29,17 @@ absl::Status RunDecode(const baton::config::Arguments& arguments) {
   }
   const std::string role = absl::GetFlag(FLAGS_role);
   BATON_RETURN_IF_ERROR(baton::config::CheckFlagChoice("role", role, {"decode", "both"}));
-  BATON_ASSIGN_OR_RETURN(
-      baton::worker::WorkerOptions options,
-      baton::worker::WorkerOptionsFromFlags(
-          role == "both" ? baton::engine::Role::kBoth : baton::engine::Role::kDecode,
-          BATON_VERSION));
-  BATON_ASSIGN_OR_RETURN(const auto server, baton::decode::DecodeServer::Start(std::move(options)));
+  std::unique_ptr<baton::decode::DecodeServer> server;
+  {
+    const baton::rpc::EndAtSignal loading(&signal);
+    BATON_ASSIGN_OR_RETURN(
+        baton::worker::WorkerOptions options,
+        baton::worker::WorkerOptionsFromFlags(
+            role == "both" ? baton::engine::Role::kBoth : baton::engine::Role::kDecode,
+            BATON_VERSION));
+    BATON_RETURN_IF_ERROR(baton::rpc::RemovePortFile(options.port_file));
+    BATON_ASSIGN_OR_RETURN(server, baton::decode::DecodeServer::Start(std::move(options)));
+  }
   baton::worker::RunUntilSignal(server->worker(), signal);
   server->Shutdown(absl::Seconds(1));
   return absl::OkStatus();

@@ -14,6 +14,7 @@
 #include "common/config/check_flag.h"
 #include "common/config/host_port.h"
 #include "common/config/run_main.h"
+#include "common/rpc/end_at_signal.h"
 #include "common/rpc/logging.h"
 #include "common/rpc/port_file.h"
 #include "common/rpc/shutdown_signal.h"
@@ -133,7 +134,12 @@ absl::Status Run(const config::Arguments& arguments) {
   rpc::ShutdownSignal signal;
   BATON_RETURN_IF_ERROR(rpc::InitLogging(absl::GetFlag(FLAGS_log_level)));
   BATON_ASSIGN_OR_RETURN(const RouterOptions options, OptionsFromFlags());
-  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<RouterServer> server, RouterServer::Start(options));
+  BATON_RETURN_IF_ERROR(rpc::RemovePortFile(absl::GetFlag(FLAGS_port_file)));
+  std::unique_ptr<RouterServer> server;
+  {
+    const rpc::EndAtSignal loading(&signal);
+    BATON_ASSIGN_OR_RETURN(server, RouterServer::Start(options));
+  }
   BATON_RETURN_IF_ERROR(
       rpc::WritePortFile(absl::GetFlag(FLAGS_port_file), server->port(), server->metrics_port()));
   spdlog::info("router listens on {} model={}", server->address(), server->core().model->name);

@@ -36,6 +36,17 @@ TEST(PortFileTest, UnwritablePathIsAnErrorThatNamesIt) {
   EXPECT_NE(std::string(status.message()).find("/nonexistent-folder/ports"), std::string::npos);
 }
 
+TEST(PortFileTest, RemovesWhatARunBeforeLeft) {
+  const std::string path = testing::TempDir() + "/baton_port_file_of_before.json";
+  ASSERT_TRUE(WritePortFile(path, 4711, 9090).ok());
+  EXPECT_TRUE(RemovePortFile(path).ok());
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_TRUE(RemovePortFile(path).ok()) << "there is none";
+  EXPECT_TRUE(RemovePortFile("").ok());
+  const absl::Status folder = RemovePortFile("/proc/self");
+  EXPECT_EQ(folder.code(), absl::StatusCode::kUnavailable) << folder;
+}
+
 TEST(PortFileTest, EmptyPathWritesNothing) { EXPECT_TRUE(WritePortFile("", 1, 2).ok()); }
 
 }  // namespace
