@@ -2,12 +2,15 @@
 
 import gzip
 import importlib.util
+import itertools
 import json
 import unittest
+from unittest import mock
 
 import numpy as np
 import torch
 
+from baton_swiftkv import corpus as corpus_module
 from baton_swiftkv.conversations import Sample, read_samples
 from baton_swiftkv.corpus import encode, open_corpus
 from baton_swiftkv.errors import UserError
@@ -66,6 +69,28 @@ class MaskTest(FolderTest):
         ids, learned = encode(tokenizer, [Sample("", messages=CHAT[:2])])[0]
         self.assertEqual(tokenizer.decode(ids[learned]).strip(), "thought 45")
 
+    def test_conversations_that_begin_with_the_assistant_are_left_out(self):
+        (ids, learned), (_, others) = encode(
+            self.tokenizer, [Sample("", messages=CHAT[1:]), Sample("", messages=CHAT)])
+        self.assertEqual((len(ids), learned.any(), others.any()), (0, False, True))
+
+    def test_conversations_that_the_template_refuses_are_left_out(self):
+        tokenizer = load_tokenizer(NEEDLE)
+        tokenizer.chat_template = (
+            "{% for m in messages %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+            "{{ raise_exception('roles must alternate') }}{% endif %}"
+            "{{ m['role'] + ': ' + m['content'] + '\\n' }}{% endfor %}"
+            "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}")
+        (ids, learned), (_, others) = encode(
+            tokenizer, [Sample("", messages=[CHAT[0], *CHAT]), Sample("", messages=CHAT)])
+        self.assertEqual((len(ids), learned.any(), others.any()), (0, False, True))
+
+    def test_a_template_that_can_not_be_parsed_is_named(self):
+        tokenizer = load_tokenizer(NEEDLE)
+        tokenizer.chat_template = "{% for m in messages %}"
+        with self.assertRaisesRegex(UserError, "chat template: .*endfor"):
+            encode(tokenizer, [Sample("", messages=CHAT)])
+
 
 class SamplesTest(FolderTest):
     def test_reads_chats_text_and_cases_in_their_spellings(self):
@@ -103,11 +128,63 @@ class SamplesTest(FolderTest):
         path = write_conversations(self.folder / "chats.jsonl", 20)
         corpus = open_corpus(self.folder / "data", [path], tokenizer, 64)
         self.assertEqual((len(corpus), corpus.tokens), (20, corpus.lengths.sum()))
-        made = (self.folder / "data/tokens.bin").stat().st_mtime_ns
+        made, = (self.folder / "data").glob("*/tokens.bin")
+        time = made.stat().st_mtime_ns
         open_corpus(self.folder / "data", [path], tokenizer, 64)
-        self.assertEqual((self.folder / "data/tokens.bin").stat().st_mtime_ns, made)
+        self.assertEqual([made], list((self.folder / "data").glob("*/tokens.bin")))
+        self.assertEqual(made.stat().st_mtime_ns, time)
         write_conversations(path, 21)
         self.assertEqual(len(open_corpus(self.folder / "data", [path], tokenizer, 64)), 21)
+
+    def test_corpora_of_one_folder_leave_each_other_alone(self):
+        tokenizer = load_tokenizer(NEEDLE)
+        path = write_conversations(self.folder / "chats.jsonl", 20)
+        corpus = open_corpus(self.folder / "data", [path], tokenizer, 64)
+        before = [corpus[number][0].tolist() for number in range(20)]
+        shorter = open_corpus(self.folder / "data", [path], tokenizer, 20)
+        self.assertLess(shorter.tokens, corpus.tokens)
+        self.assertEqual([corpus[number][0].tolist() for number in range(20)], before)
+        with mock.patch.object(corpus_module, "read_samples", side_effect=AssertionError("made again")):
+            for most_tokens, found in ((64, corpus), (20, shorter)):
+                again = open_corpus(self.folder / "data", [path], tokenizer, most_tokens)
+                self.assertEqual(again.lengths.tolist(), found.lengths.tolist())
+
+    def test_a_corpus_whose_making_ends_early_leaves_nothing(self):
+        tokenizer = load_tokenizer(NEEDLE)
+        path = write_conversations(self.folder / "chats.jsonl", 20)
+        corpus = open_corpus(self.folder / "data", [path], tokenizer, 64)
+        samples = [corpus[number][0].tolist() for number in range(20)]
+        files = sorted((self.folder / "data").rglob("*"))
+
+        def broken(paths):
+            yield from itertools.islice(read_samples(paths), 10)
+            raise KeyboardInterrupt
+
+        with mock.patch.multiple(corpus_module, BATCH=4, read_samples=broken):
+            self.assertRaises(KeyboardInterrupt, open_corpus, self.folder / "data", [path], tokenizer, 20)
+        self.assertEqual(sorted((self.folder / "data").rglob("*")), files)
+        corpus = open_corpus(self.folder / "data", [path], tokenizer, 64)
+        self.assertEqual([corpus[number][0].tolist() for number in range(20)], samples)
+        shorter = open_corpus(self.folder / "data", [path], tokenizer, 20)
+        self.assertEqual((len(shorter), shorter.lengths.max()), (20, 20))
+
+    def test_of_two_that_make_a_corpus_at_once_both_use_the_first_ones(self):
+        tokenizer = load_tokenizer(NEEDLE)
+        path = write_conversations(self.folder / "chats.jsonl", 20)
+        first = {}
+
+        def overtaken(paths):
+            with mock.patch.object(corpus_module, "read_samples", read_samples):
+                first["corpus"] = open_corpus(self.folder / "data", paths, tokenizer, 64)
+            first["folder"], = (path for path in (self.folder / "data").iterdir() if path.suffix != ".tmp")
+            first["file"] = (first["folder"] / "tokens.bin").stat().st_ino
+            return read_samples(paths)
+
+        with mock.patch.object(corpus_module, "read_samples", overtaken):
+            corpus = open_corpus(self.folder / "data", [path], tokenizer, 64)
+        self.assertEqual(list((self.folder / "data").iterdir()), [first["folder"]])
+        self.assertEqual((first["folder"] / "tokens.bin").stat().st_ino, first["file"])
+        self.assertEqual(corpus[19][0].tolist(), first["corpus"][19][0].tolist())
 
     def test_long_chats_are_cut_long_texts_divided_and_chats_without_an_answer_left_out(self):
         path = self.folder / "rows.jsonl"

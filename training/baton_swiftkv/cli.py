@@ -69,8 +69,8 @@ def _add_distill(commands):
     parser.add_argument("--no-gradient-checkpointing", dest="recompute", action="store_false",
                         help="keep the upper layers' activations: faster, more memory")
     parser.add_argument("--link", action="store_true", help="link the teacher's weight files, don't copy")
-    parser.add_argument("--data-cache", metavar="FOLDER", help="of the tokenized data, which several "
-                        "runs may use (default: DIR/data)")
+    parser.add_argument("--data-cache", metavar="FOLDER", help="for tokenized data; several runs may use it, "
+                        "also with other data or another --sequence-length (default: DIR/data)")
     _add_device(parser)
     parser.set_defaults(run=_distill)
 

@@ -5,6 +5,8 @@ import gzip
 import json
 import pathlib
 
+import jinja2
+
 from baton_swiftkv.errors import UserError
 
 
@@ -85,12 +87,24 @@ def render(tokenizer, messages):
     """(text, [(begin, end)]): the conversation in the model's chat format, and the characters of what
     the assistant wrote, with the marks that end its turns.
 
-    A turn begins where the generation prompt ends. Returns None where the template shows earlier turns
-    otherwise than it did when they were last (some drop reasoning), as their place is then unknown.
+    A turn begins where the generation prompt ends. Returns None where a turn's place is unknown: if the
+    assistant begins, the template refuses the conversation or a part of it (some want roles to alternate),
+    or it shows earlier turns otherwise than it did when they were last (some drop reasoning).
     """
     if tokenizer.chat_template is None:
         raise UserError("the tokenizer has no chat template, which conversations need; "
                         "put a chat_template.jinja beside it, or use `text` samples")
+    if messages[0]["role"] == "assistant":  # nothing comes before, and templates want a message
+        return None
+    try:
+        return _with_spans(tokenizer, messages)
+    except jinja2.TemplateSyntaxError as error:
+        raise UserError(f"the tokenizer's chat template: {error}") from None
+    except jinja2.TemplateError:
+        return None
+
+
+def _with_spans(tokenizer, messages):
     text = _apply(tokenizer, messages)
     spans = []
     for index, message in enumerate(messages):

@@ -1,13 +1,15 @@
 """Tokenized samples in three flat files, mapped into memory.
 
 `tokens` (int32), `learned` (uint8: 1 where a token was written by the assistant) and `offsets` (int64)
-of samples. Made once; several processes read the same files.
+of samples. Made once and not changed; several processes read the same files.
 """
 
 import hashlib
 import itertools
 import json
 import pathlib
+import secrets
+import shutil
 
 import numpy as np
 
@@ -46,17 +48,30 @@ class Corpus:
 
 
 def open_corpus(directory, paths, tokenizer, most_tokens):
-    """The corpus of these files, made in `directory` unless it is there already."""
-    directory = pathlib.Path(directory)
+    """The corpus of these files, made in `directory` unless it is there already. Every fingerprint has a
+    folder of its own there."""
     fingerprint = _fingerprint(paths, tokenizer, most_tokens)
-    facts = directory / "corpus.json"
-    if not facts.exists() or json.loads(facts.read_text())["fingerprint"] != fingerprint:
-        _build(directory, read_samples(paths), tokenizer, most_tokens, fingerprint)
-    return Corpus(directory)
+    folder = pathlib.Path(directory) / fingerprint
+    if not folder.exists():
+        _make(folder, read_samples(paths), tokenizer, most_tokens, fingerprint)
+    return Corpus(folder)
+
+
+def _make(folder, *what):
+    """Whole or not at all. Others may do the same at the same time; the first one's stays."""
+    temporary = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.tmp")
+    temporary.mkdir(parents=True)
+    try:
+        _build(temporary, *what)
+        temporary.rename(folder)
+    except OSError:
+        if not folder.exists():
+            raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _build(directory, samples, tokenizer, most_tokens, fingerprint):
-    directory.mkdir(parents=True, exist_ok=True)
     facts = {"fingerprint": fingerprint, "samples": 0, "tokens": 0, "learned_tokens": 0, "cut": 0,
              "left_out": 0}
     offsets = [0]

@@ -49,7 +49,7 @@ class Manner:
     checkpoint_every: int = 100
     evaluate_every: int = 50
     link: bool = False
-    data_cache: str | None = None  # folder of the tokenized data; None: OUT/data
+    data_cache: str | None = None  # folder for tokenized data; None: OUT/data
 
 
 def distill(directory, teacher, data, out, settings, manner, processes):
