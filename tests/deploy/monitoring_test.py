@@ -111,6 +111,13 @@ class Files(unittest.TestCase):
         named = {name for query in queries for name, _ in query.selectors if ":" in name}
         self.assertEqual(named, set(series))
 
+    def test_no_query_joins_series_by_the_models_name(self):
+        """A router and its workers may call it differently."""
+        for query in [*monitoring.rule_queries(), *monitoring.dashboard_queries()]:
+            with self.subTest(where=query.where):
+                joined = re.findall(r"\bon\s*\(([^)]*)\)", query.text)
+                self.assertFalse([labels for labels in joined if "model_name" in labels], query.text)
+
     def test_every_alert_says_what_is_wrong_and_where_to_read_on(self):
         for alert in monitoring.rules("alert"):
             with self.subTest(alert=alert["alert"]):

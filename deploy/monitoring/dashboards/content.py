@@ -82,7 +82,8 @@ def statuses(labels):
 
 def pool(labels):
     return Panel("Pools in use", [Query(f"baton:kv_pool_used:ratio{{{labels}}}", "{{instance}} {{format}}")],
-                 "percentunit", "Share of each KV format's memory that is not free.", steps=SHARE_OF_POOL, maximum=1)
+                 "percentunit", "Share of each KV format's memory that is not free. KV kept for conversations counts "
+                 "in formats besides dense, though it makes room.", steps=SHARE_OF_POOL, maximum=1)
 
 
 def overview():
