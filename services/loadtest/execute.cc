@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <thread>
@@ -13,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "grpcpp/channel.h"
+#include "spdlog/spdlog.h"
 
 #include "common/base/status_context.h"
 #include "common/base/status_macros.h"
@@ -105,6 +107,23 @@ absl::StatusOr<std::unique_ptr<Workload>> MakeSynthetic(const WorkloadOptions& o
                                model);
 }
 
+absl::StatusOr<std::unique_ptr<Workload>> MakeRecorded(const WorkloadOptions& options) {
+  BATON_ASSIGN_OR_RETURN(const auto output, LengthDistribution::Parse(options.output));
+  BATON_ASSIGN_OR_RETURN(RecordedFile file, ReadShareGpt(options.sharegpt));
+  if (file.left_out > 0) {
+    spdlog::warn("{}: {} of {} conversations have no turn to send and are left out",
+                 options.sharegpt,
+                 file.left_out,
+                 file.left_out + static_cast<int64_t>(file.conversations.size()));
+  }
+  return MakeRecordedWorkload(std::move(file.conversations),
+                              {.output = output,
+                               .turns = options.turns,
+                               .ignore_eos = options.ignore_eos.value_or(false),
+                               .repeat = options.repeat,
+                               .seed = options.seed});
+}
+
 absl::StatusOr<std::unique_ptr<Workload>> MakeWorkload(const WorkloadOptions& options,
                                                        const inference::v1::ModelInfo& model) {
   if (!options.cases.empty()) {
@@ -112,15 +131,7 @@ absl::StatusOr<std::unique_ptr<Workload>> MakeWorkload(const WorkloadOptions& op
     return MakeEvalWorkload(std::move(cases), options.repeat);
   }
   if (!options.sharegpt.empty()) {
-    BATON_ASSIGN_OR_RETURN(const auto output, LengthDistribution::Parse(options.output));
-    BATON_ASSIGN_OR_RETURN(std::vector<RecordedConversation> recorded,
-                           ReadShareGpt(options.sharegpt));
-    return MakeRecordedWorkload(std::move(recorded),
-                                {.output = output,
-                                 .turns = options.turns,
-                                 .ignore_eos = options.ignore_eos.value_or(false),
-                                 .repeat = options.repeat,
-                                 .seed = options.seed});
+    return MakeRecorded(options);
   }
   return MakeSynthetic(options, model);
 }

@@ -2,6 +2,9 @@
 #include <map>
 #include <string>
 
+#include "spdlog/sinks/stdout_sinks.h"
+#include "spdlog/spdlog.h"
+
 #include "common/config/run_main.h"
 #include "services/loadtest/commands/commands.h"
 
@@ -18,6 +21,8 @@ constexpr char kUsage[] =
 )";
 
 absl::Status Run(const config::Arguments& arguments) {
+  // Standard output belongs to the commands' results.
+  spdlog::set_default_logger(spdlog::stderr_logger_mt("baton-loadtest"));
   static const auto& commands = *new std::map<std::string, absl::Status (*)()>{
       {"run", RunLoad}, {"search", RunSearch}, {"report", RunReport}};
   if (arguments.size() != 1 || !commands.contains(arguments.front())) {

@@ -21,11 +21,12 @@ struct RunResult {
   std::string title;
   nlohmann::ordered_json settings;  // flags, for the reader of the report
   absl::Time started;
-  absl::Duration warmup;  // requests scheduled before are left out of every figure
+  absl::Duration warmup;  // requests due before are left out of every figure
   std::vector<RequestRecord> records;
   std::vector<Stage> stages;  // of the arrivals; empty: none
   bool stopped = false;       // by a signal, before its end
-  int64_t unsent = 0;         // arrivals that the concurrency limit kept from being sent
+  // When the requests were due that the concurrency limit kept from being sent.
+  std::vector<absl::Duration> unsent;
   std::vector<Slo> slos;
   SelfUse self;
   std::vector<ScrapedService> services;

@@ -10,6 +10,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 
+#include "services/loadtest/measure/cpu_quota.h"
+
 namespace baton::loadtest {
 
 absl::Duration ProcessCpuTime() {
@@ -18,10 +20,12 @@ absl::Duration ProcessCpuTime() {
   return absl::DurationFromTimeval(usage.ru_utime) + absl::DurationFromTimeval(usage.ru_stime);
 }
 
-int AvailableCores() {
+double AvailableCores(const std::string& cpu_max_path) {
   cpu_set_t set;
   CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(CPU_COUNT(&set), 1) : 1;
+  const double cores =
+      sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(CPU_COUNT(&set), 1) : 1;
+  return std::min(cores, CpuQuota(cpu_max_path).value_or(cores));
 }
 
 std::vector<std::string> Bottlenecks(const SelfUse& use) {
@@ -30,7 +34,7 @@ std::vector<std::string> Bottlenecks(const SelfUse& use) {
       use.wall > absl::ZeroDuration() ? absl::FDivDuration(use.cpu, use.wall) : 0.0;
   if (cores_used > kMaxCpuShare * use.cores) {
     reasons.push_back(absl::StrFormat(
-        "the load test used %.2f of the %d cores it may run on: give it more, or split the load "
+        "the load test used %.2f of the %g cores it may use: give it more, or split the load "
         "over several processes",
         cores_used,
         use.cores));

@@ -1,9 +1,9 @@
 #include "services/loadtest/measure/stage_figures.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -22,12 +22,17 @@ using nlohmann::ordered_json;
 
 struct StageSums {
   int64_t due = 0;
+  int64_t unsent = 0;
   int64_t succeeded = 0;
   Distribution ttft;
   Distribution tpot;
   Distribution itl;
   std::map<std::string, int64_t> good;
 
+  void AddUnsent() {
+    ++due;
+    ++unsent;
+  }
   void Add(const RequestRecord& record, const std::vector<Slo>& slos) {
     ++due;
     if (!record.ok()) {
@@ -49,23 +54,37 @@ struct StageSums {
   }
 };
 
-ordered_json ToJson(const Stage& stage, absl::Duration from, const StageSums& sums) {
+// By SLO; empty where nothing was due.
+ordered_json Shares(const StageSums& sums, const std::vector<Slo>& slos) {
   ordered_json good = ordered_json::object();
-  for (const auto& [slo, count] : sums.good) {
-    good[slo] = static_cast<double>(count) / static_cast<double>(sums.due);
+  for (const Slo& slo : slos) {
+    if (sums.due > 0) {
+      const auto count = sums.good.find(slo.name);
+      good[slo.name] = count == sums.good.end()
+                           ? 0.0
+                           : static_cast<double>(count->second) / static_cast<double>(sums.due);
+    }
   }
+  return good;
+}
+
+ordered_json ToJson(const Stage& stage,
+                    absl::Duration from,
+                    const StageSums& sums,
+                    const std::vector<Slo>& slos) {
   return {{"from_s", absl::ToDoubleSeconds(from)},
           {"to_s", absl::ToDoubleSeconds(from + stage.length)},
           {"rate", stage.begin_rate},
           {"end_rate", stage.end_rate},
           {"due", sums.due},
           {"succeeded", sums.succeeded},
-          {"failed", sums.due - sums.succeeded},
+          {"failed", sums.due - sums.unsent - sums.succeeded},
+          {"unsent", sums.unsent},
           {"ttft_p50", sums.ttft.Quantile(0.5)},
           {"ttft_p99", sums.ttft.Quantile(0.99)},
           {"tpot_p99", sums.tpot.Quantile(0.99)},
           {"itl_p99", sums.itl.Quantile(0.99)},
-          {"good", std::move(good)}};
+          {"good", Shares(sums, slos)}};
 }
 
 }  // namespace
@@ -74,14 +93,20 @@ ordered_json StageFigures(const RunResult& run) {
   ordered_json all = ordered_json::array();
   absl::Duration from;
   for (const Stage& stage : run.stages) {
+    const auto counts = [begin = std::max(from, run.warmup), end = from + stage.length](
+                            absl::Duration due) { return due >= begin && due < end; };
     StageSums sums;
     for (const RequestRecord& record : run.records) {
-      if (record.scheduled >= from && record.scheduled < from + stage.length &&
-          record.fault == Fault::kNone) {
+      if (counts(record.scheduled) && record.fault == Fault::kNone) {
         sums.Add(record, run.slos);
       }
     }
-    all.push_back(ToJson(stage, from, sums));
+    for (const absl::Duration due : run.unsent) {
+      if (counts(due)) {
+        sums.AddUnsent();
+      }
+    }
+    all.push_back(ToJson(stage, from, sums, run.slos));
     from += stage.length;
   }
   return all;

@@ -115,6 +115,12 @@ bool HasFailed(const RequestRecord& record) {
   return !record.ok() && record.fault != Fault::kCancel;
 }
 
+// Those of the warm-up left out.
+int64_t CountUnsent(const RunResult& run) {
+  return std::ranges::count_if(run.unsent,
+                               [&run](absl::Duration due) { return due >= run.warmup; });
+}
+
 ordered_json RequestJson(const RunResult& run, const Records& counted) {
   return {
       {"sent", counted.size()},
@@ -126,7 +132,7 @@ ordered_json RequestJson(const RunResult& run, const Records& counted) {
       {"read_slowly",
        CountIf(counted, [](const auto& record) { return record.fault == Fault::kSlowReader; })},
       {"abandoned", CountIf(counted, [](const auto& record) { return record.abandoned; })},
-      {"unsent", run.unsent},
+      {"unsent", CountUnsent(run)},
       {"warmup", run.records.size() - counted.size()},
       {"truncated", CountIf(counted, IsTruncated)},
       {"short", CountIf(counted, IsShort)}};
@@ -182,7 +188,7 @@ ordered_json ThroughputJson(const Records& counted, double seconds) {
 ordered_json GoodputJson(const RunResult& run, const Records& counted, double seconds) {
   ordered_json all = ordered_json::array();
   const int64_t asked =
-      run.unsent + static_cast<int64_t>(counted.size()) - CountIf(counted, IsDisturbed);
+      CountUnsent(run) + static_cast<int64_t>(counted.size()) - CountIf(counted, IsDisturbed);
   for (const Slo& slo : run.slos) {
     const int64_t good = std::ranges::count_if(counted, [&slo](const RequestRecord* record) {
       return !IsDisturbed(*record) && Meets(*record, slo);

@@ -97,14 +97,15 @@ void AddGoodput(const ordered_json& goodput, std::string* table) {
 void AddStages(const ordered_json& stages, std::string* table) {
   for (const ordered_json& stage : stages) {
     absl::StrAppendFormat(table,
-                          "stage %g to %g s, %g to %g requests/s: %d due, %d failed; p99 TTFT %.1f "
-                          "ms, TPOT %.2f ms\n",
+                          "stage %g to %g s, %g to %g requests/s: %d due, %d failed, %d held back; "
+                          "p99 TTFT %.1f ms, TPOT %.2f ms\n",
                           Number(stage, "from_s"),
                           Number(stage, "to_s"),
                           Number(stage, "rate"),
                           Number(stage, "end_rate"),
                           Count(stage, "due"),
                           Count(stage, "failed"),
+                          Count(stage, "unsent"),
                           Number(stage, "ttft_p99"),
                           Number(stage, "tpot_p99"));
   }
@@ -125,10 +126,10 @@ void AddRest(const ordered_json& summary, std::string* table) {
   }
   const ordered_json& self = summary.at("load_test");
   absl::StrAppendFormat(table,
-                        "load test: %.2f of %d cores, %.0f tokens per CPU second, late by %.2f ms "
+                        "load test: %.2f of %g cores, %.0f tokens per CPU second, late by %.2f ms "
                         "(p99)\n",
                         Number(self, "cores_used"),
-                        Count(self, "cores"),
+                        Number(self, "cores"),
                         Number(self, "tokens_per_cpu_s"),
                         Number(self.at("lateness_ms"), "p99"));
   for (const ordered_json& reason : self.at("bottlenecks")) {

@@ -151,7 +151,8 @@ void AddFigures(const Summaries& runs, std::string* html) {
 void AddStages(const Summaries& runs, std::string* html) {
   absl::StrAppend(html,
                   "<table><tr><th>stage</th><th>run</th><th>1/s</th><th>due</th><th>failed</th>"
-                  "<th>TTFT p50</th><th>p99</th><th>TPOT p99</th><th>ITL p99, ms</th></tr>\n");
+                  "<th>held back</th><th>TTFT p50</th><th>p99</th><th>TPOT p99</th><th>ITL p99, "
+                  "ms</th></tr>\n");
   for (size_t run = 0; run < runs.size(); ++run) {
     for (const ordered_json& stage : runs[run].at("stages")) {
       absl::StrAppendFormat(html,
@@ -161,9 +162,15 @@ void AddStages(const Summaries& runs, std::string* html) {
                             Escape(RunName(runs, run)),
                             Number(stage, "/rate"),
                             Number(stage, "/end_rate"));
-      for (const char* figure :
-           {"/due", "/failed", "/ttft_p50", "/ttft_p99", "/tpot_p99", "/itl_p99"}) {
-        absl::StrAppend(html, "<td>", TableNumber(Number(stage, figure)), "</td>");
+      // Older summaries have no `unsent`.
+      for (const double figure : {Number(stage, "/due"),
+                                  Number(stage, "/failed"),
+                                  stage.value("unsent", 0.0),
+                                  Number(stage, "/ttft_p50"),
+                                  Number(stage, "/ttft_p99"),
+                                  Number(stage, "/tpot_p99"),
+                                  Number(stage, "/itl_p99")}) {
+        absl::StrAppend(html, "<td>", TableNumber(figure), "</td>");
       }
       absl::StrAppend(html, "</tr>\n");
     }
@@ -424,11 +431,11 @@ void AddSettings(const Summaries& runs, std::string* html) {
         Escape(RunName(runs, run)),
         "</b> ",
         Escape(runs[run].at("started_at").get<std::string>()),
-        absl::StrFormat(", %.1f s; the load test used %.2f of %d cores and was late by %.2f ms "
+        absl::StrFormat(", %.1f s; the load test used %.2f of %g cores and was late by %.2f ms "
                         "(p99).</p>\n<table>\n",
                         Number(runs[run], "/duration_s"),
                         Number(self, "/cores_used"),
-                        self.at("cores").get<int>(),
+                        Number(self, "/cores"),
                         Number(self, "/lateness_ms/p99")));
     for (const auto& [flag, value] : runs[run].at("settings").items()) {
       absl::StrAppend(html,

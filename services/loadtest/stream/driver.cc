@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,14 +41,12 @@ std::vector<RequestRecord> Driver::Run() {
   while (std::optional<Job> job = NextJob()) {
     Launch(*std::move(job));
   }
-  {
-    absl::MutexLock lock(&mutex_);
-    if (!stopped_) {
-      CountUnsent();
-    }
-  }
+  const bool whole = !stopped();
   Drain();
   absl::MutexLock lock(&mutex_);
+  if (whole) {
+    CollectUnsent();
+  }
   return std::move(records_);
 }
 
@@ -130,14 +129,14 @@ std::optional<Driver::Job> Driver::NextJob() {
   while (!stopped_ && (options_.max_requests == 0 || sent_ < options_.max_requests)) {
     const absl::Duration now = context_.clock->Elapsed();
     const Job* first = First();
-    if (now > options_.duration || (first == nullptr && open_.empty())) {
+    if (now >= options_.duration || (first == nullptr && open_.empty())) {
       return std::nullopt;
     }
     const absl::Duration ready = first == nullptr ? absl::InfiniteDuration() : ReadyAt(*first);
     if (ready <= now) {
       return Take(first);
     }
-    if (ready > options_.duration && open_.empty()) {
+    if (ready >= options_.duration && open_.empty()) {
       return std::nullopt;
     }
     changed_.WaitWithTimeout(&mutex_, std::min(ready, options_.duration) - now);
@@ -232,15 +231,30 @@ void Driver::Ended(StreamCall* call, Job& job, RequestRecord record, const Answe
   changed_.SignalAll();
 }
 
-void Driver::CountUnsent() {
-  if (closed_loop() || options_.max_requests != 0) {
+void Driver::CollectUnsent() {
+  if (closed_loop()) {
     return;
   }
-  std::optional<absl::Duration> due =
-      fresh_.has_value() ? std::optional(fresh_->due) : schedule_->Next();
-  for (; due.has_value() && *due <= options_.duration && !exhausted_; due = schedule_->Next()) {
-    ++unsent_;
+  const auto most =
+      static_cast<size_t>(options_.max_requests == 0 ? std::numeric_limits<int64_t>::max()
+                                                     : options_.max_requests - sent_);
+  // Without a conversation in fresh_ there are no more, or no more arrivals.
+  std::optional<absl::Duration> due;
+  if (fresh_.has_value()) {
+    due = fresh_->due;
   }
+  int64_t conversations = workload_.Remaining();
+  while (due.has_value() && *due < options_.duration && unsent_.size() < most) {
+    unsent_.push_back(*due);
+    due = conversations-- > 0 ? schedule_->Next() : std::nullopt;
+  }
+  for (const auto& turn : next_turns_) {
+    if (turn.first < options_.duration) {
+      unsent_.push_back(turn.first);
+    }
+  }
+  std::ranges::sort(unsent_);
+  unsent_.resize(std::min(unsent_.size(), most));
 }
 
 void Driver::Drain() {

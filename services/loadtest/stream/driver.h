@@ -31,7 +31,7 @@ struct DriverOptions {
   int64_t concurrency = 0;
   // Requests to send; 0: no limit.
   int64_t max_requests = 0;
-  // Nothing is sent later than this; what is open goes on.
+  // Nothing is sent from then on; what is open goes on.
   absl::Duration duration = absl::InfiniteDuration();
   // Pause between an answer and the next turn of its conversation.
   absl::Duration think_time = {};
@@ -70,8 +70,11 @@ class Driver {
     absl::MutexLock lock(&mutex_);
     return stopped_;
   }
-  // Arrivals within the duration that the concurrency limit held back until its end. After Run.
-  int64_t unsent() const { return unsent_; }
+  // When the requests were due, in this order, that an open loop should have sent within its
+  // duration and its number of requests, and that the concurrency limit held back to the end:
+  // arrivals for which the workload has a conversation, and later turns of those that were sent.
+  // After Run; empty if that was stopped.
+  const std::vector<absl::Duration>& unsent() const { return unsent_; }
 
  private:
   // A turn to send.
@@ -106,7 +109,7 @@ class Driver {
   // On a thread of gRPC.
   void Ended(StreamCall* call, Job& job, RequestRecord record, const Answer& answer);
   void CountEnd(const RequestRecord& record);
-  void CountUnsent();
+  void CollectUnsent() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Drain();
 
   const DriverOptions options_;
@@ -120,7 +123,7 @@ class Driver {
   bool exhausted_ = false;
   int64_t sent_ = 0;
   int64_t conversations_ = 0;
-  int64_t unsent_ = 0;
+  std::vector<absl::Duration> unsent_;
 
   mutable absl::Mutex mutex_;
   absl::CondVar changed_;

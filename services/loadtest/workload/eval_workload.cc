@@ -63,6 +63,9 @@ class EvalWorkload final : public Workload {
     }
     return next_ < cases_.size() ? std::make_unique<EvalConversation>(cases_[next_++]) : nullptr;
   }
+  int64_t Remaining() const override {
+    return repeat_ && !cases_.empty() ? kEndless : static_cast<int64_t>(cases_.size() - next_);
+  }
 
  private:
   const std::vector<eval::EvalCase> cases_;

@@ -98,6 +98,9 @@ class RecordedWorkload final : public Workload {
     request.mutable_stopping()->set_ignore_eos(options_.ignore_eos);
     return std::make_unique<RecordedChat>(&recorded_[next_++], options_.turns, std::move(request));
   }
+  int64_t Remaining() const override {
+    return options_.repeat ? kEndless : static_cast<int64_t>(recorded_.size() - next_);
+  }
 
  private:
   const std::vector<RecordedConversation> recorded_;
@@ -105,6 +108,20 @@ class RecordedWorkload final : public Workload {
   std::mt19937_64 random_;
   size_t next_ = 0;
 };
+
+absl::Status AddConversation(std::string_view line, RecordedFile* file) {
+  absl::StatusOr<RecordedConversation> conversation = ParseShareGpt(line);
+  if (absl::IsNotFound(conversation.status())) {
+    ++file->left_out;
+    return absl::OkStatus();
+  }
+  BATON_RETURN_IF_ERROR(conversation.status());
+  file->conversations.push_back(*std::move(conversation));
+  return file->conversations.size() <= kMaxConversations
+             ? absl::OkStatus()
+             : absl::InvalidArgumentError(
+                   absl::StrCat("more than ", kMaxConversations, " conversations"));
+}
 
 }  // namespace
 
@@ -122,25 +139,20 @@ absl::StatusOr<RecordedConversation> ParseShareGpt(std::string_view line) {
     BATON_RETURN_IF_ERROR(TakeTurn(turn, &conversation));
   }
   if (conversation.questions.empty()) {
-    return absl::InvalidArgumentError("field `conversations` has no turn from \"human\"");
+    return absl::NotFoundError("field `conversations` has no turn from \"human\"");
   }
   return conversation;
 }
 
-absl::StatusOr<std::vector<RecordedConversation>> ReadShareGpt(const std::string& path) {
-  std::vector<RecordedConversation> all;
-  BATON_RETURN_IF_ERROR(eval::ForEachLine(path, [&](std::string_view line) -> absl::Status {
-    BATON_ASSIGN_OR_RETURN(RecordedConversation conversation, ParseShareGpt(line));
-    all.push_back(std::move(conversation));
-    return all.size() <= kMaxConversations
-               ? absl::OkStatus()
-               : absl::InvalidArgumentError(
-                     absl::StrCat("more than ", kMaxConversations, " conversations"));
-  }));
-  if (all.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " holds no conversation"));
+absl::StatusOr<RecordedFile> ReadShareGpt(const std::string& path) {
+  RecordedFile file;
+  BATON_RETURN_IF_ERROR(eval::ForEachLine(
+      path, [&file](std::string_view line) { return AddConversation(line, &file); }));
+  if (file.conversations.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, " holds no conversation to send; ", file.left_out, " have no turn from \"human\""));
   }
-  return all;
+  return file;
 }
 
 std::unique_ptr<Workload> MakeRecordedWorkload(std::vector<RecordedConversation> recorded,

@@ -24,11 +24,19 @@ struct RecordedConversation {
 // A line in ShareGPT's form:
 // {"id": "x", "conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": ""}]}.
 // "user" and "assistant" are taken for "human" and "gpt". Answers are not kept: the model gives its
-// own. kInvalidArgument names what is wrong; a conversation without a human turn is wrong.
+// own. kInvalidArgument names what is wrong; kNotFound: well formed, but without a human turn, so
+// that there is nothing to send.
 absl::StatusOr<RecordedConversation> ParseShareGpt(std::string_view line);
 
-// A whole file (JSONL, gzip allowed); errors name file and line. At most 1,000,000.
-absl::StatusOr<std::vector<RecordedConversation>> ReadShareGpt(const std::string& path);
+struct RecordedFile {
+  std::vector<RecordedConversation> conversations;  // not empty
+  int64_t left_out = 0;                             // those without a human turn
+};
+
+// A whole file (JSONL, gzip allowed). Conversations without a human turn, which real files have,
+// are left out. Errors name file and line; kInvalidArgument also for a file of which nothing is
+// left, and for more than 1,000,000 conversations to send.
+absl::StatusOr<RecordedFile> ReadShareGpt(const std::string& path);
 
 struct RecordedOptions {
   LengthDistribution output;  // max_tokens

@@ -110,6 +110,7 @@ class SyntheticWorkload final : public Workload {
   std::unique_ptr<Conversation> Next() override {
     return std::make_unique<SyntheticConversation>(shared_, next_++);
   }
+  int64_t Remaining() const override { return kEndless; }
 
  private:
   const std::shared_ptr<const Shared> shared_;
@@ -143,11 +144,11 @@ class TraceWorkload final : public Workload {
     const TraceEntry& entry = trace_[next_];
     std::vector<uint32_t> tokens;
     for (const uint64_t block : entry.blocks) {
-      AppendBlock(Stream::kBlock, block, entry.input_tokens, &tokens);
+      std::mt19937_64 random = Generator(seed_, Stream::kBlock, block);
+      source_.AppendTokens(std::min(Lacking(entry, tokens), kTraceBlockTokens), random, &tokens);
     }
-    while (static_cast<int64_t>(tokens.size()) < entry.input_tokens) {
-      AppendBlock(Stream::kConversation, next_, entry.input_tokens, &tokens);
-    }
+    std::mt19937_64 random = Generator(seed_, Stream::kConversation, next_);
+    source_.AppendTokens(Lacking(entry, tokens), random, &tokens);
     ++next_;
     CutToContext(max_tokens_, entry.output_tokens, &tokens);
     GenerateRequest request;
@@ -155,16 +156,11 @@ class TraceWorkload final : public Workload {
     SetStopping(entry.output_tokens, /*ignore_eos=*/true, &request);
     return std::make_unique<SingleRequest>(std::move(request));
   }
+  int64_t Remaining() const override { return static_cast<int64_t>(trace_.size() - next_); }
 
  private:
-  // As much of a block as the prompt still lacks.
-  void AppendBlock(Stream stream,
-                   uint64_t block,
-                   int64_t input_tokens,
-                   std::vector<uint32_t>* tokens) const {
-    std::mt19937_64 random = Generator(seed_, stream, block);
-    const int64_t lacking = input_tokens - static_cast<int64_t>(tokens->size());
-    source_.AppendTokens(std::min(lacking, kTraceBlockTokens), random, tokens);
+  static int64_t Lacking(const TraceEntry& entry, const std::vector<uint32_t>& tokens) {
+    return entry.input_tokens - static_cast<int64_t>(tokens.size());
   }
 
   const std::vector<TraceEntry> trace_;

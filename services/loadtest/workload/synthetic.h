@@ -32,7 +32,8 @@ std::unique_ptr<Workload> MakeSyntheticWorkload(const SyntheticOptions& options,
                                                 const inference::v1::ModelInfo& model);
 
 // One request per entry, in order: prompts of the entry's lengths, whose blocks are equal where
-// their ids are. Greedy in length: exactly output_tokens are asked for (ignore_eos).
+// their ids are. What a prompt has beyond its ids' blocks is its own, the same for the same `seed`.
+// Greedy in length: exactly output_tokens are asked for (ignore_eos).
 std::unique_ptr<Workload> MakeTraceWorkload(std::vector<TraceEntry> trace,
                                             const inference::v1::ModelInfo& model,
                                             uint64_t seed);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,6 +44,10 @@ class Workload {
   virtual ~Workload() = default;
   // Null after the last one.
   virtual std::unique_ptr<Conversation> Next() = 0;
+  // How many more Next gives; kEndless where there is no last one.
+  virtual int64_t Remaining() const = 0;
+
+  static constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
 };
 
 }  // namespace baton::loadtest

@@ -46,6 +46,8 @@ nlohmann::ordered_json SomeSummary(const std::string& title) {
   }
   run.slos = *ParseSlos("server");
   run.stages = RateProfile::Parse("1s@20")->stages();
+  run.unsent = {absl::Milliseconds(950), absl::Milliseconds(960), absl::Milliseconds(970)};
+  run.self.cores = 1.5;
   run.hooks = {{.at = absl::Milliseconds(300), .command = "kill -STOP 1", .result = "exit 0"}};
   ScrapedService service;
   service.url = "http://127.0.0.1:1/metrics";
@@ -87,9 +89,17 @@ TEST(HtmlReportTest, HasEveryPart) {
                            "<td>2</td><td class=\"text\">no answer</td>",
                            "--rate",
                            "good: server, %",
-                           "0 to 1 s"}) {
+                           "0 to 1 s",
+                           "<td>23</td><td>1</td><td>3</td>",
+                           "of 1.5 cores"}) {
     EXPECT_THAT(html, HasSubstr(part));
   }
+}
+
+TEST(HtmlReportTest, ASummaryWhoseStagesDoNotSayWhatWasHeldBackHasAReportToo) {
+  auto summary = SomeSummary("older");
+  summary["stages"][0].erase("unsent");
+  EXPECT_THAT(HtmlReport({summary}), HasSubstr("<td>23</td><td>1</td><td>0</td>"));
 }
 
 TEST(HtmlReportTest, TwoRunsStandSideBySideWithTheChange) {

@@ -89,7 +89,8 @@ TEST(SummaryTest, ThroughputAndGoodputAreOverTheSameTime) {
 
 TEST(SummaryTest, RequestsThatWereNotSentAreNotGood) {
   RunResult run = TenRequests();
-  run.unsent = 10;
+  run.unsent.assign(10, absl::Milliseconds(700));
+  EXPECT_EQ(Summarize(run)["requests"]["unsent"], 10);
   EXPECT_NEAR(Summarize(run)["goodput"][0]["share"].get<double>(), 0.25, 1e-9);
 }
 
@@ -119,7 +120,10 @@ TEST(SummaryTest, FailuresCountAndInjectedFaultsStayApart) {
 TEST(SummaryTest, TheWarmUpIsLeftOut) {
   RunResult run = TenRequests();
   run.warmup = absl::Milliseconds(500);
+  run.unsent = {absl::Milliseconds(499), absl::Milliseconds(500)};
   const auto summary = Summarize(run);
+  EXPECT_EQ(summary["requests"]["unsent"], 1);
+  EXPECT_EQ(summary["goodput"][0]["asked"], 6);
   EXPECT_EQ(summary["requests"]["sent"], 5);
   EXPECT_EQ(summary["requests"]["warmup"], 5);
   EXPECT_NEAR(summary["duration_s"].get<double>(), 0.58, 1e-9);
@@ -140,6 +144,37 @@ TEST(SummaryTest, ARequestBelongsToTheStageInWhichItWasDue) {
   EXPECT_EQ(stages[1]["failed"], 1);
   EXPECT_NEAR(stages[1]["good"]["50/20"].get<double>(), 1.0 / 7, 1e-9);
   EXPECT_EQ(stages[2]["due"], 0);
+}
+
+TEST(SummaryTest, StagesLeaveOutTheWarmUp) {
+  RunResult run = TenRequests();
+  run.stages = RateProfile::Parse("400ms@10,600ms@10")->stages();
+  run.warmup = absl::Milliseconds(200);
+  run.unsent = {absl::Milliseconds(199), absl::Milliseconds(200)};
+  const auto stages = Summarize(run)["stages"];
+  EXPECT_EQ(stages[0]["due"], 3);
+  EXPECT_EQ(stages[0]["succeeded"], 2);
+  EXPECT_NEAR(stages[0]["ttft_p50"].get<double>(), 35.0, 1e-4);
+  EXPECT_EQ(stages[1]["due"], 6);
+}
+
+TEST(SummaryTest, WhatWasHeldBackIsDueInItsStageAndNeverGood) {
+  RunResult run = TenRequests();
+  run.stages = RateProfile::Parse("1s@10,1s@10")->stages();
+  run.records.push_back(Failed(9, Fault::kNone));
+  run.unsent = {absl::Milliseconds(999), absl::Seconds(1), absl::Milliseconds(1500)};
+  const auto summary = Summarize(run);
+  const auto& stages = summary["stages"];
+  EXPECT_EQ(stages[0]["due"], 12);
+  EXPECT_EQ(stages[0]["succeeded"], 10);
+  EXPECT_EQ(stages[0]["failed"], 1);
+  EXPECT_EQ(stages[0]["unsent"], 1);
+  EXPECT_NEAR(stages[0]["good"]["50/20"].get<double>(), 5.0 / 12, 1e-9);
+  EXPECT_EQ(stages[1]["due"], 2);
+  EXPECT_EQ(stages[1]["failed"], 0);
+  EXPECT_EQ(stages[1]["unsent"], 2);
+  EXPECT_EQ(stages[1]["good"]["50/20"], 0.0);
+  EXPECT_THAT(ConsoleTable(summary), HasSubstr("12 due, 1 failed, 1 held back;"));
 }
 
 TEST(SummaryTest, KvBytesAreSummedByPolicy) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -111,6 +112,28 @@ TEST_F(TraceTest, EqualBlocksGiveEqualTokens) {
   EXPECT_TRUE(std::equal(prompts[0].begin(), prompts[0].begin() + 512, prompts[1].begin()));
   EXPECT_NE(prompts[0][512], prompts[1][512]);
   EXPECT_NE(prompts[1], prompts[2]);
+}
+
+TEST_F(TraceTest, BlocksWithoutAnIdDifferAndAreTheSameInEveryRun) {
+  inference::v1::ModelInfo model;
+  model.set_vocab_size(4096);
+  model.set_max_sequence_tokens(4096);
+  const auto prompt = [&model](uint64_t seed) {
+    const auto workload = MakeTraceWorkload(
+        {{.at = {}, .input_tokens = 2048, .output_tokens = 7, .blocks = {5}}}, model, seed);
+    const auto request = workload->Next()->NextTurn(nullptr);
+    return std::vector<uint32_t>(request->token_ids().ids().begin(),
+                                 request->token_ids().ids().end());
+  };
+  const std::vector<uint32_t> tokens = prompt(1);
+  ASSERT_EQ(tokens.size(), 2048u);
+  std::set<std::vector<uint32_t>> blocks;
+  for (auto block = tokens.begin(); block != tokens.end(); block += kTraceBlockTokens) {
+    blocks.emplace(block, block + kTraceBlockTokens);
+  }
+  EXPECT_EQ(blocks.size(), 4u);
+  EXPECT_EQ(tokens, prompt(1));
+  EXPECT_NE(tokens, prompt(2));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -132,8 +133,6 @@ TEST(ShareGptTest, RefusesBadConversations) {
                            "[]",
                            "7",
                            R"({"conversations": 1})",
-                           R"({"conversations": []})",
-                           R"({"conversations": [{"from": "gpt", "value": "1"}]})",
                            R"({"conversations": ["hello"]})",
                            R"({"conversations": [{"from": "human"}]})",
                            R"({"conversations": [{"from": 1, "value": "x"}]})"}) {
@@ -141,11 +140,55 @@ TEST(ShareGptTest, RefusesBadConversations) {
   }
 }
 
+TEST(ShareGptTest, TellsApartConversationsWithoutATurnToSend) {
+  for (const char* line : {R"({"conversations": []})",
+                           R"({"conversations": [{"from": "gpt", "value": "1"}]})",
+                           R"({"conversations": [{"from": "system", "value": "be brief"}]})"}) {
+    EXPECT_EQ(ParseShareGpt(line).status().code(), absl::StatusCode::kNotFound) << line;
+  }
+}
+
+// A file with `text`, of this test alone: tests run beside each other.
+std::string ShareGptFile(const std::string& text) {
+  const std::string path =
+      absl::StrCat(::testing::TempDir(),
+                   ::testing::UnitTest::GetInstance()->current_test_info()->name(),
+                   "_share_gpt.jsonl");
+  std::ofstream(path) << text;
+  return path;
+}
+
+TEST(ShareGptTest, LeavesOutConversationsWithoutATurnToSend) {
+  const auto file = ReadShareGpt(
+      ShareGptFile(R"({"id": "a", "conversations": [{"from": "human", "value": "one?"}]}
+{"id": "b", "conversations": []}
+{"id": "c", "conversations": [{"from": "gpt", "value": "1"}]}
+{"id": "d", "conversations": [{"from": "gpt", "value": "1"}, {"from": "human", "value": "two?"}]}
+)"));
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->left_out, 2);
+  ASSERT_EQ(file->conversations.size(), 2u);
+  EXPECT_EQ(file->conversations[0].id, "a");
+  EXPECT_EQ(file->conversations[1].id, "d");
+}
+
+TEST(ShareGptTest, RefusesAFileOfWhichNothingIsLeft) {
+  for (const char* text : {"", R"({"conversations": []})"}) {
+    const absl::Status status = ReadShareGpt(ShareGptFile(text)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("no conversation to send")) << text;
+  }
+}
+
 TEST(ShareGptTest, ErrorsNameFileAndLine) {
-  const std::string path = ::testing::TempDir() + "loadtest_share_gpt.jsonl";
-  std::ofstream(path) << R"({"conversations": [{"from": "human", "value": "a"}]})" << "\nno\n";
-  EXPECT_THAT(std::string(ReadShareGpt(path).status().message()),
-              HasSubstr("loadtest_share_gpt.jsonl line 2"));
+  const absl::Status status =
+      ReadShareGpt(ShareGptFile(R"({"conversations": [{"from": "human", "value": "a"}]}
+{"conversations": []}
+no
+)"))
+          .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("_share_gpt.jsonl line 3"));
 }
 
 TEST(ShareGptTest, TurnsCarryTheModelsOwnAnswers) {
@@ -167,6 +210,34 @@ TEST(ShareGptTest, TurnsCarryTheModelsOwnAnswers) {
   EXPECT_FALSE(conversation->NextTurn(&answer).has_value());
   EXPECT_EQ(workload->Next()->id(), "b");
   EXPECT_EQ(workload->Next()->id(), "a");
+}
+
+// That Remaining is what Next then gives.
+void ExpectToEndAfter(Workload& workload, int64_t count) {
+  for (; count > 0; --count) {
+    EXPECT_EQ(workload.Remaining(), count);
+    EXPECT_NE(workload.Next(), nullptr);
+  }
+  EXPECT_EQ(workload.Remaining(), 0);
+  EXPECT_EQ(workload.Next(), nullptr);
+}
+
+TEST(WorkloadTest, KnowsHowManyConversationsRemain) {
+  const std::vector<eval::EvalCase> cases(2);
+  const std::vector<RecordedConversation> recorded(3, {.id = "", .system = "", .questions = {"?"}});
+  const RecordedOptions once = {.output = *LengthDistribution::Parse("9")};
+  ExpectToEndAfter(*MakeEvalWorkload(cases, /*repeat=*/false), 2);
+  ExpectToEndAfter(*MakeEvalWorkload({}, /*repeat=*/true), 0);
+  ExpectToEndAfter(*MakeRecordedWorkload(recorded, once), 3);
+  ExpectToEndAfter(*MakeTraceWorkload({{.at = {}, .input_tokens = 1, .output_tokens = 1}},
+                                      Model(),
+                                      /*seed=*/1),
+                   1);
+  RecordedOptions repeated = once;
+  repeated.repeat = true;
+  EXPECT_EQ(MakeSyntheticWorkload(Options(), Model())->Remaining(), Workload::kEndless);
+  EXPECT_EQ(MakeEvalWorkload(cases, /*repeat=*/true)->Remaining(), Workload::kEndless);
+  EXPECT_EQ(MakeRecordedWorkload(recorded, repeated)->Remaining(), Workload::kEndless);
 }
 
 TEST(EvalWorkloadTest, AsksGreedilyScoresAndGoesOn) {
