@@ -13,6 +13,7 @@
 #include "common/base/check.h"
 #include "common/base/status_context.h"
 #include "common/base/status_macros.h"
+#include "common/engine/executor_context.h"
 #include "common/engine/expand_hidden.h"
 #include "common/engine/kv_sink.h"
 #include "common/engine/ready_kv.h"

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <ios>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"

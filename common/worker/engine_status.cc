@@ -1,6 +1,7 @@
 #include "common/worker/engine_status.h"
 
 #include <string_view>
+#include <utility>
 
 #include "absl/time/time.h"
 

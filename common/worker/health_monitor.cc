@@ -1,10 +1,15 @@
 #include "common/worker/health_monitor.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
 
+#include "common/engine/engine.h"
+#include "common/rpc/server.h"
 #include "common/worker/progress_tracker.h"
 
 namespace baton::worker {

@@ -1,5 +1,9 @@
 #include "common/worker/progress_tracker.h"
 
+#include "absl/time/time.h"
+
+#include "common/engine/engine.h"
+
 namespace baton::worker {
 
 bool ProgressTracker::Stalled(const engine::EngineLoad& load, absl::Time now) {

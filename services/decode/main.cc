@@ -8,11 +8,13 @@
 #include "common/base/status_macros.h"
 #include "common/config/check_flag.h"
 #include "common/config/run_main.h"
+#include "common/engine/engine.h"
 #include "common/rpc/end_at_signal.h"
 #include "common/rpc/port_file.h"
 #include "common/rpc/shutdown_signal.h"
 #include "common/worker/run_worker.h"
 #include "common/worker/worker_flags.h"
+#include "common/worker/worker_options.h"
 #include "services/decode/decode_server.h"
 
 ABSL_FLAG(std::string,

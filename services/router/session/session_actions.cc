@@ -10,6 +10,7 @@
 
 #include "absl/time/clock.h"
 
+#include "common/scheduling/pair_choice.h"
 #include "services/router/session/decode_call.h"
 #include "services/router/session/lease_keeper.h"
 #include "services/router/session/prefill_call.h"

@@ -5,6 +5,8 @@
 #include "gtest/gtest.h"
 
 #include "common/rpc/status_details.h"
+#include "services/router/router_options.h"
+#include "services/router/workers/worker.h"
 #include "tests/integration/router/fake_cluster.h"
 #include "tests/integration/router/router_fixture.h"
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -76,7 +77,7 @@ class FakeEngine : public engine::Engine {
     {
       absl::MutexLock lock(&mutex_);
       if (holds_attempts_) {
-        held_attempts_.push_back(
+        held_attempts_.emplace_back(
             [=, this, done = std::move(done)] { done(Begin(reservation_id, epoch, attempt)); });
         return;
       }

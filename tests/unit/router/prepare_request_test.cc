@@ -3,10 +3,14 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include "gtest/gtest.h"
 
 #include "common/rpc/status_details.h"
+#include "services/router/model/served_model.h"
+#include "services/router/session/request_plan.h"
+#include "services/router/workers/worker_set.h"
 #include "tests/unit/checkpoint/temp_dir.h"
 #include "tests/unit/router/test_model.h"
 
@@ -17,7 +21,7 @@ using inference::v1::GenerateRequest;
 
 absl::StatusOr<RequestPlan> Prepare(const GenerateRequest& request, WorkerLimits limits = {}) {
   return PrepareRequest(TestModel(),
-                        {.default_max_tokens = 512, .worker_limits = limits},
+                        {.default_max_tokens = 512, .worker_limits = std::move(limits)},
                         request,
                         absl::UnixEpoch());
 }

@@ -35,7 +35,7 @@ TEST(CentralQueueTest, GivesRequestsInOrderOfArrival) {
 
 TEST(CentralQueueTest, NextIsTheOneThatArrivedAfterAlsoWhenThatOneHasLeft) {
   CentralQueue queue(kLimits);
-  for (const uint64_t id : {3, 5, 8}) {
+  for (const uint64_t id : {3U, 5U, 8U}) {
     ASSERT_TRUE(queue.Add({.id = id, .tokens = 1, .bytes = 1}).ok());
   }
   EXPECT_EQ(queue.Next(3)->id, 5u);

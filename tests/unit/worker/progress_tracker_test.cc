@@ -1,6 +1,9 @@
 #include "common/worker/progress_tracker.h"
 
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
+
+#include "common/engine/engine.h"
 
 namespace baton::worker {
 namespace {
