@@ -15,6 +15,21 @@ namespace {
 
 class PoolSizesTest : public RouterFixture {
  protected:
+  // A pair and a small decode worker, after the router has learnt that the large one has died.
+  // Returns that one's port.
+  int StartAndLoseTheLargeDecode(absl::Duration endpoint_wait) {
+    AddPrefill();
+    FakeWorker& large = AddDecode();
+    AddDecode().set_pool_tokens(100);
+    RouterOptions options;
+    options.endpoint_wait = endpoint_wait;
+    Start(options);
+    EXPECT_TRUE(WaitUntil([&] { return ReadyDecodes() == 2; }));
+    const int port = large.port();
+    large.Kill();
+    EXPECT_TRUE(WaitUntil([&] { return ReadyDecodes() == 1; }));
+    return port;
+  }
   // Workers that the router takes for ready.
   int ReadyDecodes() const {
     int ready = 0;
@@ -29,15 +44,7 @@ class PoolSizesTest : public RouterFixture {
 };
 
 TEST_F(PoolSizesTest, ARequestThatNobodyReadyCanHoldDelaysNobodyAndEndsAfterTheWait) {
-  AddPrefill();
-  FakeWorker& large = AddDecode();
-  AddDecode().set_pool_tokens(100);
-  RouterOptions options;
-  options.endpoint_wait = absl::Seconds(2);
-  Start(options);
-  ASSERT_TRUE(WaitUntil([&] { return ReadyDecodes() == 2; }));
-  large.Kill();
-  ASSERT_TRUE(WaitUntil([&] { return ReadyDecodes() == 1; }));
+  StartAndLoseTheLargeDecode(absl::Seconds(2));
   StreamOutcome waiting;
   std::thread client([&] { waiting = Stream(Request(200)); });
   EXPECT_TRUE(WaitUntil([&] { return Queued(1); }));
@@ -53,21 +60,12 @@ TEST_F(PoolSizesTest, ARequestThatNobodyReadyCanHoldDelaysNobodyAndEndsAfterTheW
 }
 
 TEST_F(PoolSizesTest, ARequestThatWaitsForItsLargeWorkerIsServedWhenThatIsBack) {
-  AddPrefill();
-  FakeWorker& large = AddDecode();
-  AddDecode().set_pool_tokens(100);
-  RouterOptions options;
-  options.endpoint_wait = absl::Seconds(30);
-  Start(options);
-  ASSERT_TRUE(WaitUntil([&] { return ReadyDecodes() == 2; }));
-  const int port = large.port();
-  large.Kill();
-  ASSERT_TRUE(WaitUntil([&] { return ReadyDecodes() == 1; }));
+  const int port = StartAndLoseTheLargeDecode(absl::Seconds(30));
   StreamOutcome waiting;
   std::thread client([&] { waiting = Stream(Request(200)); });
   EXPECT_TRUE(WaitUntil([&] { return Queued(1); }));
   EXPECT_TRUE(Stream(Request(4)).status.ok());
-  large.Start(port);
+  decodes_.front()->Start(port);
   client.join();
   EXPECT_TRUE(waiting.status.ok()) << waiting.status;
 }

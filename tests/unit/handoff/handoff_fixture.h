@@ -157,10 +157,7 @@ class HandoffFixture : public testing::TestWithParam<const char*> {
     layout_ = kv::DenseLayout(0x1234, kLayers, page_);
     prompt_layout_ = layout_;
     StartLanding();
-    sender_ = std::make_unique<Sender>(std::vector<transport::Transport*>{&faulty_},
-                                       &handshake_,
-                                       layout_,
-                                       SenderOptions{.segment_bytes = segment_bytes_});
+    StartSender({.segment_bytes = segment_bytes_});
     Fill();
   }
   HandoffFixture() : HandoffFixture(GetParam()) {}
@@ -169,6 +166,10 @@ class HandoffFixture : public testing::TestWithParam<const char*> {
     landing_.reset();
   }
 
+  void StartSender(SenderOptions options) {
+    sender_ = std::make_unique<Sender>(
+        std::vector<transport::Transport*>{&faulty_}, &handshake_, layout_, options);
+  }
   void StartLanding() {
     landing_ = std::make_unique<Landing>(
         std::vector<transport::Transport*>{&pair_->receiver()}, layout_, LandingOptions{});

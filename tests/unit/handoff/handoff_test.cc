@@ -87,11 +87,7 @@ TEST_P(HandoffTest, EncodedLayersShipAsSoonAsNothingIsOnItsWay) {
 
 TEST_P(HandoffTest, NoMoreIsOnItsWayThanATransferHasCreditFor) {
   // Every call of GiveAll is a segment of 4 or 6 pages; 10 pages may be on their way.
-  sender_ = std::make_unique<Sender>(
-      std::vector<transport::Transport*>{&faulty_},
-      &handshake_,
-      layout_,
-      SenderOptions{.segment_bytes = static_cast<int64_t>(page_.page_bytes()) * 10 / 4});
+  StartSender({.segment_bytes = static_cast<int64_t>(page_.page_bytes()) * 10 / 4});
   faulty_.Hold();
   const auto sink = Open(MakeTransfer(Reserve()));
   GiveAll(*sink);
@@ -220,11 +216,7 @@ TEST_P(HandoffTest, DeadlineEndsATransferWhoseBytesAreLost) {
 
 // The request has time left: another decode worker may take what this one does not.
 TEST_P(HandoffTest, DecodeThatDoesNotTakeTheHandOffInTimeIsUnavailable) {
-  sender_ = std::make_unique<Sender>(
-      std::vector<transport::Transport*>{&faulty_},
-      &handshake_,
-      layout_,
-      SenderOptions{.segment_bytes = segment_bytes_, .commit_timeout = absl::Milliseconds(200)});
+  StartSender({.segment_bytes = segment_bytes_, .commit_timeout = absl::Milliseconds(200)});
   faulty_.DropPosts(1000);
   OutgoingTransfer transfer = MakeTransfer(Reserve());
   transfer.deadline = absl::Now() + 10 * kLong;
@@ -240,12 +232,8 @@ TEST_P(HandoffTest, DecodeThatTakesSegmentsSlowlyHasTimeForTheNextOne) {
   if (std::string_view(GetParam()) != "loopback") {
     GTEST_SKIP() << "seconds of waiting, which are the sender's on every transport";
   }
-  sender_ = std::make_unique<Sender>(
-      std::vector<transport::Transport*>{&faulty_},
-      &handshake_,
-      layout_,
-      SenderOptions{.segment_bytes = static_cast<int64_t>(page_.page_bytes()),
-                    .commit_timeout = absl::Seconds(5)});
+  StartSender({.segment_bytes = static_cast<int64_t>(page_.page_bytes()),
+               .commit_timeout = absl::Seconds(5)});
   faulty_.Hold();
   OutgoingTransfer transfer = MakeTransfer(Reserve());
   transfer.deadline = absl::Now() + 10 * kLong;
@@ -297,11 +285,7 @@ TEST_P(HandoffTest, AFailureBeforeTheCommitIsToldAtOnceAndOnce) {
 }
 
 TEST_P(HandoffTest, AFailureAfterTheCommitIsItsAnswerAlone) {
-  sender_ = std::make_unique<Sender>(
-      std::vector<transport::Transport*>{&faulty_},
-      &handshake_,
-      layout_,
-      SenderOptions{.segment_bytes = segment_bytes_, .commit_timeout = absl::Milliseconds(100)});
+  StartSender({.segment_bytes = segment_bytes_, .commit_timeout = absl::Milliseconds(100)});
   faulty_.DropPosts(1000);
   OutgoingTransfer transfer = MakeTransfer(Reserve());
   std::atomic<int> told = 0;
@@ -408,10 +392,7 @@ TEST_P(HandoffTest, FailedHandshakeIsTriedAgainByTheNextTransfer) {
 
 // The sender keeps nothing of a transfer that it refuses: the sink is all there is of it.
 TEST_P(HandoffTest, SinkMayBeDroppedByTheCallbackThatEndsIt) {
-  sender_ = std::make_unique<Sender>(std::vector<transport::Transport*>{&faulty_},
-                                     &handshake_,
-                                     layout_,
-                                     SenderOptions{.max_open_transfers = 0});
+  StartSender({.max_open_transfers = 0});
   const worker::v1::Reserved reserved = Reserve();
   absl::Status committed;
   std::unique_ptr<engine::KvSink> sink = Open(MakeTransfer(reserved));
