@@ -92,7 +92,7 @@ void RequestFlow::OnEndpointsGone(absl::Time now) {
     return;
   }
   EndLost(output_begun_ ? rpc::reason::kDecodeLost : rpc::reason::kNoEndpoints,
-          "no prefill and decode worker is ready that could ever hold it",
+          "no prefill and decode worker that could hold the request is ready",
           now);
 }
 
