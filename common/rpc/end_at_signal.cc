@@ -4,7 +4,6 @@
 
 #include <csignal>
 
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "spdlog/spdlog.h"
 
@@ -22,21 +21,13 @@ EndAtSignal::EndAtSignal(ShutdownSignal* signal)
     : signal_(signal), thread_([this] { ThreadMain(); }) {}
 
 EndAtSignal::~EndAtSignal() {
-  {
-    absl::MutexLock lock(&mutex_);
-    over_ = true;
-  }
+  over_.Notify();
   thread_.join();
-}
-
-bool EndAtSignal::over() {
-  absl::MutexLock lock(&mutex_);
-  return over_;
 }
 
 // Without destructors: other threads are at work on what they would destroy.
 void EndAtSignal::ThreadMain() {
-  while (!over()) {
+  while (!over_.HasBeenNotified()) {
     if (signal_->WaitFor(kPoll)) {
       spdlog::info("ended by a signal before it served");
       spdlog::default_logger()->flush();

@@ -3,8 +3,7 @@
 
 #include <thread>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 
 #include "common/rpc/shutdown_signal.h"
 
@@ -23,11 +22,9 @@ class EndAtSignal {
 
  private:
   void ThreadMain();
-  bool over();
 
   ShutdownSignal* const signal_;
-  absl::Mutex mutex_;
-  bool over_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Notification over_;
   std::thread thread_;
 };
 

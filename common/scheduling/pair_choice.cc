@@ -75,9 +75,15 @@ double NearBonus(const Place* prefill, const Place& decode) {
   return !decode.rack.empty() && decode.rack == prefill->rack ? kSameRackBonus : 0.0;
 }
 
+// At once, or when it has a free slot.
+bool EverTakes(const PrefillLoad& load, const PairNeeds& needs, int64_t least_pool) {
+  return load.ready &&
+         (LargeEnough(load.pool_tokens, least_pool) || needs.prefer_prefill == load.worker);
+}
+
 bool CanTake(const PrefillLoad& load, const PairNeeds& needs, int64_t least_pool) {
-  return (HasFreeSlot(load) && LargeEnough(load.pool_tokens, least_pool)) ||
-         (load.ready && needs.prefer_prefill == load.worker);
+  return EverTakes(load, needs, least_pool) &&
+         (HasFreeSlot(load) || needs.prefer_prefill == load.worker);
 }
 
 // Lower is better, for both roles.
@@ -171,10 +177,8 @@ std::optional<WorkerPair> ChoosePair(std::span<const PrefillLoad> prefills,
 
 bool CanPrefill(std::span<const PrefillLoad> prefills, const PairNeeds& needs) {
   const int64_t least_pool = LeastPool(prefills, needs);
-  return std::ranges::any_of(prefills, [&](const PrefillLoad& load) {
-    return load.ready &&
-           (LargeEnough(load.pool_tokens, least_pool) || needs.prefer_prefill == load.worker);
-  });
+  return std::ranges::any_of(
+      prefills, [&](const PrefillLoad& load) { return EverTakes(load, needs, least_pool); });
 }
 
 bool CanServe(std::span<const PrefillLoad> prefills,

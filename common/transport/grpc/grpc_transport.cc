@@ -54,8 +54,8 @@ grpc::ChannelArguments ChannelArgs(const std::string& server_name) {
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   args.SetMaxReceiveMessageSize(64 << 10);  // acks only
-  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY,
-              0);  // as of all channels between workers (rpc/channel.cc)
+  // As for all channels between workers (common/rpc/channel.cc).
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   if (!server_name.empty()) {
     args.SetSslTargetNameOverride(server_name);
   }

@@ -75,7 +75,7 @@ void Progress::Run() {
 
 void Progress::Wait(absl::Time next) {
   polled_.assign(1, {.fd = inbox_->fd(), .events = POLLIN, .revents = 0});
-  if (accepts() && absl::Now() >= accept_again_) {
+  if (accepts()) {
     polled_.push_back({.fd = listener_.get(), .events = POLLIN, .revents = 0});
   }
   const auto add = [this](const Channel& channel, bool sends) {
@@ -94,20 +94,19 @@ void Progress::Wait(absl::Time next) {
   ppoll(polled_.data(), polled_.size(), &timeout, nullptr);
 }
 
+bool Progress::accepts() const {
+  return listener_.get() >= 0 && inbound_.size() < kMaxInboundPeers && absl::Now() >= accept_again_;
+}
+
 void Progress::AcceptPeers() {
-  if (absl::Now() < accept_again_) {
-    next_look_ = std::min(next_look_, accept_again_);
-    return;
-  }
   while (accepts()) {
     absl::StatusOr<Descriptor> socket = Accept(listener_);
     if (absl::IsResourceExhausted(socket.status())) {
       spdlog::warn("ipc: a peer waits to connect: {}", std::string(socket.status().message()));
       accept_again_ = absl::Now() + kAcceptPause;
-      next_look_ = std::min(next_look_, accept_again_);
     }
     if (!socket.ok()) {
-      return;
+      break;
     }
     const uint64_t id = next_connection_++;
     const auto on_ready = [this, id, inbox = inbox_](uint64_t post, absl::Status verdict) {
@@ -119,6 +118,9 @@ void Progress::AcceptPeers() {
     };
     inbound_.emplace(
         id, std::make_unique<InboundPeer>(*std::move(socket), windows_, options_.device, on_ready));
+  }
+  if (absl::Now() < accept_again_) {
+    next_look_ = std::min(next_look_, accept_again_);
   }
 }
 

@@ -52,7 +52,7 @@ class Progress final : public PostProgress {
   void Stop() override { stopping_ = true; }
 
  private:
-  bool accepts() const { return listener_.get() >= 0 && inbound_.size() < kMaxInboundPeers; }
+  bool accepts() const;
   void AcceptPeers();
   void AdvanceInbound();
   void AdvanceOutbound();

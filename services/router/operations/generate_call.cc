@@ -85,7 +85,6 @@ void GenerateCall::Begin(const grpc::ByteBuffer& request) {
     status = rpc::ResourceExhausted(
         rpc::reason::kQueueFull, "too many prompts wait to be tokenized", kRetryDelay);
   }
-  SetRequestId({});
   EndWithoutSession(status);
 }
 
@@ -113,7 +112,6 @@ absl::StatusOr<std::shared_ptr<Session>> GenerateCall::MakeSession() {
 
 void GenerateCall::Prepare() {
   if (context_->IsCancelled()) {  // it waited too long for the pool
-    SetRequestId({});
     EndWithoutSession(absl::Now() >= rpc::DeadlineOf(*context_)
                           ? DeadlineExceeded("queue")
                           : absl::CancelledError("the client cancelled the request"));
@@ -139,6 +137,9 @@ void GenerateCall::Prepare() {
 }
 
 void GenerateCall::EndWithoutSession(const absl::Status& status) {
+  if (request_id_.empty()) {
+    SetRequestId({});  // it was not read
+  }
   Timeline timeline;
   timeline.received = received_;
   timeline.finished = absl::Now();

@@ -126,13 +126,18 @@ TEST(LoadTest, WhatALimitHoldsBackShowsFromTheScheduledTimeOn) {
   }
 }
 
-TEST(LoadTest, ArrivalsThatWereNeverSentAreCounted) {
-  const MockRouter router({.first_token = absl::Milliseconds(50)});
+// An arrival every 5 ms for 490 ms, 98 in all, one request open at a time.
+LoadOptions HeldBack(const MockRouter& router) {
   LoadOptions options = Options(router);
   options.driver.concurrency = 1;
   options.driver.max_requests = 0;
   options.driver.duration = absl::Milliseconds(490);
-  const RunResult run = RunOf(options);
+  return options;
+}
+
+TEST(LoadTest, ArrivalsThatWereNeverSentAreCounted) {
+  const MockRouter router({.first_token = absl::Milliseconds(50)});
+  const RunResult run = RunOf(HeldBack(router));
   // 0, 5, ..., 485 ms; nothing is due any more at the end itself.
   ASSERT_LE(run.records.size(), 10u);
   ASSERT_EQ(run.records.size() + run.unsent.size(), 98u);
@@ -142,10 +147,8 @@ TEST(LoadTest, ArrivalsThatWereNeverSentAreCounted) {
 
 TEST(LoadTest, NoMoreArrivalsAreHeldBackThanTheNumberOfRequestsLeaves) {
   const MockRouter router({.first_token = absl::Milliseconds(50)});
-  LoadOptions options = Options(router);
-  options.driver.concurrency = 1;
+  LoadOptions options = HeldBack(router);
   options.driver.max_requests = 30;
-  options.driver.duration = absl::Milliseconds(490);
   const RunResult run = RunOf(options);
   ASSERT_LE(run.records.size(), 10u);
   ASSERT_EQ(run.records.size() + run.unsent.size(), 30u);
@@ -154,7 +157,7 @@ TEST(LoadTest, NoMoreArrivalsAreHeldBackThanTheNumberOfRequestsLeaves) {
 
 TEST(LoadTest, ArrivalsWithoutAConversationAreNotHeldBack) {
   const MockRouter router({.first_token = absl::Milliseconds(50)});
-  LoadOptions options = Options(router);
+  LoadOptions options = HeldBack(router);
   options.workload.sharegpt = ::testing::TempDir() + "loadtest_held_back.jsonl";
   {
     std::ofstream file(options.workload.sharegpt);
@@ -162,9 +165,6 @@ TEST(LoadTest, ArrivalsWithoutAConversationAreNotHeldBack) {
       file << R"({"conversations": [{"from": "human", "value": "a"}]})" << "\n";
     }
   }
-  options.driver.concurrency = 1;
-  options.driver.max_requests = 0;
-  options.driver.duration = absl::Milliseconds(490);
   const RunResult run = RunOf(options);
   EXPECT_LE(run.records.size(), 10u);
   EXPECT_EQ(run.records.size() + run.unsent.size(), 20u);
@@ -172,11 +172,8 @@ TEST(LoadTest, ArrivalsWithoutAConversationAreNotHeldBack) {
 
 TEST(LoadTest, TurnsThatWereDueAndNeverSentAreHeldBackToo) {
   const MockRouter router({.first_token = absl::Milliseconds(50)});
-  LoadOptions options = Options(router);
+  LoadOptions options = HeldBack(router);
   options.workload.turns = 2;
-  options.driver.concurrency = 1;
-  options.driver.max_requests = 0;
-  options.driver.duration = absl::Milliseconds(490);
   const RunResult run = RunOf(options);
   // 98 arrivals, and a second turn of each that was answered in time.
   const auto second_turns = std::ranges::count_if(run.records, [&](const RequestRecord& record) {

@@ -2,19 +2,18 @@
 #include "services/loadtest/arrivals/trace.h"
 
 #include <algorithm>
-#include <fstream>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "services/loadtest/workload/synthetic.h"
+#include "tests/unit/loadtest/file_test.h"
 
 namespace baton::loadtest {
 namespace {
@@ -22,17 +21,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class TraceTest : public ::testing::Test {
+class TraceTest : public FileTest {
  protected:
-  // Of this test alone: tests run beside each other.
-  static std::string File(const std::string& text) {
-    const std::string path =
-        absl::StrCat(::testing::TempDir(),
-                     ::testing::UnitTest::GetInstance()->current_test_info()->name(),
-                     "_loadtest_trace.jsonl");
-    std::ofstream(path) << text;
-    return path;
-  }
+  TraceTest() : FileTest("loadtest_trace.jsonl") {}
 };
 
 TEST_F(TraceTest, ReadsMooncakesForm) {

@@ -2,11 +2,9 @@
 #include "services/loadtest/workload/workload.h"
 
 #include <algorithm>
-#include <fstream>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -15,6 +13,7 @@
 #include "services/loadtest/workload/length_distribution.h"
 #include "services/loadtest/workload/share_gpt.h"
 #include "services/loadtest/workload/synthetic.h"
+#include "tests/unit/loadtest/file_test.h"
 
 namespace baton::loadtest {
 namespace {
@@ -117,7 +116,12 @@ TEST(SyntheticWorkloadTest, WordsAreText) {
   EXPECT_EQ(std::ranges::count(request->text(), ' '), 99);
 }
 
-TEST(ShareGptTest, KeepsQuestionsAndTheSystemMessage) {
+class ShareGptTest : public FileTest {
+ protected:
+  ShareGptTest() : FileTest("chats_share_gpt.jsonl") {}
+};
+
+TEST_F(ShareGptTest, KeepsQuestionsAndTheSystemMessage) {
   const auto recorded = ParseShareGpt(
       R"({"id": "x1", "conversations": [{"from": "system", "value": "be brief"},
           {"from": "human", "value": "one?"}, {"from": "gpt", "value": "1"},
@@ -128,7 +132,7 @@ TEST(ShareGptTest, KeepsQuestionsAndTheSystemMessage) {
   EXPECT_THAT(recorded->questions, ElementsAre("one?", "two?"));
 }
 
-TEST(ShareGptTest, RefusesBadConversations) {
+TEST_F(ShareGptTest, RefusesBadConversations) {
   for (const char* line : {"",
                            "[]",
                            "7",
@@ -140,7 +144,7 @@ TEST(ShareGptTest, RefusesBadConversations) {
   }
 }
 
-TEST(ShareGptTest, TellsApartConversationsWithoutATurnToSend) {
+TEST_F(ShareGptTest, TellsApartConversationsWithoutATurnToSend) {
   for (const char* line : {R"({"conversations": []})",
                            R"({"conversations": [{"from": "gpt", "value": "1"}]})",
                            R"({"conversations": [{"from": "system", "value": "be brief"}]})"}) {
@@ -148,19 +152,9 @@ TEST(ShareGptTest, TellsApartConversationsWithoutATurnToSend) {
   }
 }
 
-// A file with `text`, of this test alone: tests run beside each other.
-std::string ShareGptFile(const std::string& text) {
-  const std::string path =
-      absl::StrCat(::testing::TempDir(),
-                   ::testing::UnitTest::GetInstance()->current_test_info()->name(),
-                   "_share_gpt.jsonl");
-  std::ofstream(path) << text;
-  return path;
-}
-
-TEST(ShareGptTest, LeavesOutConversationsWithoutATurnToSend) {
-  const auto file = ReadShareGpt(
-      ShareGptFile(R"({"id": "a", "conversations": [{"from": "human", "value": "one?"}]}
+TEST_F(ShareGptTest, LeavesOutConversationsWithoutATurnToSend) {
+  const auto file =
+      ReadShareGpt(File(R"({"id": "a", "conversations": [{"from": "human", "value": "one?"}]}
 {"id": "b", "conversations": []}
 {"id": "c", "conversations": [{"from": "gpt", "value": "1"}]}
 {"id": "d", "conversations": [{"from": "gpt", "value": "1"}, {"from": "human", "value": "two?"}]}
@@ -172,17 +166,17 @@ TEST(ShareGptTest, LeavesOutConversationsWithoutATurnToSend) {
   EXPECT_EQ(file->conversations[1].id, "d");
 }
 
-TEST(ShareGptTest, RefusesAFileOfWhichNothingIsLeft) {
+TEST_F(ShareGptTest, RefusesAFileOfWhichNothingIsLeft) {
   for (const char* text : {"", R"({"conversations": []})"}) {
-    const absl::Status status = ReadShareGpt(ShareGptFile(text)).status();
+    const absl::Status status = ReadShareGpt(File(text)).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(std::string(status.message()), HasSubstr("no conversation to send")) << text;
   }
 }
 
-TEST(ShareGptTest, ErrorsNameFileAndLine) {
+TEST_F(ShareGptTest, ErrorsNameFileAndLine) {
   const absl::Status status =
-      ReadShareGpt(ShareGptFile(R"({"conversations": [{"from": "human", "value": "a"}]}
+      ReadShareGpt(File(R"({"conversations": [{"from": "human", "value": "a"}]}
 {"conversations": []}
 no
 )"))
@@ -191,7 +185,7 @@ no
   EXPECT_THAT(std::string(status.message()), HasSubstr("_share_gpt.jsonl line 3"));
 }
 
-TEST(ShareGptTest, TurnsCarryTheModelsOwnAnswers) {
+TEST_F(ShareGptTest, TurnsCarryTheModelsOwnAnswers) {
   const auto workload =
       MakeRecordedWorkload({{.id = "a", .system = "s", .questions = {"one?", "two?", "three?"}},
                             {.id = "b", .system = "", .questions = {"only?"}}},
